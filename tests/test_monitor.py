@@ -24,7 +24,7 @@ from lockstep.monitor.pictures import confusion_picture
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from lockstep.sums.running import PredictionSamples
-from tests.conftest import ROOT, MakePlan, MakeUserPlan, events_of
+from tests.conftest import MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_user_module import MODULES, SINGLE
 
@@ -198,24 +198,12 @@ def test_confusion_picture_shades_shares_of_a_row() -> None:
     assert corners[3][0] < corners[2][0] < 255
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_module_draws_with_its_experiment(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "user_code"))
-    searchpath = f"hydra.searchpath=[file://{ROOT / 'tests' / 'user_code' / 'conf'}]"
-    words = ("model=drawing", "data=model", "max_epochs=1", "threads=1", "test=false", f"hydra.run.dir={tmp_path}")
-    run([searchpath, f"engine={engine}", *words])
-    events = events_of(tmp_path, images=0)
-    assert [one.step for one in events.Images("mine")] == [1]
-    assert {"work/samples_per_second", "work/memory_GiB"} <= {*events.Tags()["scalars"]}
-
-
 @pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("job", "weight"),
     [
-        (MODULES["classifier"], "net.0.weight"),
+        (("model=drawing", "data=model"), "net.0.weight"),
         (MODULES["gan"], "discriminator.0.weight"),
         (("model.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
         pytest.param(
@@ -231,7 +219,7 @@ def test_curves_and_pictures_of_each_kind_of_module(
     weight: str,
     make_user_plan: MakePlan,
 ) -> None:
-    """Seconds by phase, histograms, first filters; the graph of its forward."""
+    """Seconds by phase, histograms, first filters; the graph of its forward; what it draws itself."""
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "logger.tensorboard.graph=true", "test=false")
     plan = make_user_plan(*job, *SINGLE, *asked, f"engine={engine}", "max_epochs=2")
     metrics = RUN[engine](plan, RankContext(0, 1, 0, 1))
@@ -247,27 +235,25 @@ def test_curves_and_pictures_of_each_kind_of_module(
     assert [one.step for one in events.Histograms(f"weights/{weight}")] == [steps]
     forward = "model=resnet18" in job or "callbacks=timer" in job
     assert ("weights/first layer" in names["images"], bool(names["graph"])) == (forward, forward)
+    assert ("mine" in names["images"]) == ("model=drawing" in job)
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_histograms_of_shards_are_of_full_tensors(engine: str, make_user_plan: MakeUserPlan) -> None:
-    """Under fsdp as under ddp, for a module and a plain net."""
+    """Under fsdp as under ddp."""
     asked = ("devices=2", "logger=tensorboard", "logger.tensorboard.histograms=1", "test=false", "max_epochs=2")
-    for number, job in enumerate((("model=regressor", "data=stream"), ("data=points", "model.hidden=[4]"))):
-        by_strategy = []
-        for strategy in ("ddp", "fsdp"):
-            words = (*job, *asked, "precision=64-true", f"engine={engine}", f"strategy={strategy}")
-            plan = make_user_plan(*words, folder=f"{strategy}{number}")
-            start_ranks(plan, ENGINES[engine])
-            events = events_of(Path(plan.run_dir))
-            every = {name: events.Histograms(name) for name in events.Tags()["histograms"]}
-            by_strategy.append(
-                {name: [(one.step, one.histogram_value) for one in points] for name, points in every.items()}
-            )
-        ddp, fsdp = by_strategy
-        assert ddp.keys() == fsdp.keys()
-        assert any(name.endswith("/gradient") for name in ddp)
-        for name in ddp:
-            assert [step for step, _ in ddp[name]] == [step for step, _ in fsdp[name]]
-            for (_, one), (_, other) in zip(ddp[name], fsdp[name], strict=True):
-                assert (one.num, one.sum) == pytest.approx((other.num, other.sum), rel=1e-9, abs=1e-9)
+    by_strategy = []
+    for strategy in ("ddp", "fsdp"):
+        words = ("model=regressor", "data=stream", *asked, "precision=64-true", f"engine={engine}")
+        plan = make_user_plan(*words, f"strategy={strategy}", folder=strategy)
+        start_ranks(plan, ENGINES[engine])
+        events = events_of(Path(plan.run_dir))
+        by_strategy.append({name: events.Histograms(name) for name in events.Tags()["histograms"]})
+    ddp, fsdp = by_strategy
+    assert ddp.keys() == fsdp.keys()
+    assert any(name.endswith("/gradient") for name in ddp)
+    for name in ddp:
+        assert [point.step for point in ddp[name]] == [point.step for point in fsdp[name]]
+        for one, other in zip(ddp[name], fsdp[name], strict=True):
+            left, right = one.histogram_value, other.histogram_value
+            assert (left.num, left.sum) == pytest.approx((right.num, right.sum), rel=1e-9, abs=1e-9)

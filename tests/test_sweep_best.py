@@ -9,6 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from lockstep.sweep.jobs import RankingMetric, SweepJob, best_text, ranking_metric
+from lockstep.sweep.rows import rows_of
 
 MONITORED = {"monitor": "val/acc", "mode": "max"}
 
@@ -18,8 +19,10 @@ def job(sweep: Path, number: int, optimized: str | None = None, **results: Any) 
     folder.mkdir()
     if results:
         (folder / "metrics.json").write_text(json.dumps(results))
-    words = {"words": [f"optimizer.lr={number}", "model.hidden=[8]"], "swept": ["optimizer.lr"]}
-    OmegaConf.save({"optimized_metric": optimized, "command": words}, folder / "config.yaml")
+    world = {"engine": {"name": "raw"}, "strategy": {"name": "single"}, "devices": 1, "num_nodes": 1}
+    command = {"words": [f"optimizer.lr={number}", "model.hidden=[8]"], "swept": ["optimizer.lr"]}
+    config = {**world, "optimizer": {"lr": float(number)}, "optimized_metric": optimized, "command": command}
+    OmegaConf.save(config, folder / "config.yaml")
     return SweepJob(folder, sweep)
 
 
@@ -51,3 +54,17 @@ def test_without_a_difference_or_a_common_metric_no_job_is_the_best(tmp_path: Pa
     other = job(tmp_path, 3, best=0.1, monitor="train/loss", mode="min")
     assert ranking_metric([*alike, other]) is None
     assert ranking_metric([job(tmp_path, 4, digest="a")]) is None
+
+
+def test_what_a_sweep_varies_has_a_column(tmp_path: Path) -> None:
+    """Numbers as in the configuration, so that they can be plotted; values of a refused job as typed."""
+    jobs = [job(tmp_path, number, best=0.5, **MONITORED) for number in range(2)]
+    folder = tmp_path / "2"
+    folder.mkdir()
+    config = {"engine": {"name": "raw"}, "strategy": {"name": "ddp"}, "devices": 3}
+    failure = {"status": "refused", "reason": "model=mlp: no stages\n", "words": ["optimizer.lr=x"], "config": config}
+    (folder / "failure.json").write_text(json.dumps(failure))
+    rows = rows_of([*jobs, SweepJob(folder, tmp_path)])
+    assert [row.varied for row in rows] == [{"optimizer.lr": value} for value in (0.0, 1.0, "x")]
+    assert [row.world for row in rows] == [("raw", "single", 1), ("raw", "single", 1), ("raw", "ddp", 3)]
+    assert rows[2].cells["reason"] == "refused: model=mlp: no stages"

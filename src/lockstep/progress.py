@@ -21,8 +21,3 @@ def print_beside_bar(text: str) -> None:
 def notice(sentence: str) -> None:
     """Print a line on stderr about something that does not end the run."""
     print(sentence, file=sys.stderr, flush=True)
-
-
-def shows_bar(wanted: bool | None) -> bool:
-    """Whether epochs are shown as a bar; None: in a terminal."""
-    return sys.stdout.isatty() if wanted is None else wanted

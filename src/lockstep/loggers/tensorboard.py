@@ -9,6 +9,7 @@ from typing import Any
 from lockstep.config_error import truncate
 from lockstep.loggers.run_label import run_label
 from lockstep.plan import Plan
+from lockstep.private_api.tensorboard import add_points, hparams_session
 
 HyperParameter = str | int | float
 
@@ -68,8 +69,6 @@ class TensorBoardWriter:
         Each event wakes its thread, which takes turns with training: one by one, an event costs as much as several
         steps of a small net.
         """
-        from lockstep.private_api.tensorboard import add_points, hparams_session
-
         if self.hparams and not self.has_session:
             self.has_session = True
             self.writer.file_writer.add_summary(hparams_session(self.hparams, self.trial)[0])
@@ -79,8 +78,6 @@ class TensorBoardWriter:
         self.writer.flush()
 
     def finalize(self, status: str) -> None:
-        from lockstep.private_api.tensorboard import hparams_session
-
         self.save()
         if self.has_session and status == "success":
             self.writer.file_writer.add_summary(hparams_session(self.hparams, self.trial)[1])

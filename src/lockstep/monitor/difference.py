@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import indent
 
 from lockstep.compare import Comparison, RecordedRun
 from lockstep.compare.comparison import difference
 from lockstep.loggers.tensorboard import TensorBoardWriter, folder_of
-from lockstep.monitor.texts import code
+from lockstep.monitor.texts import CODE
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_text
 
@@ -15,7 +16,7 @@ def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Compari
     """Write the difference as a TensorBoard run of its own in the folder of both engines."""
     folder = folder_of(plan)
     board = TensorBoardWriter(folder.with_name(folder.name.replace("both", "difference", 1)), {})
-    add_text(board.writer, "difference/verdict", code(comparison.text()))
+    add_text(board.writer, "difference/verdict", indent(comparison.text(), CODE))
     chart = {"largest difference of a step": ("Multiline", ["^difference/largest$"])}
     board.writer.add_custom_scalars({"Lightning against raw": chart})
     for step, values in differences(RecordedRun(lightning), RecordedRun(raw)).items():

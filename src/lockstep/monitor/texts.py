@@ -4,37 +4,38 @@ import os
 import platform
 import re
 import shlex
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from textwrap import indent
 
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG
 
+CODE = "    "
+"""The indentation of a code block in Markdown."""
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
 
 
 def texts_of(plan: Plan) -> dict[str, str]:
-    """Return pages of Markdown by name."""
+    """Return pages of Markdown by name: the command, versions and devices as a table, the configuration."""
     words = [word for word in plan.command.words if not word.startswith(("resume=", "ckpt_path="))]
-    command = code(" ".join(["python train.py", *map(shlex.quote, words)]))
-    config = Path(plan.run_dir) / CONFIG
-    texts = {"run/command": command, "run/environment": _environment_of(plan)}
-    return texts | ({"run/configuration": code(config.read_text())} if config.is_file() else {})
-
-
-def _environment_of(plan: Plan) -> str:
-    """Return versions, machine and devices, as a table."""
-    rows, world = versions_and_machine(gpu=plan.accelerator == "gpu"), plan.world
+    rows, world, config = versions_and_machine(gpu=plan.accelerator == "gpu"), plan.world, Path(plan.run_dir) / CONFIG
     ranks = f"{plan.world_size}, joined by {world.backend}" if world.distributed else str(plan.world_size)
     rows |= {"ranks": ranks, "threads of a rank": str(plan.threads)}
-    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
+    table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
+    texts = {"run/command": indent(shlex.join(["python", "train.py", *words]), CODE), "run/environment": table}
+    return texts | ({"run/configuration": indent(config.read_text(), CODE)} if config.is_file() else {})
 
 
 def versions_and_machine(gpu: bool) -> dict[str, str]:
     """Return where and with what this process computes."""
     import torch
 
-    rows = {"Python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
+    rows = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):  # lockstep from a checkout that is not installed
+            rows[name] = version(name)
     info = Path("/proc/cpuinfo")
     processors = re.findall("model name\\s*: (.*)", info.read_text()) if info.is_file() else []
     rows |= {"system": platform.platform(), "processor": [*processors, platform.machine()][0]}
@@ -43,15 +44,3 @@ def versions_and_machine(gpu: bool) -> dict[str, str]:
         rows["GPU"] = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
         rows["CUDA"] = str(torch.version.cuda)
     return rows
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # lockstep from a checkout that is not installed
-        return ""
-
-
-def code(text: str) -> str:
-    """Return text as a code block of Markdown."""
-    return "\n".join(f"    {line}" for line in text.splitlines())

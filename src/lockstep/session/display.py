@@ -1,12 +1,13 @@
 """What a run shows while it trains, on rank 0: in a terminal a bar over the whole run, else a line for each epoch."""
 
+import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Never
 
 from lockstep.checkpoint.content import Progress
 from lockstep.plan import Plan
-from lockstep.progress import epoch_line, shows_bar
+from lockstep.progress import epoch_line
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -22,7 +23,8 @@ class Display:
 
     def __init__(self, plan: Plan, rank: int) -> None:
         self.epochs, self.batches = plan.max_epochs, plan.steps.epoch_batches
-        self.has_bar = rank == 0 and shows_bar(plan.trainer.enable_progress_bar)
+        wanted = plan.trainer.enable_progress_bar
+        self.has_bar = rank == 0 and (sys.stdout.isatty() if wanted is None else wanted)
         self.has_lines = rank == 0 and not self.has_bar
 
     def begin_epoch(self, position: Progress) -> None:

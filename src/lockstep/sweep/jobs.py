@@ -53,12 +53,6 @@ class SweepJob:
         """Samples of the last epoch."""
         return sum(line["samples"] for line in self.steps if line["epoch"] == self.results["epochs"])
 
-    @property
-    def epoch_speeds(self) -> tuple[float, ...]:
-        """Samples per second of the slowest and the fastest epoch; none if there are too few epochs."""
-        seconds = (self.results.get(f"epoch_seconds_{name}") for name in ("max", "min"))
-        return tuple(self.epoch_samples / value for value in seconds if value)
-
     def option(self, key: str) -> Any:
         """Return a number, or what was typed; otherwise the value of the configuration."""
         value = self.options.get(key, "")

@@ -11,7 +11,6 @@ from lockstep.run_files import net_metrics
 from lockstep.sweep.jobs import RankingMetric, SweepJob
 
 WORLD = ("engine", "strategy", "devices")
-MEASURED = ("epoch_seconds", "samples_per_second", "speed_up", "efficiency")
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,16 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
         score = nan if metric is None else metric.value(job)
         varied = {key: job.option(key) for key in keys}
         cells: dict[str, Any] = {"job": job.name, "best": "*" if job is best else "", "engine": job.engine}
-        cells |= {"strategy": job.strategy, "devices": job.devices, **varied, **dict.fromkeys(MEASURED)}
+        cells |= {"strategy": job.strategy, "devices": job.devices, **varied}
+        cells |= dict.fromkeys(("epoch_seconds", "samples_per_second", "speed_up", "efficiency"))
         if metric is not None:
             cells[metric.label.replace("/", "_").replace(" ", "_")] = score if job.results else None
         cells |= {name.replace("/", "_"): job.results.get(name) for name in names}
         cells |= {"max_loss_diff": None, "verdict": "", "reason": ""}
         cells |= _measured(job, _reference(job, jobs) if job.results else None, has_speed_up)
-        rows.append(SweepRow(cells, varied, score, job.epoch_speeds, job.steps if job.results else []))
+        seconds = (job.results.get(f"epoch_seconds_{name}") for name in ("max", "min"))
+        speeds = tuple(job.epoch_samples / value for value in seconds if value)
+        rows.append(SweepRow(cells, varied, score, speeds, job.steps if job.results else []))
     return rows
 
 
