@@ -11,19 +11,16 @@ MAX_VALUES = 12
 
 def run_summary(metrics: Mapping[str, object]) -> str:
     """Return indented lines, each with a name."""
-    lines, values = {"run": _run(metrics), "time": _time(metrics)}, net_metrics(metrics)
+    devices = int(str(metrics["devices"])) * int(str(metrics["num_nodes"]))
+    world = f"{metrics['strategy']} × {devices}" if devices > 1 else metrics["strategy"]
+    run = f"{metrics['model']} on {metrics['data']}, {world}, {metrics['engine']}, {metrics['accelerator']}"
+    lines, values = {"run": run, "time": _time(metrics)}, net_metrics(metrics)
     for stage in ("train/", "val/", "test/"):
         names = [name for name in values if name.startswith(stage)]
         lines[stage[:-1]] = _values({name.removeprefix(stage): values.pop(name) for name in names})
     lines["best"] = f"{metrics['monitor']} {_text(metrics['best'])}" if "best" in metrics else ""
     lines["logged"] = _values(values)
     return "\n".join(f"{GAP}{name:<6}{GAP}{line}" for name, line in lines.items() if line)
-
-
-def _run(metrics: Mapping[str, object]) -> str:
-    devices = int(str(metrics["devices"])) * int(str(metrics["num_nodes"]))
-    world = f"{metrics['strategy']} × {devices}" if devices > 1 else str(metrics["strategy"])
-    return f"{metrics['model']} on {metrics['data']}, {world}, {metrics['engine']}, {metrics['accelerator']}"
 
 
 def _time(metrics: Mapping[str, object]) -> str:

@@ -221,22 +221,13 @@ sums/step_sums.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes-
 sums/running.py test_ignored_targets.py::test_it_is_the_mean_over_those_that_count[holes]
 -pairs.flatten() if ignored is None else pairs[targets != ignored]
 +pairs.flatten().clamp(min=0)
-# raw: a curve of rank 0 alone
-sums/step_sums.py test_loggers.py::test_points_are_of_all_ranks[raw]
+# a curve of rank 0 alone
+sums/step_sums.py test_loggers.py::test_both_engines_call_several_loggers_alike
 -all_reduce_sums(self.sums.sums, self.device).tolist()
 +self.sums.sums.tolist()
          sp
-# raw: a speed of rank 0 alone
-sums/step_sums.py test_loggers.py::test_points_are_of_all_ranks[raw]
--speed = sums[SAMPLES] /
-+speed = float(self.sums.sums[SAMPLES]) /
-# lightning: a curve of rank 0 alone
-sums/step_sums.py test_loggers.py::test_points_are_of_all_ranks[lightning]
--all_reduce_sums(self.sums.sums, self.device).tolist()
-+self.sums.sums.tolist()
-         sp
-# lightning: a speed of rank 0 alone
-sums/step_sums.py test_loggers.py::test_points_are_of_all_ranks[lightning]
+# a speed of rank 0 alone
+sums/step_sums.py test_loggers.py::test_both_engines_call_several_loggers_alike
 -speed = sums[SAMPLES] /
 +speed = float(self.sums.sums[SAMPLES]) /
 # right answers among the wrong

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 FILLED = ("save_dir", "run_name")
 """Parameters of a logger that are the run's folder and its name, unless they are given."""
-WANDB_FOLDERS = ("CACHE", "CONFIG", "DATA", "ARTIFACT")
 TRACKER_VARIABLES = {
     **{"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off"},  # it redirects streams
     **{"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"},
@@ -52,9 +51,10 @@ def _require_logger(choice: schemas.UserLogger, kind: type, reason: str) -> None
 def create_logger(choice: schemas.UserLogger, plan: Plan, steps: int) -> pl_loggers.Logger:
     """Create a Lightning logger on rank 0; the run of a tracker begins, and each resume is another one."""
     set_rank(0)
-    logging.getLogger("lightning.pytorch.loggers").setLevel(logging.ERROR)  # it warns of every new store
     run_name = "/".join(filter(None, (plan.name, version(plan.resume, steps))))
-    folders = {f"WANDB_{kind}_DIR": f"{plan.run_dir}/wandb/{kind.lower()}" for kind in WANDB_FOLDERS}
+    folders = {
+        f"WANDB_{kind}_DIR": f"{plan.run_dir}/wandb/{kind.lower()}" for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")
+    }
     with patch.dict(os.environ, TRACKER_VARIABLES | folders):
         logger = locate.create(choice.key, choice.call, {"save_dir": plan.run_dir, "run_name": run_name})
         _require_logger(choice, type(logger), f"it creates a {type(logger).__name__}, not a Logger of Lightning")
@@ -67,6 +67,7 @@ def wandb(project: str, offline: bool, save_dir: str, run_name: str) -> pl_logge
 
 
 def mlflow(experiment: str, save_dir: str, run_name: str) -> pl_loggers.MLFlowLogger:
+    logging.getLogger("lightning.pytorch.loggers").setLevel(logging.ERROR)  # it warns of every new store
     return pl_loggers.MLFlowLogger(experiment, run_name, (Path(save_dir).absolute() / "mlruns").as_uri())
 
 
@@ -126,5 +127,4 @@ class TrainerTensorBoardLogger(TrainerLogger, pl_loggers.TensorBoardLogger):
 
     @property
     def experiment(self) -> Any:
-        assert isinstance(self.target, TensorBoardWriter)
-        return self.target.writer
+        return self.target.writer  # type: ignore[union-attr]
