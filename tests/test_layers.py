@@ -201,8 +201,9 @@ def test_errors_become_sentences_at_the_ends_of_a_job() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
-    boundaries = ("errors_as_config_errors", "disk_errors_as_config_errors")
+    boundaries = ("planning", "disk_errors_as_config_errors")
     assert [call for call in calls if call[0] in boundaries and call[1] != "launch"] == [
+        (boundaries[0], "cli"),
         (boundaries[0], "job"),
         (boundaries[1], "job"),
     ]

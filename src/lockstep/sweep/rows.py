@@ -67,7 +67,7 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
 def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
     """Return the first job that trained on one device with the same model, data and batch size."""
     for other in jobs:
-        alike = all(other.config.get(key) == job.config[key] for key in ("model", "data", "batch_size"))
+        alike = all(other.config.get(key) == job.config.get(key) for key in ("model", "data", "batch_size"))
         if other.results and other.devices == 1 and other.speed and alike:
             return other
     return None
