@@ -18,7 +18,6 @@ from lockstep.files import absolute
 from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
-from lockstep.progress import notice
 from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
 from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
@@ -52,9 +51,6 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     for key, kind in NESTED.items():
         values[key] = coerce(kind, key, values[key])
     require_backend(values["process_group"])
-    if values["loss_reduction"] == "as_is":
-        notice("loss_reduction=as_is is now loss_reduction=none")
-        values["loss_reduction"] = "none"
     return coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
 
 

@@ -42,7 +42,7 @@ def parameter_groups(choice: schemas.Optimizer, net: nn.Module) -> list[dict[str
     Those are the parameters of one dimension: a shift or a scale has no excess that decay should take away.
     """
     parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    if not choice.spares_bias_and_norm:
+    if choice.decay_bias_and_norm:
         return [{"params": parameters}]
     decayed = [parameter for parameter in parameters if parameter.dim() > 1]
     spared = [parameter for parameter in parameters if parameter.dim() <= 1]

@@ -12,32 +12,21 @@ from typing import Any
 CALLBACK = "lightning.pytorch.callbacks.callback"
 
 
-def lightning_module() -> type | None:
-    """Return the class, or None if nobody has imported it."""
-    lightning = sys.modules.get("lightning.pytorch")
-    return None if lightning is None else lightning.LightningModule
+def derives_from(kind: Any, package: str, name: str = "LightningModule") -> bool:
+    """Whether a class derives from one of a package, which nobody may have imported."""
+    return package in sys.modules and isinstance(kind, type) and issubclass(kind, getattr(sys.modules[package], name))
 
 
 def is_lightning_module(value: Any) -> bool:
-    return _is_instance(value, "lightning.pytorch", "LightningModule")
+    return derives_from(type(value), "lightning.pytorch")
 
 
 def is_data_module(value: Any) -> bool:
-    return _is_instance(value, "lightning.pytorch", "LightningDataModule")
+    return derives_from(type(value), "lightning.pytorch", "LightningDataModule")
 
 
 def is_combined_loader(value: Any) -> bool:
-    return _is_instance(value, "lightning.pytorch.utilities", "CombinedLoader")
-
-
-def of_pytorch_lightning(kind: Any) -> bool:
-    """Whether a class derives from the package `pytorch_lightning`, whose classes are not those of `lightning`."""
-    package = sys.modules.get("pytorch_lightning")
-    return package is not None and isinstance(kind, type) and issubclass(kind, package.LightningModule)
-
-
-def _is_instance(value: Any, package: str, name: str) -> bool:
-    return package in sys.modules and isinstance(value, getattr(sys.modules[package], name))
+    return derives_from(type(value), "lightning.pytorch.utilities", "CombinedLoader")
 
 
 def overrides(module: Any, name: str) -> bool:

@@ -1,45 +1,33 @@
 """Code in `__main__`, a notebook's cells or a script, which other processes get by value."""
 
-import json
 import pickle
 import re
 import sys
-from dataclasses import fields, is_dataclass
-from typing import Any
 
 import cloudpickle
 
-from lockstep.config_error import config_error, require
+from lockstep.config_error import config_error
+from lockstep.schemas.plan_json import to_json
 from lockstep.schemas.target import KEY
 
 MAIN = "__main__"
 TARGET = re.compile(rf'"{KEY}": "{MAIN}\.(\w+)')
 
 
-def pickled_main(values: Any) -> bytes | None:
-    """Return the classes and functions of `__main__` that targets name, pickled; None if they name none.
-
-    Args:
-        values: nested dataclasses, mappings and lists.
+def pickled_main(work: object) -> bytes | None:
+    """Return the classes and functions of `__main__` that targets of a dataclass name, pickled; None if they name none.
 
     Raises:
-        ConfigError: one is not defined there, or cannot be pickled.
+        ConfigError: one cannot be pickled, or is not defined there.
     """
-    names = TARGET.findall(json.dumps(values, skipkeys=True, default=_fields))
+    names = TARGET.findall(to_json(work))
     if not names:
         return None
-    main = vars(sys.modules[MAIN])
-    for name in names:
-        require(name in main, KEY, f"{MAIN}.{name}", f"no {name} is defined here", "another path")
     try:
-        return bytes(cloudpickle.dumps({name: main[name] for name in names}))
+        return bytes(cloudpickle.dumps({name: vars(sys.modules[MAIN])[name] for name in names}))
     except Exception as error:
         reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
         raise config_error(KEY, f"{MAIN}.{names[0]}", reason, "it into a file") from None
-
-
-def _fields(value: Any) -> dict[str, Any] | None:
-    return {field.name: getattr(value, field.name) for field in fields(value)} if is_dataclass(value) else None
 
 
 def restore_main(pickled: bytes | None) -> None:
