@@ -71,8 +71,8 @@ def create_user_scheduler(choice: schemas.UserScheduler, optimizer: Optimizer, s
     from lockstep.targets.locate import create
 
     key, path = f"scheduler.{KEY}", choice.call[KEY]
-    has_length = "epochs" in choice.arguments or not steps
-    defaults: dict[str, Any] = {"mode": mode} if choice.plateau else {} if has_length else {"total_steps": steps}
+    has_total = steps > 0 and "epochs" not in choice.arguments
+    defaults: dict[str, Any] = {"mode": mode} if choice.plateau else {"total_steps": steps} if has_total else {}
     scheduler = create("scheduler", _with_optimizer(choice.call, optimizer), defaults)
     reason = f"it makes a {type(scheduler).__name__}, and not an LRScheduler"
     require(isinstance(scheduler, LRScheduler), key, path, reason, "the path of a torch scheduler")

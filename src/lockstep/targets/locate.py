@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
-from lockstep.schemas.target import ARGS, KEY, PARTIAL, RESERVED, nested
+from lockstep.schemas.target import ARGS, KEY, PARTIAL
 from lockstep.targets.frames import user_traceback
 
 
@@ -22,28 +22,30 @@ class UserCodeError(ConfigError):
         return str(self.args[0])
 
 
-def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> Any:
+def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None, calls: bool = True) -> Any:
     """Call a target with its arguments, inner targets first; lists and mappings are created item by item.
 
     Args:
         key: of the command line, for errors.
         defaults: arguments to add if the target has parameters of these names.
+        calls: False: return the class or function instead of calling it.
 
     Raises:
         ConfigError: there is no such target, or it takes other arguments.
     """
     if isinstance(value, list):
-        return [create(f"{key}[{index}]", item) for index, item in enumerate(value)]
+        return [create(f"{key}[{index}]", item, calls=calls) for index, item in enumerate(value)]
     if not isinstance(value, Mapping):
         return value
-    keywords = {name: create(f"{key}.{name}", item) for name, item in value.items() if name not in RESERVED}
+    created = {name: create(f"{key}.{name}", item, calls=calls) for name, item in value.items() if name != KEY}
     if KEY not in value:
-        return keywords
+        return created
     call = locate(f"{key}.{KEY}", value[KEY])
-    positional = create(f"{key}.{ARGS}", value.get(ARGS, []))
-    complete = not (positional or value.get(PARTIAL))
-    keywords = checked_arguments(key, call, keywords, defaults or {}, complete)
-    if value.get(PARTIAL):
+    positional, is_partial = created.pop(ARGS, []), created.pop(PARTIAL, False)
+    keywords = checked_arguments(key, call, created, defaults or {}, complete=not (positional or is_partial))
+    if not calls:
+        return call
+    if is_partial:
         return functools.partial(call, *positional, **keywords)
     with user_errors(f"{key}.{KEY}={value[KEY]}", "it raises this when it is called."):
         return call(*positional, **keywords)
@@ -55,13 +57,7 @@ def check(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None
     Raises:
         ConfigError: as `create`.
     """
-    call: Any = None
-    for inner_key, inner in nested(key, value):  # the outermost last
-        call = locate(f"{inner_key}.{KEY}", inner[KEY])
-        keywords = {name: argument for name, argument in inner.items() if name not in RESERVED}
-        complete = not (inner.get(ARGS) or inner.get(PARTIAL))
-        checked_arguments(inner_key, call, keywords, (defaults or {}) if inner is value else {}, complete)
-    return call
+    return create(key, value, defaults, calls=False)
 
 
 def locate(key: str, path: Any) -> Any:
