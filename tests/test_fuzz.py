@@ -47,7 +47,8 @@ LOOKUPS = _words("${seed} ${nope} ${name} ${model.hidden} ${oc.env:NOPE} ${now:%
 SWEEPS = _words("1,2 a,b range(3) choice(1,2) interval(0,1) glob(m*) shuffle(1,2) int(3.7) bool(x) int( foo(1)")
 VALUES = [HUGE, NUMBERS, WORDS, TEXT, LONG, SHAPES, LOOKUPS, SWEEPS]
 KNOWN = known_keys()
-ODD = _words("""hydra.run.dir hydra.sweep.dir hydra.sweep.subdir hydra.job.name hydra.mode hydra.searchpath hydra/launcher
+ODD = _words("""
+    hydra.run.dir hydra.sweep.dir hydra.sweep.subdir hydra.job.name hydra.mode hydra.searchpath hydra/launcher
     hydra/sweeper hydra.job.chdir hydra hydra.output_subdir hydra/help hydra.callbacks hydra.nope a a.b.c devicez
     max_steps model.nope optimizer größe a-b 1 _ a..b .a model@x model@_global_ @x model/mlp /model seed.x
     model.hidden.0 model.hidden[0] data.name.x""")
