@@ -84,7 +84,7 @@ def _option(group: str, key: str, values: object) -> Any:
     if not isinstance(values, Mapping):
         raise config_error(key, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = with_name(group, values)
-    if user_code is not None and user_code.is_named_in(values):
+    if user_code is not None and not values.keys().isdisjoint(user_code.marks):
         values = {name: value for name, value in values.items() if name != "name" or value not in options}
         target: Any = user_code.from_values(key, values)
         return replace(target, key=key) if group in SEVERAL else target

@@ -1,21 +1,18 @@
 """The learning-rate schedule that a plan names, the same for every engine."""
 
-import io
 import math
 from collections.abc import Mapping
-from pickle import UnpicklingError
 from typing import Any, cast
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from lockstep import schemas
-from lockstep.config_error import config_error, require
+from lockstep.config_error import require
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
-from lockstep.safe_loading import load
+from lockstep.safe_loading import is_loadable
 from lockstep.schemas.target import ARGS, KEY
 
 CHILDREN = "schedulers"
@@ -50,14 +47,9 @@ def is_plateau(choice: schemas.UserScheduler, optimizer: schemas.Optimizer) -> b
     reason, hint = "a plateau is looked for after each epoch", "scheduler._interval_=epoch"
     require(not plateau or choice.interval != "step", "scheduler._interval_", "step", reason, hint)
     scheduler = create_user_scheduler(choice, create_optimizer(optimizer, nn.Linear(1, 1)), 10**6, "min")
-    file = io.BytesIO()
-    torch.save(scheduler.state_dict(), file)
-    file.seek(0)
-    try:
-        load(file)
-    except UnpicklingError:
-        reason = "its state is more than plain values and tensors, so no run could be resumed from a checkpoint"
-        raise config_error(f"scheduler.{KEY}", choice.call[KEY], reason, "another scheduler") from None
+    reason = "its state is more than plain values and tensors, so no run could be resumed from a checkpoint"
+    fits, hint = is_loadable(scheduler.state_dict()), "another scheduler"
+    require(fits, f"scheduler.{KEY}", choice.call[KEY], reason, hint)
     return plateau
 
 

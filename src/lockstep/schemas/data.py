@@ -176,6 +176,7 @@ class UserData(DataFacts, Target):
     input_key: SampleKey | None = None
     target_key: SampleKey | None = None
     key: str = "data"
+    marks: ClassVar[tuple[str, ...]] = (KEY, "dataset", "train")
     settings: ClassVar[dict[str, str]] = {
         **{"split": "split", "loader": "loader"},
         **{"classes": "num_classes", "inputs": "input_key", "targets": "target_key"},
@@ -187,10 +188,6 @@ class UserData(DataFacts, Target):
             raise config_error(f"data.loader.{name}", self.loader[name], "the run determines it", hint)
         fits = self.target_key is None or self.input_key is not None
         require(fits, "data.targets", self.target_key, "it needs the key of the inputs", "data.inputs=KEY beside it")
-
-    @staticmethod
-    def is_named_in(values: Mapping[str, Any]) -> bool:
-        return not values.keys().isdisjoint((KEY, "dataset", "train"))
 
     @classmethod
     def from_values(cls, key: str, values: Mapping[str, Any]) -> "UserData":

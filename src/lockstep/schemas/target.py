@@ -19,18 +19,15 @@ class Target:
 
     name: the last part of the path, for results and tables.
     arguments: keyword arguments, plain values; one that has a `_target_` itself is called first.
+    marks: keys of which one tells that a group of keys names user code.
     settings: keys beside the target that are options of Lockstep, and their fields.
     """
 
     name: str
     _target_: str
     arguments: dict[str, Any]
+    marks: ClassVar[tuple[str, ...]] = (KEY,)
     settings: ClassVar[dict[str, str]] = {}
-
-    @staticmethod
-    def is_named_in(values: Mapping[str, Any]) -> bool:
-        """Whether a group of keys names user code."""
-        return KEY in values
 
     @classmethod
     def from_values(cls, key: str, values: Mapping[str, Any]) -> Self:

@@ -24,7 +24,7 @@ class Task:
 
     def rules(self, plan: "Plan") -> Rules:
         """Yield the rules of data and nets that the task can train."""
-        fits = plan.model.user_code or not plan.data.parts or self.samples not in ("pairs", "sequences")
+        fits = isinstance(plan.model, Target) or not plan.data.parts or self.samples not in ("pairs", "sequences")
         reason = f"it has one row of outputs per sample, and data={plan.data.name} has several targets per sample"
         yield fits, "model", reason, "model=char_rnn, or a net of your own"
 
@@ -87,6 +87,9 @@ class LanguageModelling(Task):
         fits = plan.data.parts != ()
         yield fits, "task", f"data={plan.data.name} has no sequences of tokens", "data=text"
         yield from super().rules(plan)
+
+
+BuiltInTask = Auto | Classification | Regression | Autoencoding | LanguageModelling
 
 
 @dataclass(frozen=True)
