@@ -34,7 +34,7 @@ TYPED: list[tuple[str, str, str]] = [
 
 VALUES: list[tuple[str, str, str]] = [
     ("devices=", "devices=:", "write devices=1"),
-    ("devices=${nope}", "devices: Interpolation key 'nope'", "write a value"),
+    ("devices=${nope}", "devices=${nope}: Interpolation key 'nope' not found", "full_key: devices"),
     ("hydra.run.dir=null", "hydra.run.dir=null:", "Error merging override"),
     ("schlüssel=1", "schlüssel=1: this cannot be parsed", "write KEY=VALUE"),
     ("strategy=ddp num_nodes=2", "num_nodes=2:", "torchrun --nnodes=2"),

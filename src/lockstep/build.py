@@ -10,9 +10,8 @@ from typing import Any, Literal, cast
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.config_error import ConfigError, config_error, option_error, require
+from lockstep.config_error import config_error, option_error, require
 from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
 from lockstep.inspection import inspected
@@ -39,11 +38,9 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
 
     Raises:
         ConfigError: a key or a value is invalid.
+        OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
-    try:
-        values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{error.full_key}: {str(error).splitlines()[0]}; write a value for it.") from None
+    values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     keys = [field.name for field in fields(Plan) if field.name not in ("run_dir", "command")]
     check_keys("", values, ["batch_size_per_device", "scale_lr", *keys])
     for group in GROUPS:

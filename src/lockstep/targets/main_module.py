@@ -24,7 +24,7 @@ def pickled_main(work: object) -> bytes | None:
     if not names:
         return None
     try:
-        return bytes(cloudpickle.dumps({name: vars(sys.modules[MAIN])[name] for name in names}))
+        return bytes(cloudpickle.dumps({name: getattr(sys.modules[MAIN], name) for name in names}))
     except Exception as error:
         reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
         raise config_error(KEY, f"{MAIN}.{names[0]}", reason, "it into a file") from None
