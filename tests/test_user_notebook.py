@@ -126,7 +126,7 @@ def local() -> type:
         (
             (),
             {"model": {"_target_": "__main__.Nte"}},
-            "(AttributeError: module '__main__' has no attribute 'Nte'); write it into a file.",
+            "_target_=__main__.Nte: it cannot be sent to the ranks (AttributeError: module '__main__' has no attribute",
         ),
         (
             (),
