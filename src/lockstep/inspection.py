@@ -16,7 +16,7 @@ from lockstep.launch.external_launcher import rank_from_env
 from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.groups import SEVERAL, USER_CODE
-from lockstep.schemas.target import KEY, PARTIAL
+from lockstep.schemas.target import ARGS, KEY
 from lockstep.targets.kinds import derives_from, is_data_module
 from lockstep.targets.locate import check
 
@@ -103,7 +103,7 @@ def _inspect_training(options: dict[str, Any]) -> None:
     """Inspect the optimizer, the scheduler, the task, the loggers and the callbacks."""
     optimizer, scheduler, task = options["optimizer"], options["scheduler"], options["task"]
     if isinstance(optimizer, schemas.UserOptimizer):
-        target = check("optimizer", {**optimizer.call, PARTIAL: True})
+        target = check("optimizer", {**optimizer.call, ARGS: [None]})
         classes = tuple(base.__name__ for base in getattr(target, "__mro__", ()))
         options["optimizer"] = replace(optimizer, classes=classes)
     if isinstance(scheduler, schemas.UserScheduler):

@@ -42,7 +42,7 @@ def is_plateau(choice: schemas.UserScheduler, optimizer: schemas.Optimizer) -> b
     """
     from lockstep.targets.locate import check
 
-    kind = check("scheduler", _with_optimizer(choice.call, None))
+    kind = check("scheduler", _with_optimizer(choice.call, None), dict.fromkeys(("mode", "total_steps")))
     plateau = isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau)
     reason, hint = "a plateau is looked for after each epoch", "scheduler._interval_=epoch"
     require(not plateau or choice.interval != "step", "scheduler._interval_", "step", reason, hint)

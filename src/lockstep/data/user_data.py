@@ -17,12 +17,12 @@ from lockstep.data.samples import SampleData, keys_of, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
 from lockstep.schemas.data import DataFacts, UserData, UserLoaders
-from lockstep.schemas.target import KEY, PARTIAL
+from lockstep.schemas.target import ARGS, KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import UserCodeError, check, create, user_errors
 
 NAMES = ("train", "val", "test")
-LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
+LOADER = {KEY: "torch.utils.data.DataLoader", ARGS: [None]}
 
 
 def create_data(choice: UserData, seed: int) -> Any:

@@ -6,7 +6,7 @@ Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -42,7 +42,7 @@ def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None, call
         return created
     call = locate(f"{key}.{KEY}", value[KEY])
     positional, is_partial = created.pop(ARGS, []), created.pop(PARTIAL, False)
-    keywords = checked_arguments(key, call, created, defaults or {}, complete=not (positional or is_partial))
+    keywords = checked_arguments(key, call, positional, created, defaults or {}, complete=not is_partial)
     if not calls:
         return call
     if is_partial:
@@ -107,6 +107,7 @@ def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
 def checked_arguments(
     key: str,
     call: Callable[..., Any],
+    positional: Sequence[Any],
     keywords: Mapping[str, Any],
     defaults: Mapping[str, Any],
     complete: bool,
@@ -120,8 +121,8 @@ def checked_arguments(
         ConfigError: the call does not take an argument, or needs one more.
     """
     try:
-        signature = inspect.signature(call).parameters
-    except (ValueError, TypeError):  # of some functions in C
+        signature = inspect.signature(functools.partial(call, *positional)).parameters
+    except (ValueError, TypeError):  # of some functions in C, or too many arguments
         return {**keywords}
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = {name: each for name, each in signature.items() if each.kind in kinds}
