@@ -15,7 +15,6 @@ from lockstep.launch.attempt import Attempt
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.forkserver import start_forkserver
 from lockstep.launch.processes import is_alive
-from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.worker import LaunchSpec
 from lockstep.plan import Plan
 
@@ -31,8 +30,8 @@ def start(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Start]:
     started: list[Attempt] = []
 
     def of(fault: str, folder: str = ".") -> Attempt:
-        rendezvous = Rendezvous(path=str(tmp_path / folder / f"group{len(started)}"))
-        job = LaunchSpec(plan, ENGINE, rendezvous, tmp_path, {**os.environ, "FAULT": fault}, restarts=len(started))
+        path = tmp_path / folder / f"group{len(started)}"
+        job = LaunchSpec(plan, ENGINE, path, tmp_path, {**os.environ, "FAULT": fault}, restarts=len(started))
         started.append(Attempt(job))
         return started[-1]
 
