@@ -76,14 +76,6 @@ def test_processes_that_have_ended_are_not_killed(start: Start, monkeypatch: pyt
         attempt.end()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_exits_too_early_is_named(start: Start, rank: int) -> None:
-    attempt = start(f"leave@{rank}")
-    with pytest.raises(RankFailed, match=rf"^rank {rank} failed: it ended with status 0 before its work was done$"):
-        ended(attempt)
-    assert not any(map(alive, attempt.pids.values()))
-
-
 def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal comes before the command knows the pid of a rank, which holds Python's lock: its file is missing."""
     read, pids = multiprocessing.forkserver.read_signed, list[int]()

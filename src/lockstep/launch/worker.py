@@ -20,11 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.disk import (
-    disk_errors_as_config_errors,
-    silence_thread_errors,
-    temporary_errors_as_config_errors,
-)
+from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import failure_report, wait_for_first_failure
 from lockstep.launch.rendezvous import interface_towards, join
@@ -84,7 +80,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
             from lockstep.targets.main_module import restore_main
 
             restore_main(job.main)
-        with temporary_errors_as_config_errors(job.folder), process_group(world, context, job.group_file) as store:
+        with process_group(world, context, job.group_file) as store:
             stop = FileRequest(job.folder, context.rank, context.world_size, store)
             result = run_engine(job.work, job.engine, replace(context, stop=stop))
     except Exception as error:
