@@ -88,6 +88,9 @@ class SessionCallback(Callback):
             is_due = interrupts or (is_step_boundary and session.checkpoints.due(progress.position.steps))
             self.saving.save_within_epoch(trainer, is_due)
 
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.results.before_epoch_end(trainer, "train")
+
     def _end_training_stage(self) -> None:
         self.session.results.end_stage(self.trainer, "train")
         self.saving.epoch_ended = True
@@ -120,6 +123,12 @@ class SessionCallback(Callback):
 
     def on_test_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *loader: int) -> None:
         self.session.begin_evaluation_batch("test", *(loader or [0]))
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.results.before_epoch_end(trainer, "val")
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.results.before_epoch_end(trainer, "test")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.log.enter("train")
