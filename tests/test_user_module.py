@@ -172,7 +172,7 @@ def test_epochs_ended_early(make_user_plan: MakeUserPlan) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp_path: Path) -> None:
-    """Compare weights, logged values and what a callback reads with an ordinary Trainer and loader in the same order."""
+    """Compare weights, logged values and what a callback reads with an ordinary Trainer in the same order."""
     history = (
         "callbacks=strange",
         "callbacks.strange._target_=strange_callbacks.History",
