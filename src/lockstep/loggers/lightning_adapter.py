@@ -127,4 +127,4 @@ class TrainerTensorBoardLogger(TrainerLogger, pl_loggers.TensorBoardLogger):
 
     @property
     def experiment(self) -> Any:
-        return self.target.writer  # type: ignore[union-attr]
+        return self.target.writer
