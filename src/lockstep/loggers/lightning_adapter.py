@@ -63,7 +63,13 @@ def create_logger(choice: schemas.UserLogger, plan: Plan, steps: int) -> pl_logg
 
 
 def wandb(project: str, offline: bool, save_dir: str, run_name: str) -> pl_loggers.WandbLogger:
-    return pl_loggers.WandbLogger(run_name, save_dir, offline=offline, project=project)
+    """Start a run here: WandbLogger would with an option that wandb warns of."""
+    import wandb
+
+    run = wandb.init(project=project, name=run_name, dir=save_dir, mode="offline" if offline else "online")
+    run.define_metric("trainer/global_step")
+    run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    return pl_loggers.WandbLogger(run_name, save_dir, offline=offline, project=project, experiment=run)
 
 
 def mlflow(experiment: str, save_dir: str, run_name: str) -> pl_loggers.MLFlowLogger:
