@@ -22,10 +22,9 @@ import torch.distributed as dist
 from lockstep.collectives.primitives import tensor_device
 from lockstep.collectives.tour import RankOptions as Options
 from lockstep.collectives.tour import TourPayload, world_of
-from lockstep.config_error import ConfigError, require, shorten
+from lockstep.config_error import require, shorten
 from lockstep.entry_point import make_output_dir
 from lockstep.files import save_table
-from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
@@ -96,11 +95,8 @@ CASES: dict[str, tuple[str, Callable[[CaseRank], object]]] = {
 
 def show(options: Options, titles: Sequence[str] = tuple(CASES)) -> int:
     """Print the outcome of each case; return exit status 1 if one was not caught."""
-    if rank_from_env() is not None:
-        raise ConfigError("failures: each case starts its own ranks; run it without torchrun or SLURM.")
-    reason = "the ranks of each case meet anew, and a file serves once"
-    unusable = options.init_method.startswith("file://")
-    require(not unusable, "init_method", options.init_method, reason, "init_method=file")
+    method = options.init_method
+    require(not method.startswith("file://"), "init_method", method, "a file serves once", "init_method=file")
     world = world_of(options)
     folder = Path(world.folder)
     rows: list[dict[str, object]] = []
