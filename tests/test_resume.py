@@ -198,10 +198,8 @@ def test_sweep_resumes_unfinished_jobs(command: Command) -> None:
     assert "resuming from" in ended.out
     assert "sweep: 3 finished, 0 refused, 0 failed" in ended.out
     assert (command.folder / "sweep" / "0" / "metrics.json").read_text() == before
-    for job in range(3):
-        alone = command.train(*QUICK, f"seed={job + 1}", "logger=none", f"hydra.run.dir=alone{job}")
-        assert alone.status == 0
-        alike(metrics_in(command.folder / "sweep" / str(job)), metrics_in(command.folder / f"alone{job}"))
+    assert command.train(*QUICK, "seed=2", "logger=none", "hydra.run.dir=alone").status == 0
+    alike(metrics_in(command.folder / "sweep" / "1"), metrics_in(command.folder / "alone"))
 
 
 class StopAfter(Stop):
