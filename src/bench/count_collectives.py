@@ -1,4 +1,4 @@
-"""Count the calls to other ranks in a run, from within."""
+"""Count the all-reduces of a run, from within."""
 
 import importlib
 from typing import Any
@@ -10,7 +10,7 @@ from lockstep.launch.topology import RankContext
 
 
 def run(payload: BenchPayload, context: RankContext) -> tuple[int, int]:
-    """Return the numbers of collectives and of steps of a run of the engine whose module is `payload.subject`.
+    """Return the numbers of all-reduces and of steps of a run of the engine whose module is `payload.subject`.
 
     torch's profiler sees every collective as an operator of c10d, whether Python or DistributedDataParallel's C++
     calls it.
@@ -18,5 +18,5 @@ def run(payload: BenchPayload, context: RankContext) -> tuple[int, int]:
     profiler: Any = torch.autograd.profiler.profile(use_kineto=False)
     with profiler:
         importlib.import_module(payload.subject).run(payload.plan, context)
-    calls = sum(event.name.startswith("c10d::") for event in profiler.function_events)
+    calls = sum(event.name == "c10d::allreduce_" for event in profiler.function_events)
     return calls, payload.plan.steps.total_steps

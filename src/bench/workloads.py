@@ -141,7 +141,7 @@ TRAINING = {
 
 
 def collectives(context: BenchContext) -> list[Measurement]:
-    """Count the calls that a step and an epoch add, by subtracting runs of few and many steps, of one epoch and two.
+    """Count the all-reduces that a step and an epoch add, by subtracting runs of few and many steps, of one epoch and two.
 
     The gradients of this MLP fit in one bucket, so a step needs one all-reduce.
     """
@@ -155,7 +155,7 @@ def collectives(context: BenchContext) -> list[Measurement]:
         twice, _ = count("max_epochs=2", "batch_size=320")
         step = (many - few) / (many_steps - few_steps)
         for per, calls in (("step", step), ("epoch", twice - few - step * few_steps)):
-            rows.append(Measurement("collectives", f"{engine}, calls per {per}", "calls", (calls,), goal=1.0))
+            rows.append(Measurement("collectives", f"{engine}, all-reduces per {per}", "calls", (calls,), goal=1.0))
     return rows
 
 
@@ -222,7 +222,7 @@ HELP = """
   module         a user's LightningModule, 2 epochs: Lightning's own Trainer, both engines; three forms of data
   monitoring     the MLP on MNIST by each engine, with TensorBoard as it is by default and without a logger
   scaling        the time over 1 to 8 ranks of one thread, an MLP on digits
-  collectives    calls to other ranks in a step and in an epoch, counted
+  collectives    all-reduces of a step and of an epoch, counted
   startup        whole commands, beyond importing Lightning or torch: single, ddp, ddp_spawn, raw; --help; a wrong key
   sweep          what a further job costs beyond its training
 """
