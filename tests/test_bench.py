@@ -131,7 +131,7 @@ def test_both_baselines_learn(
 
 
 def test_collectives_are_counted(context: BenchContext) -> None:
-    """A step of one bucket, two of two, and a sum; a barrier is none, and what agrees on the buckets."""
+    """A step of one bucket, two of two, and a sum; no barrier, and nothing that agrees on the buckets."""
     words = ("strategy=ddp", "devices=2", "accelerator=cpu", "data=points", "batch_size=4", "max_epochs=1")
     calls, steps = context.on_ranks(COUNTER, "tests.engine_counted_collectives", *words)
     assert (calls, steps > 0) == (6, True)

@@ -141,7 +141,7 @@ TRAINING = {
 
 
 def collectives(context: BenchContext) -> list[Measurement]:
-    """Count the all-reduces that a step and an epoch add, by subtracting runs of few and many steps, of one epoch and two.
+    """Count the all-reduces that a step and an epoch add, by runs of few and many steps, of one epoch and two.
 
     The gradients of this MLP fit in one bucket, so a step needs one all-reduce.
     """
