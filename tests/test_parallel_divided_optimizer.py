@@ -1,5 +1,6 @@
 """strategy=fsdp with LightningModules: DDP averages gradients, and each rank updates and stores its own parameters."""
 
+import copy
 import json
 from collections.abc import Callable
 
@@ -29,7 +30,7 @@ def train(net: nn.Module, optimizer: Optimizer, steps: int) -> None:
         optimizer.zero_grad()
         loss = net(torch.ones(2, 4)).square().sum()
         loss.backward()
-        return float(loss)
+        return loss.item()
 
     for _ in range(steps):
         optimizer.step(closure)
@@ -54,7 +55,7 @@ def train_divided_and_whole(plan: Plan, context: RankContext) -> Metrics:
                 optimizer.add_param_group({"params": [*net[1].parameters()], "weight_decay": 0.1})
         for net, optimizer in zip(nets[:2], optimizers, strict=False):
             train(net, optimizer, 2)
-        saved, expected = divided.state_dict(), whole.state_dict()
+        saved, expected = divided.state_dict(), copy.deepcopy(whole.state_dict())
         if context.rank == 0:
             torch.testing.assert_close(saved, expected, rtol=0, atol=0)
         nets[2].load_state_dict(nets[1].state_dict())
