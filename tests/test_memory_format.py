@@ -64,8 +64,8 @@ def table(threads: int, batches: list[int], steps: int, **more: float) -> dict[s
 @pytest.mark.timeout(120)
 def test_the_table_holds_and_errors_would_be_seen() -> None:
     """A wrong number, and a convolution that is known to write past its memory."""
-    *results, wrong, bad = outcomes(table(1, [5], 1), table(2, [5, 41], 1), table(2, [5], 1, scale=1.001), BAD)
-    assert [within_bounds(errors) for errors in results] == [True] * 2, results
+    result, wrong, bad = outcomes(table(2, [5], 1), table(2, [5], 1, scale=1.001), BAD)
+    assert within_bounds(result), result
     assert not within_bounds(wrong)
     if torch.__version__.startswith("2.15.") and torch.backends.cpu.get_cpu_capability() == "AVX512":
         assert not within_bounds(bad)
@@ -74,7 +74,7 @@ def test_the_table_holds_and_errors_would_be_seen() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(220)
 def test_the_table_holds_for_other_batches() -> None:
-    results = outcomes(*(table(threads, [1, 33, 64], 2) for threads in (2, 4)))
+    results = outcomes(*(table(threads, [1, 33], 2) for threads in (1, 4)))
     assert [within_bounds(errors) for errors in results] == [True] * 2, results
 
 

@@ -30,7 +30,8 @@ def train(net: nn.Module, optimizer: Optimizer, steps: int) -> None:
         optimizer.zero_grad()
         loss = net(torch.ones(2, 4)).square().sum()
         loss.backward()
-        return loss.item()
+        value: float = loss.item()
+        return value
 
     for _ in range(steps):
         optimizer.step(closure)
