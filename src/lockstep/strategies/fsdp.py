@@ -65,32 +65,28 @@ class FSDP(Replicated):
             raise config_error("strategy", self.name, reason, "strategy=ddp")
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """Shard a plain net; its gradients are reduced after each batch, also while accumulating."""
+        """Shard a plain net in place, once. Its gradients are reduced after each batch, also while accumulating.
+
+        The initial weights of all ranks are the same because the seed is. Gradients are summed and divided for every
+        dtype: FSDP2 averages float32 by gloo's average, which is a sum in some versions of torch.
+        """
         if plan.model.lightning:
             return super().wrap(plan, module)
-        self.move_to_devices(plan, module)
-        self._shard(plan, plain_net(module))
-        return Wrapped(module.training_step)
-
-    def _finds_unused(self, plan: "Plan") -> bool:
-        return True
-
-    def _shard(self, plan: "Plan", net: "nn.Module") -> None:
-        """Shard a net in place, once. The initial weights of all ranks are the same because the seed is.
-
-        Gradients are summed and divided for every dtype: FSDP2 averages float32 by gloo's average, which is a sum in
-        some versions of torch.
-        """
         import torch
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
-        if isinstance(net, FSDPModule):
-            return
-        net.to(memory_format=torch.contiguous_format)
-        mesh = init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
-        for module in (*_blocks(net), net):
-            fully_shard(module, mesh=mesh).set_force_sum_reduction_for_comms(True)
+        self.move_to_devices(plan, module)
+        net = plain_net(module)
+        if not isinstance(net, FSDPModule):
+            net.to(memory_format=torch.contiguous_format)
+            mesh = init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
+            for part in (*_blocks(net), net):
+                fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(True)
+        return Wrapped(module.training_step)
+
+    def _finds_unused(self, plan: "Plan") -> bool:
+        return True
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         """Return a DDPStrategy that shards a plain net instead of wrapping it in DistributedDataParallel.
