@@ -213,7 +213,7 @@ steps/module_step.py test_user_module.py::test_layers_thawed_later
 steps/module_step.py test_user_module.py::test_a_rank_without_samples_draws_nothing
 -        restore_random_state(state, [device])
 # each rank weighs its gradient by its own targets
-sums/running.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes-world0]
+sums/running.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes]
 -all_reduce_sums(self.sums, device).tolist()
 +self.sums.tolist()
 # ignored targets count among the classes
