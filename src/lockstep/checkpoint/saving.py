@@ -69,7 +69,8 @@ class CheckpointManager:
 
     def _state_of_rank(self, content: Content) -> RankState:
         """Return this rank's state; virtual ranks restore theirs."""
-        state = state_of_rank(content, self.rank, self.plan.world_size, self.plan.strategy.sharded)
+        shards_net = self.plan.strategy.sharded and not self.plan.model.lightning
+        state = state_of_rank(content, self.rank, self.plan.world_size, shards_net)
         first, *others = content["ranks"]
         if self.virtual is None or not others or 1 + len(others) != self.virtual.count:
             return state

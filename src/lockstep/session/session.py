@@ -6,7 +6,7 @@ stands), `recorder`, `checkpoints`, `loggers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -80,7 +80,6 @@ class Session:
         self.phases = self.timing.phases
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
         self.results = Results(plan, self.net, self.log, self.step, self.progress, self.timing, self.loggers)
-        self.evaluating = ExitStack()
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
         if shows_net(plan) and not plan.model.lightning:
             self.step.show()
@@ -249,7 +248,6 @@ class Session:
         """Begin an evaluation, before its first hook."""
         self.timing.pause()
         broadcast_buffers(self.module)
-        self.evaluating.enter_context(self.plan.strategy.tensors.full_weights(self.module))
         widen_metrics(self.plan, self.module)
         self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)
@@ -271,7 +269,6 @@ class Session:
 
     def end_evaluation(self) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
-        self.evaluating.close()
         self.timing.resume()
 
 
