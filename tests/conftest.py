@@ -87,11 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compute with one thread in each of several workers: two on a busy core wait for each other."""
-    if hasattr(config, "workerinput"):
+    """Import torch where tests run; one thread in each of several workers: two on a busy core wait for each other."""
+    if getattr(config.option, "numprocesses", None) is None:
         import torch  # 1.6 s that the process in front of the workers need not wait
 
-        torch.set_num_threads(1)
+        if hasattr(config, "workerinput"):
+            torch.set_num_threads(1)
 
 
 def events_of(run_dir: Path, **sizes: int) -> "EventAccumulator":
