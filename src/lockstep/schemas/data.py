@@ -198,7 +198,7 @@ class UserData(DataFacts, Target):
         is_flat = KEY in values and not str(values[KEY]).startswith("lockstep.")
         typed = {} if is_flat else cls.coerce_settings(key, values)
         target: Any = {name: value for name, value in values.items() if is_flat or name not in cls.settings}
-        if "dataset" in target:
+        if "dataset" in target and not is_flat:
             for name in target.keys() - {"dataset"}:
                 raise unknown_key(f"{key}.{name}", target[name], [f"{key}.{setting}" for setting in cls.settings])
             key, target = f"{key}.dataset", target["dataset"]
