@@ -45,7 +45,7 @@ MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
-    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.ranks", "lockstep.collectives.failures"),
+    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour", "lockstep.collectives.failures"),
     *("bench.count_collectives", "tests.rank_helpers", "tests.fault_injection.faulty_engine"),
     *("tests.fault_injection.engine", "tests.engine_counted_collectives", "tests.engine_wrong_seed"),
 )
@@ -61,7 +61,7 @@ WORKERS = 3
 
 LONGEST = (
     *("netns", "docs", "parity_matrix", "faults", "signals", "resume", "user_module", "module_resume", "train"),
-    *("user_code", "private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_sharded_module"),
+    *("user_code", "private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_divided_optimizer"),
     *("streams", "sweep", "monitor", "raw", "memory_format", "bad_input", "comparison_rules", "callbacks", "zygote"),
 )
 """The files that take longest start first."""
