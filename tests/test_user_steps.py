@@ -7,8 +7,6 @@ from tests.comparing import require_identical
 from tests.conftest import MakeUserPlan
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
-FSDP = ("strategy=fsdp", "devices=2")
-ONCE = ("model=regressor", "model._target_=strange_steps.OnceByHand", "data=stream")
 SKIPPING = ("model=regressor", "model._target_=strange_steps.Skipping", "data=stream")
 
 
@@ -66,10 +64,3 @@ def test_gradients_that_nobody_averages_are_refused(
         "model=UserBackward: it steps by gradients of loss.backward(), which nobody averages over ranks; write one "
         "that calls self.manual_backward(loss) instead."
     )
-
-
-def test_a_rank_that_leaves_out_a_backward_pass_is_not_waited_for(make_user_plan: MakeUserPlan) -> None:
-    """Whose weights lie in shards: the others would wait for its part of the gradient."""
-    options = ("+model.zeroed=true", "+model.skips=[1]", "process_group.timeout=60", "engine=raw")
-    with pytest.raises(ConfigError, match=r"calls self\.manual_backward as often on every rank"):
-        trained(make_user_plan(*ONCE, *FSDP, *options))

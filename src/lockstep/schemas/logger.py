@@ -44,9 +44,7 @@ class CSV:
 
 @dataclass(frozen=True)
 class UserLogger(Target):
-    """A logger of Lightning, with its key on the command line: `logger`, or `logger.NAME`."""
-
-    key: str = ""
+    """A logger of Lightning."""
 
     def rules(self, plan: "Plan") -> Rules:
         fits, hint = self.name not in TRACKERS or find_spec(self.name) is not None, "or logger=tensorboard"
@@ -63,9 +61,7 @@ def tensorboard_of(plan: "Plan") -> TensorBoard | None:
 
 @dataclass(frozen=True)
 class UserCallback(Target):
-    """A callback of Lightning, with its key on the command line: `callbacks`, or `callbacks.NAME`."""
-
-    key: str = ""
+    """A callback of Lightning."""
 
     @property
     def scheduling(self) -> dict[int, int] | None:

@@ -6,7 +6,7 @@ stands), `recorder`, `checkpoints`, `loggers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -80,7 +80,6 @@ class Session:
         self.phases = self.timing.phases
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
         self.results = Results(plan, self.net, self.log, self.step, self.progress, self.timing, self.loggers)
-        self.evaluating = ExitStack()
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
         if shows_net(plan) and not plan.model.lightning:
             self.step.show()
@@ -106,7 +105,7 @@ class Session:
                 self.data.loaders("val")  # raises for wrong ones before the first step
             at, content = self.start.at, self.start.content
             self.recorder = Recorder(
-                plan, self.context.rank, self.net, at.epochs, at.batch, content.record if content else None
+                plan, self.context.rank, self.net, at.epochs, at.batch, content["record"] if content else None
             )
             self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
             self.results.recorder, self.results.checkpoints = self.recorder, self.checkpoints
@@ -129,7 +128,7 @@ class Session:
             sums = self.checkpoints.restore(content, self.net)
             self.step.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
-            self.results.values = dict(content.results)
+            self.results.values = dict(content["results"])
 
     def watch(self, trainer: Any) -> None:
         """Register the optimizers and schedules of the module.
@@ -230,7 +229,7 @@ class Session:
             norms = [norm for _, norms in self.optimizer_steps for norm in norms]
             self.recorder.steps.step(rate, norms, log.of_record() if log.step_values else None)
             position.steps += 1
-            self.recorder.stepped(*trainer.optimizers, last=last)
+            self.recorder.stepped(trainer.optimizers, last)
         step.log_points(position.steps if is_step_boundary else None, rate)
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
             trainer.logged_metrics.update(as_tensors(log.step("logger")))
@@ -249,7 +248,6 @@ class Session:
         """Begin an evaluation, before its first hook."""
         self.timing.pause()
         broadcast_buffers(self.module)
-        self.evaluating.enter_context(self.plan.strategy.tensors.full_weights(self.module))
         widen_metrics(self.plan, self.module)
         self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)
@@ -271,7 +269,6 @@ class Session:
 
     def end_evaluation(self) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
-        self.evaluating.close()
         self.timing.resume()
 
 

@@ -4,7 +4,7 @@ Methods of this one object are wrapped: `training_step` records its loss and run
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,11 @@ from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import show_net
+from lockstep.parallel.divided_optimizer import divide
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.recorder import Recorder
-from lockstep.steps import full_weights
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
 from lockstep.steps.metric_objects import preserve_metrics
@@ -62,25 +62,22 @@ class ModuleStep(Step):
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
-        self.is_simple = self.virtual is None and not plan.strategy.sharded
-        """Whether the step only has to record its loss."""
-        self.has_default_backward = self.is_simple and not overrides(module, "backward")
+        self.has_default_backward = self.virtual is None and not overrides(module, "backward")
 
     def wrap(self) -> None:
-        """Wrap methods of the module: steps are weighted, and hooks see full weights if they are sharded."""
+        """Wrap methods of the module, so that its steps are weighted."""
         replace_method(self.module, "training_step", self._training_step)
         replace_method(self.module, "backward", self._backward)
-        if self.plan.strategy.sharded:
-            full_weights.wrap_hooks(self.plan, self.module)
 
-    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
-        """Register the callbacks of the run and the optimizers that the module has configured.
+    def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
+        """Register the optimizers that the module has configured.
 
         Args:
             wrapped: what averages gradients, a FixedBucketDDP or anything else.
         """
         if self.plan.strategy.sharded:
-            full_weights.watch(self.plan, self.module, callbacks, optimizers)
+            for optimizer in optimizers:
+                divide(optimizer)
         if self.virtual_steps is not None:
             for name in ("optimizers", "lr_schedulers"):
                 replace_method(self.module, name, self.virtual_steps.optimizers)
@@ -149,8 +146,7 @@ class ModuleStep(Step):
         """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
         array = self.data.transfer(self.module.example_input_array)
         example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
-        with self.plan.strategy.tensors.full_weights(self.module):
-            show_net(self.plan, self.loggers, self.module, example, self.data.device)
+        show_net(self.plan, self.loggers, self.module, example, self.data.device)
 
     def begin_evaluation(self, stage: str) -> None:
         """Drop the buffers of virtual ranks: as under DDP, all ranks evaluate with rank 0's."""
@@ -166,20 +162,15 @@ class ModuleStep(Step):
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        if self.is_simple and not self.share.is_dummy:
+        if self.virtual_steps is not None:
+            outputs, self.loss = self.virtual_steps.run(
+                batch, lambda rank_batch: original(rank_batch, *rest, **options), self._require_loss
+            )
+            return outputs
+        with self._without_traces() if self.share.is_dummy else nullcontext():
             outputs = original(batch, *rest, **options)
-            self.loss = self._require_loss(outputs, detach=True)
-            return outputs
-        with self.plan.strategy.tensors.full_weights(self.module):
-            if self.virtual_steps is None:
-                with self._without_traces() if self.share.is_dummy else nullcontext():
-                    outputs = original(batch, *rest, **options)
-                self.loss = self._require_loss(outputs, detach=True)
-            else:
-                outputs, self.loss = self.virtual_steps.run(
-                    batch, lambda rank_batch: original(rank_batch, *rest, **options), self._require_loss
-                )
-            return outputs
+        self.loss = self._require_loss(outputs, detach=True)
+        return outputs
 
     @contextmanager
     def _without_traces(self) -> Iterator[None]:
@@ -214,10 +205,7 @@ class ModuleStep(Step):
             original(weighted, *arguments, **options)
 
         self.backward_passes += 1
-        sharded = self.plan.strategy.tensors.sharded_module(self.module)
-        if sharded is not None:
-            sharded.backward(call)
-        elif self.virtual_steps is not None:
+        if self.virtual_steps is not None:
             self.virtual_steps.backward(call)
         else:
             call()

@@ -1,6 +1,8 @@
 """The steps of a TaskModule: the weight of their loss; the record, curves, metrics and pictures, from exact sums."""
 
 import copy
+import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import show_net
+from lockstep.objectives.objective import LOSS, SAMPLES
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
@@ -24,7 +27,6 @@ from lockstep.run_files import save_confusion
 from lockstep.steps.loss_weight import Step, loss_weight
 from lockstep.steps.task_module import TaskModule
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
-from lockstep.sums.step_sums import StepCounts, StepCurve
 from lockstep.targets.kinds import replace_method
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ class TaskStep(Step):
     """`stats`: the sums of the last training batch; `epoch`: of an epoch; `evaluation`: of a split.
 
     confusion: the counts (true, predicted) of the latest validation, over all ranks, if there are classes.
-    counts: corrects the gradients if some targets are ignored.
+    counts: the sums of the current optimizer step, if some targets are ignored.
+    curve: the sums since the last point on the curves, and `point_time` its time.
     virtual: the ranks that the net's forward runs in turn; None without strategy=virtual.
     """
 
@@ -55,8 +58,8 @@ class TaskStep(Step):
         is_virtual = plan.strategy.layout(plan.devices).virtual_ranks > 1
         self.virtual: VirtualRanks | None = module.compute if is_virtual else None  # type: ignore[assignment]
         self.device, *_ = plan.strategy.devices(plan)
-        self.counts = StepCounts(plan.objective, self.device)
-        self.epoch, self.curve = RunningSums(plan.objective), StepCurve(plan.objective, self.device)
+        self.counts, self.epoch, self.curve = (RunningSums(plan.objective) for _ in range(3))
+        self.point_time = 0.0
         self.results: dict[str, float] = {}
         self.confusion: Tensor | None = None
         self.stats: BatchStats = ()
@@ -89,7 +92,8 @@ class TaskStep(Step):
 
     def training_batch(self, stats: BatchStats) -> None:
         self.stats = stats
-        self.counts.add(stats)
+        if self.plan.objective.ignored is not None:
+            self.counts.add(stats)
 
     def evaluation_batch(self, stats: BatchStats, outputs: Any, batch: Batch) -> None:
         self.evaluation.add(stats, outputs, batch.targets, batch.inputs)
@@ -97,7 +101,9 @@ class TaskStep(Step):
     # a batch of training
 
     def begin_epoch(self, position: Progress) -> None:
-        self.curve.resume(self.curve.sums if position.batch else RunningSums(self.plan.objective))
+        self.point_time = time.perf_counter()
+        if not position.batch:
+            self.curve = RunningSums(self.plan.objective)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
@@ -113,8 +119,17 @@ class TaskStep(Step):
             self.module.is_dummy_batch = share.is_dummy
 
     def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
-        """Return the norms of the gradients, which are complete and averaged over ranks."""
-        self.counts.weigh(recorder.parameters)
+        """Return the norms of the gradients, which are complete and averaged over ranks.
+
+        If some targets are ignored, scale them first: the number that counts is unknown before the last batch of a
+        step, so until then gradients are of a mean over samples.
+        """
+        if self.plan.objective.ignored is not None:
+            sums = self.counts.reduce(self.device)
+            if counted := self.plan.objective.divisor(sums):
+                for parameter in recorder.parameters:
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(sums[SAMPLES] / counted)
         return recorder.norms(recorder.parameters)
 
     def record_batch(self, recorder: Recorder) -> None:
@@ -122,7 +137,7 @@ class TaskStep(Step):
         self.epoch.add(self.stats)
 
     def log_points(self, step: int | None, rate: float) -> None:
-        """Add the batch to the curves; every N optimizer steps log a point over all ranks.
+        """Add the batch to the curves; every N optimizer steps log a point, of all ranks since the last one.
 
         Args:
             step: that ends with this batch, if one does.
@@ -130,7 +145,11 @@ class TaskStep(Step):
         if self.plan.logger:
             self.curve.add(self.stats)
             if step is not None and step % self.plan.log_every_n_steps == 0:
-                self.loggers.log_metrics(self.curve.point(rate), step)
+                sums, seconds = self.curve.reduce(self.device), time.perf_counter() - self.point_time
+                loss = sums[LOSS] / (self.plan.objective.divisor(sums) or math.nan)
+                speed = sums[SAMPLES] / seconds
+                self.point_time += seconds
+                self.loggers.log_metrics({"train/loss": loss, "lr": rate, "samples_per_second": speed}, step)
 
     # evaluations and the ends of epochs
 
@@ -192,11 +211,11 @@ class TaskStep(Step):
     @property
     def sums(self) -> Mapping[str, Tensor]:
         """Return this rank's sums since the last all-reduce."""
-        return {"epoch": self.epoch.sums, "curve": self.curve.sums.sums}
+        return {"epoch": self.epoch.sums, "curve": self.curve.sums}
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         """Restore this rank's sums from a checkpoint; `window` are those of the unfinished optimizer step."""
-        self.counts.sums = RunningSums(self.plan.objective, window)
+        self.counts = RunningSums(self.plan.objective, window)
         self.epoch = RunningSums(self.plan.objective, sums["epoch"])
-        self.curve.resume(RunningSums(self.plan.objective, sums["curve"]))
-        self.results |= content.results
+        self.curve = RunningSums(self.plan.objective, sums["curve"])
+        self.results |= content["results"]
