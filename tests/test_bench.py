@@ -143,13 +143,14 @@ def test_both_baselines_learn(tmp_path: Path, overrides: list[str], capsys: pyte
 
     config, _ = compose_job([*overrides, "accelerator=cpu"])
     plan = plan_from(config, tmp_path)
-    tensors = data.load(plan.data)
-    samples = tensors.as_float(tensors.train[torch.arange(len(tensors.train))], torch.float32)
+    splits = data.load(plan.data)
+    train = splits.train
+    samples = train.as_float(train[torch.arange(len(train))], torch.float32)
     loss = torch.nn.functional.cross_entropy if plan.data.classes else torch.nn.functional.mse_loss
     for loop in baselines.LOOPS.values():
-        net = create_float32_net(plan, tensors)
+        net = create_float32_net(plan, splits)
         before = loss(net(samples.inputs), samples.targets).item()
-        loop(plan, tensors, net, create_optimizer(plan.optimizer, net), torch.device("cpu"))
+        loop(plan, train, net, create_optimizer(plan.optimizer, net), torch.device("cpu"))
         assert loss(net(samples.inputs), samples.targets).item() < before
 
 
@@ -158,11 +159,11 @@ def test_the_source_transforms_images_as_the_engines_do(tmp_path: Path) -> None:
     from lockstep import data
 
     config, _ = compose_job(["data=digits"])
-    tensors = data.load(plan_from(config, tmp_path).data)
-    image, label = Images(tensors)[3]
-    batch = tensors.as_float(tensors.train[torch.tensor([3])], torch.float32)
+    train = data.load(plan_from(config, tmp_path).data).train
+    image, label = Images(train)[3]
+    batch = train.as_float(train[torch.tensor([3])], torch.float32)
     assert torch.allclose(image[None], batch.inputs, atol=1e-6)
-    assert label == tensors.train.targets[3]
+    assert label == train.targets[3]
 
 
 def test_workloads_on_mnist_need_its_files(context: BenchContext) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.samples import SampleData, as_batch, targets_for_loss
+from lockstep.data.samples import Splits, as_batch, targets_for_loss
 from lockstep.data.seeded import seed_sample
 from tests.split_loading import split_loader
 
@@ -29,8 +29,8 @@ class Draws(Dataset[tuple[Tensor, int]]):
         return torch.tensor([float(index), *draw()], dtype=torch.float64), index
 
 
-def sample_data(workers: int = 0) -> SampleData:
-    return SampleData(Draws(), Draws(), Draws(), {"num_workers": workers})
+def sample_data(workers: int = 0) -> Splits:
+    return Splits(Draws(), Draws(), Draws(), {"num_workers": workers})
 
 
 def batches(

@@ -30,7 +30,7 @@ def test_metrics_are_those_of_the_checkpoint(make_plan: MakePlan) -> None:
     net = create_net(plan, tensors)
     net.load_state_dict({key.removeprefix("net."): value for key, value in last.items()})
     for stage, split in (("val", tensors.val), ("test", tensors.test)):
-        inputs, targets = tensors.as_float(split[torch.arange(len(split))], torch.float32)
+        inputs, targets = split.as_float(split[torch.arange(len(split))], torch.float32)
         with torch.no_grad():
             outputs = net(inputs)
         assert metrics[f"{stage}/acc"] == (outputs.argmax(1) == targets).double().mean().item()

@@ -66,7 +66,7 @@ def expected(job: Path, plan: Plan) -> tuple[float, float]:
     tensors = data.load(plan.data)
     net = create_net(plan, tensors)
     net.load_state_dict(net_state(job / "checkpoints" / "last.ckpt"))
-    batch = tensors.as_float(tensors.test[torch.arange(361)], torch.float32)
+    batch = tensors.test.as_float(tensors.test[torch.arange(361)], torch.float32)
     logits = net(batch.inputs).tolist()
     ranked = [sorted(range(10), key=row.__getitem__)[-3:] for row in logits]
     missed = sum(target not in best for target, best in zip(batch.targets.tolist(), ranked, strict=True))

@@ -5,6 +5,7 @@ the first batch on. They keep no record and save nothing.
 """
 
 import time
+from dataclasses import replace
 
 import torch
 import torch._dynamo  # the first optimizer step would import it while timed; with Lightning it is there
@@ -17,7 +18,7 @@ from torchvision import transforms
 
 from bench.runs import BenchPayload
 from lockstep import data
-from lockstep.data.tensors import Split, TensorData
+from lockstep.data.tensors import Split
 from lockstep.launch.topology import RankContext
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
@@ -28,11 +29,11 @@ from lockstep.sums.phases import synchronize
 def run(payload: BenchPayload, context: RankContext) -> float:
     """Train by the loop called `payload.subject` and return the seconds; the launcher calls it."""
     plan = payload.plan
-    tensors = data.load(plan.data)
+    splits = data.load(plan.data)
     device, *_ = plan.strategy.devices(plan)
-    net = create_float32_net(plan, tensors).to(device)
+    net = create_float32_net(plan, splits).to(device)
     began = time.perf_counter()
-    LOOPS[payload.subject](plan, tensors, net, create_optimizer(plan.optimizer, net), device)
+    LOOPS[payload.subject](plan, splits.train, net, create_optimizer(plan.optimizer, net), device)
     synchronize(device)
     return time.perf_counter() - began
 
@@ -40,9 +41,9 @@ def run(payload: BenchPayload, context: RankContext) -> float:
 class Images(Dataset[tuple[Tensor, int]]):
     """One image at a time through PIL and a transform, like torchvision's MNIST."""
 
-    def __init__(self, tensors: TensorData) -> None:
-        self.inputs, self.targets = tensors.train.inputs, tensors.train.targets
-        normalize = [transforms.Normalize((tensors.mean,), (tensors.std,))] if tensors.mean else []
+    def __init__(self, train: Split) -> None:
+        self.inputs, self.targets = train.inputs, train.targets
+        normalize = [transforms.Normalize((train.mean,), (train.std,))] if train.mean else []
         self.transform = transforms.Compose([transforms.ToTensor(), *normalize])
 
     def __len__(self) -> int:
@@ -53,9 +54,9 @@ class Images(Dataset[tuple[Tensor, int]]):
         return self.transform(image), int(self.targets[index])
 
 
-def source(plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+def source(plan: Plan, train: Split, net: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
     """Train as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too.)"""
-    dataset = Images(tensors) if tensors.train.is_images else tensors.datasets["train"]
+    dataset = Images(train) if train.is_images else train.as_dataset()
     loader = DataLoader(dataset, batch_size=plan.batch_size, shuffle=True)
     criterion = nn.CrossEntropyLoss() if plan.data.classes else nn.MSELoss()
     for _ in range(plan.max_epochs):
@@ -73,13 +74,13 @@ def source(plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer
         print(f"loss {total / len(loader):.4f}  correct {correct}")
 
 
-def bare(plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
+def bare(plan: Plan, train: Split, net: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
     """Train on tensors in memory; uint8 images are normalized batch by batch."""
-    train = Split(tensors.train.inputs.to(device), tensors.train.targets.to(device))
+    train = replace(train, inputs=train.inputs.to(device), targets=train.targets.to(device))
     criterion = F.cross_entropy if plan.data.classes else F.mse_loss
     for _ in range(plan.max_epochs):
         for indices in torch.split(torch.randperm(len(train), device=device), plan.batch_size):
-            x, y = tensors.as_float(train[indices], torch.float32)
+            x, y = train.as_float(train[indices], torch.float32)
             optimizer.zero_grad()
             criterion(net(x), y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()

@@ -1,41 +1,60 @@
 """Data sets whose samples are made one by one, and batches of any loader as a plain net takes them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import default_collate
 
 from lockstep.config_error import ConfigError, require
 from lockstep.data.seeded import Seeded
-from lockstep.data.tensors import Batch, as_float
+from lockstep.data.tensors import Batch, Split, as_float
 from lockstep.schemas.task import Samples
 
 
 @dataclass(frozen=True)
-class SampleData:
-    """The data sets of the splits; a split may be empty.
+class Splits:
+    """The data sets of the splits, of class Split if they are in memory; a split may be empty.
 
     loader: arguments of torch's DataLoader beside those that a plan has.
     samples: what a sample is for the task.
+    outputs: that a net needs, of built-in data.
     """
 
     train: Any
     val: Any
     test: Any
-    loader: Mapping[str, Any]
+    loader: Mapping[str, Any] = field(default_factory=dict)
     samples: Samples = "pairs"
+    outputs: int = 0
 
     @property
-    def datasets(self) -> Mapping[str, Dataset[Any]]:
+    def datasets(self) -> Mapping[str, Any]:
         return {"train": self.train, "val": self.val, "test": self.test}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of one sample in memory."""
+        return tuple(self.train.inputs.shape[1:])
 
     def first(self, dtype: torch.dtype) -> Tensor:
         """Return the first training sample as the net takes it: (1, *shape)."""
+        if isinstance(self.train, Split):
+            return self.train.as_float(self.train[torch.tensor([0])], dtype).inputs
         source = Seeded(self.train, self.loader.get("collate_fn", default_collate), seed=0)
         return as_batch(source.__getitems__([(0, 0)]), self.samples, dtype).inputs
+
+
+def split_three(
+    inputs: Tensor, targets: Tensor, val_size: int, test_size: int, outputs: int, mean: float = 0.0, std: float = 1.0
+) -> Splits:
+    """Return train, val and test: consecutive ranges of the rows, in this order."""
+    sizes = [len(inputs) - val_size - test_size, val_size, test_size]
+    pairs = zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True)
+    train, val, test = (Split(*pair, mean, std) for pair in pairs)
+    return Splits(train, val, test, outputs=outputs)
 
 
 def as_batch(batch: Any, samples: Samples, dtype: torch.dtype) -> Batch:

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.samples import SampleData, keys_of, pair_of, targets_for_loss
-from lockstep.data.tensors import Split, TensorData, split_rows
+from lockstep.data.samples import Splits, keys_of, pair_of, targets_for_loss
+from lockstep.data.tensors import Split, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
 from lockstep.schemas.data import PLANNED, DataFacts, UserData, UserLoaders
 from lockstep.schemas.target import KEY, PARTIAL
@@ -30,7 +30,7 @@ def create_data(choice: UserData, seed: int) -> Any:
     return seeded(seed, lambda: create(choice.key, choice.call))
 
 
-def load(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> TensorData | SampleData:
+def load(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> Splits:
     """Return the splits.
 
     Args:
@@ -40,10 +40,8 @@ def load(choice: UserData, seed: int, samples: Samples = "pairs", created: Any =
         ConfigError: the target creates something else than data.
     """
     datasets = _three_datasets(choice, create_data(choice, seed) if created is None else created)
-    train, val, test = splits = [_in_memory(dataset, samples) for dataset in datasets.values()]
-    if all(isinstance(split, Split) for split in splits):
-        return TensorData(train, val, test, choice.outputs, reconstructs=samples == "inputs")
-    return SampleData(**datasets, loader=_loader_options(choice), samples=samples)
+    train, val, test = (_in_memory(dataset, samples) for dataset in datasets.values())
+    return Splits(train, val, test, _loader_options(choice), samples)
 
 
 def describe(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> DataFacts:

@@ -10,9 +10,7 @@ from lockstep.config_error import config_error
 from lockstep.data.samples import keys_of, pair_of, targets_for_loss
 from lockstep.data.user_data import outputs_of, shape_facts
 from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
-from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
-from lockstep.loaders.stream_loader import StreamLoader
 from lockstep.random_state import preserve_generators, seeded
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
@@ -29,8 +27,8 @@ ONE_PROCESS = {
 """Attributes of `self.trainer` and of its strategy before any rank starts."""
 
 
-def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.Loaders, schemas.LoaderDefaults]:
-    """Set up a user's loaders, and return facts about them.
+def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.Loaders, RankLoader]:
+    """Set up a user's loaders; return facts about them, and the loader of training.
 
     Args:
         trainer: attributes of `self.trainer` that are known before any rank starts.
@@ -48,18 +46,16 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.
         if not source.has("train"):
             raise config_error("data", name, "it has no train_dataloader", "data with one")
         train = source.loaders("train", SINGLE)[0]
-        is_map = isinstance(train, MapLoader)
-        defaults = schemas.LoaderDefaults(_batch_size(train), is_map and train.batches.drop_last)
-        facts: dict[str, Any] = {"train_samples": _samples(train), "regular": is_map and train.batches.regular}
+        facts: dict[str, Any] = {"train_samples": train.samples, "regular": train.regular}
         with suppress(TypeError, NotImplementedError):  # of unknown length
             facts["train_batches"] = len(train)
         for stage in ("val", "test"):
             if stage == "test" and owner is not None and source.has("test"):
                 seeded(source.seed, lambda: owner.setup("test"))
             loaders = source.loaders(stage, SINGLE) if source.has(stage) else []
-            facts[f"{stage}_size"] = sum(_samples(loader) or 1 for loader in loaders)
-            facts[f"{stage}_batch_sizes"] = tuple(_batch_size(loader) for loader in loaders)
-    return schemas.Loaders(**facts), defaults
+            facts[f"{stage}_size"] = sum(loader.samples or 1 for loader in loaders)
+            facts[f"{stage}_batch_sizes"] = tuple(loader.global_batch_size for loader in loaders)
+    return schemas.Loaders(**facts), train
 
 
 def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
@@ -83,15 +79,3 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     datasets = [getattr(loader, "dataset", None) for loader, *_ in loaders.values()]
     outputs = outputs_of(choice, datasets, target, samples, getattr(source.owner, "num_classes", None))
     return shape_facts(inputs.shape[1:], target, outputs)
-
-
-def _samples(loader: RankLoader) -> int:
-    """Return the samples of an epoch, including dropped ones; 0 if unknown."""
-    return loader.batches.samples if isinstance(loader, MapLoader) else 0
-
-
-def _batch_size(loader: RankLoader) -> int:
-    """Return the batch size of regular batches or of a stream; 0 if batches have different sizes."""
-    if isinstance(loader, MapLoader):
-        return loader.batches.batch_size
-    return loader.global_batch_size if isinstance(loader, StreamLoader) else 0

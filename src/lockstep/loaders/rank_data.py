@@ -59,7 +59,8 @@ class RankData:
                 loader.pads_ranks = training or not plan.model.lightning
                 loader.limit = getattr(plan.trainer, f"limit_{stage}_batches")
                 if training:
-                    loader.fixed, loader.drop_last = plan.trainer.overfit_batches > 0, plan.drop_last
+                    loader.fixed = plan.trainer.overfit_batches > 0
+                    loader.drop_last = loader.drop_last or plan.drop_last
                 elif not plan.model.lightning and not isinstance(plan.data, schemas.Loaders):
                     loader.evaluation_batch = EVALUATION_BATCH
         return self.of_stage[stage]

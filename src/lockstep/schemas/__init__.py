@@ -6,7 +6,6 @@ from lockstep.schemas.data import (
     DataFacts,
     Digits,
     Line,
-    LoaderDefaults,
     Loaders,
     ModelLoaders,
     Points,

@@ -139,14 +139,6 @@ class Loaders(DataFacts):
 FACTS = tuple(fact.name for fact in fields(Loaders))
 
 
-@dataclass(frozen=True)
-class LoaderDefaults:
-    """Options of the user's DataLoader that the plan takes over."""
-
-    batch_size: int = 0
-    drop_last: bool = False
-
-
 PLANNED = (
     *("dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"),
 )

@@ -263,7 +263,7 @@ class Session:
 
     def begin_evaluation_batch(self, stage: str, loader: int) -> None:
         share = self.data.next_share(stage, loader)
-        self.step.begin_evaluation_batch(share)
+        self.step.set_share(share)
         self.log.enter(stage)
         self.log.begin_batch(share.count, loader if len(self.data.of_stage[stage]) > 1 else None)
 

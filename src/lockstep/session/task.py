@@ -2,11 +2,13 @@
 
 from lockstep import data, schemas
 from lockstep.checkpoint.content import Progress
-from lockstep.data.tensors import TensorData
+from lockstep.data.tensors import for_net
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import create_net_source, create_source
+from lockstep.loaders.loader_source import create_source, dataset_source
 from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
+from lockstep.precision import dtype_of
+from lockstep.schemas.target import BuiltIn
 from lockstep.session.create_model import create_net
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.task_module import TaskModule
@@ -27,7 +29,7 @@ def create_task(
         from lockstep.targets.task import create_task as create_user_task
 
         create_user_task(plan.task)
-    net = create_net(plan, splits if isinstance(splits, TensorData) else plan.data)
+    net = create_net(plan, splits if isinstance(plan.data, BuiltIn) else plan.data)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm
 
@@ -50,7 +52,9 @@ def create_task(
     if splits is None:
         source = create_source(plan.data, module, plan.seed, plan.batch_size)
     else:
-        source = create_net_source(plan, splits, module)
+        device, *_ = plan.strategy.devices(plan)
+        datasets = for_net(splits.datasets, device, dtype_of(plan), plan.task.samples == "inputs")
+        source = dataset_source(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)
     source.seed_setup()
     log = ExactLog(module, context.rank, active=bool(plan.callbacks))
     rank_data = RankData(plan, context, source, module, begin, virtual_ranks=1)

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Content, Progress
-from lockstep.data.samples import SampleData
-from lockstep.data.tensors import Batch, TensorData
+from lockstep.data.samples import Splits
+from lockstep.data.tensors import Batch
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
@@ -21,6 +21,7 @@ from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import save_confusion
+from lockstep.schemas.target import BuiltIn
 from lockstep.steps.loss_weight import Step, loss_weight
 from lockstep.steps.task_module import TaskModule
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
@@ -42,9 +43,7 @@ class TaskStep(Step):
 
     evaluation: EvaluationSums
 
-    def __init__(
-        self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None", splits: TensorData | SampleData | None
-    ) -> None:
+    def __init__(self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None", splits: Splits | None) -> None:
         """Create the step of a module.
 
         Args:
@@ -68,7 +67,7 @@ class TaskStep(Step):
         return self
 
     def open(self, loggers: Loggers) -> None:
-        shape = (self.splits if isinstance(self.splits, TensorData) else self.plan.data).shape  # type: ignore[union-attr]
+        shape = (self.splits if isinstance(self.plan.data, BuiltIn) else self.plan.data).shape  # type: ignore[union-attr]
         self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module.net, shape)
 
     def wrap(self) -> None:
@@ -101,12 +100,12 @@ class TaskStep(Step):
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
-        self.begin_evaluation_batch(share)
+        self.set_share(share)
         self.weight = loss_weight(self.plan, share, 1, self.plan.world_size, batches)
         if self.masks is not None:
             self.masks.begin(position.epochs, position.batch)
 
-    def begin_evaluation_batch(self, share: BatchShare) -> None:
+    def set_share(self, share: BatchShare) -> None:
         """Have the module compute with no samples if the batch is a dummy, because FSDP's ranks meet in each layer."""
         self.share = share
         if self.module.is_dummy_batch is not share.is_dummy:  # setting an attribute of a module takes 2 µs
