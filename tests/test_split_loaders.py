@@ -8,7 +8,7 @@ import torch
 from lockstep.data import tensors
 from lockstep.data.samples import Splits
 from lockstep.data.tensors import ALIGNED, Split, for_net
-from lockstep.sampler import epoch_order, rank_slices
+from lockstep.sampler import epoch_order
 from tests.split_loading import split_loader
 
 
@@ -34,7 +34,7 @@ def test_blocks_change_nothing(
     monkeypatch.setattr(tensors, "BLOCK_BYTES", block)
     data = create()
     loader = split_loader(data, rank=rank, world=3, begin=(4, 1))
-    slices = [*rank_slices(epoch_order(23, 1, 4), 7, rank, 3)][1:]
+    slices = [ids[rank::3] for ids in torch.split(epoch_order(23, 1, 4), 7)][1:]
     batches = [*loader]
     assert [share.count for share in loader.shares] == {0: [3, 3, 1], 1: [2, 2, 1], 2: [2, 2, 0]}[rank]
     for ids, batch, share in zip(slices, batches, loader.shares, strict=True):
@@ -45,6 +45,17 @@ def test_blocks_change_nothing(
         assert batch.inputs.dtype == torch.float32
         assert batch.inputs.is_contiguous()
         assert batch.inputs.data_ptr() % ALIGNED == 0
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("samples", [1, 7, 9])
+def test_ranks_share_out_each_batch(samples: int, world: int) -> None:
+    """A rank without samples of a ragged batch has an empty share of it, so ranks have equally many batches."""
+    batches = torch.split(epoch_order(samples, seed=1, epoch=0), 7)
+    for rank in range(world):
+        loader = split_loader(numbers(samples), rank=rank, world=world)
+        assert len([*loader]) == len(batches)
+        assert [share.ids.tolist() for share in loader.shares] == [ids.tolist()[rank::world] for ids in batches]
 
 
 def test_a_resumed_epoch_has_the_length_of_a_complete_one() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from lockstep.config_error import ConfigError
 from lockstep.data.tensors import Split
-from lockstep.data.user_data import describe, load
+from lockstep.data.user_data import create_data, describe, load
 from lockstep.schemas import DataFacts, UserData
 
 USER_CODE = Path(__file__).parent / "user_code"
@@ -23,6 +23,11 @@ def user_code(monkeypatch: pytest.MonkeyPatch) -> None:
 def choice(**values: Any) -> UserData:
     """Return the data of a YAML file's keys."""
     return UserData.from_values("data", values)
+
+
+def described(values: dict[str, Any]) -> DataFacts:
+    data = choice(**values)
+    return describe(data, create_data(data, 0))
 
 
 NOISY = {"_target_": "strange_data.Noisy", "samples": 40}
@@ -43,7 +48,7 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[int, int, int], tuple[int, ...], in
 @pytest.mark.parametrize("form", FORMS)
 def test_a_plan_knows_sizes_and_shapes(form: str) -> None:
     values, sizes, shape, outputs, classes = FORMS[form]
-    assert describe(choice(**values), 0) == DataFacts(*sizes, classes, outputs, shape)
+    assert described(values) == DataFacts(*sizes, classes, outputs, shape)
 
 
 def test_a_split_has_every_sample_once_for_any_seed() -> None:
@@ -146,4 +151,4 @@ def test_settings_of_a_flat_target() -> None:
 )
 def test_invalid_data_is_rejected(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        describe(choice(**values), 0)
+        described(values)

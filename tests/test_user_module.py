@@ -147,7 +147,7 @@ class Drawn(Sampler[int]):
 
 def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
     """Regardless of how often batches are requested, and from which epoch."""
-    loaders = (DataLoader(list(range(9)), batch_size=4, sampler=Drawn()) for _ in range(2))  # type: ignore[arg-type]
+    loaders: Any = [DataLoader(list(range(9)), 4, sampler=Drawn()) for _ in range(2)]  # type: ignore[arg-type]
     again, resumed = (MapLoader(loader, RankSlice(0, 1), 0, training=True, batch_size=None) for loader in loaders)
     orders = []
     for epoch in range(3):

@@ -7,14 +7,15 @@ many; those samples count twice.
 
 import textwrap
 from dataclasses import dataclass
-from itertools import chain, islice, product
+from itertools import chain, product
 from typing import Any
 
+import torch
 from torch.utils.data import DistributedSampler
 
 from lockstep.batch_math import batch_count
 from lockstep.config_error import require
-from lockstep.sampler import epoch_order, rank_slices
+from lockstep.sampler import epoch_order
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,7 @@ def lockstep_batches(options: PartitionOptions, epoch: int, rank: int) -> list[l
     batch_size, world = options.devices * options.batch_size_per_device, options.devices
     order = epoch_order(options.samples, options.seed, epoch)
     batches = batch_count(options.samples, batch_size, options.drop_last)
-    slices = islice(rank_slices(order, batch_size, rank, world), batches)
-    return [list(map(str, ids.tolist())) for ids in slices]
+    return [list(map(str, ids[rank::world].tolist())) for ids in torch.split(order, batch_size)[:batches]]
 
 
 def torch_batches(options: PartitionOptions, epoch: int, rank: int) -> list[list[str]]:

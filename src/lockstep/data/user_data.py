@@ -30,28 +30,23 @@ def create_data(choice: UserData, seed: int) -> Any:
     return seeded(seed, lambda: create(choice.key, choice.call))
 
 
-def load(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> Splits:
-    """Return the splits.
-
-    Args:
-        created: by the target, which is called here if it is None.
+def load(choice: UserData, seed: int, samples: Samples = "pairs") -> Splits:
+    """Return the splits, in memory as far as they are tensors.
 
     Raises:
         ConfigError: the target creates something else than data.
     """
-    datasets = _three_datasets(choice, create_data(choice, seed) if created is None else created)
+    datasets = _three_datasets(choice, create_data(choice, seed))
     train, val, test = (_in_memory(dataset, samples) for dataset in datasets.values())
     return Splits(train, val, test, _loader_options(choice), samples)
 
 
-def describe(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> DataFacts:
-    """Return facts about the data; of samples that only a LightningModule takes, only how many there are.
+def describe(choice: UserData, created: Any, samples: Samples = "pairs") -> DataFacts:
+    """Return facts about the data that its target has created.
 
-    Args:
-        created: by the target, which is called here if it is None.
+    Of samples that only a LightningModule takes, only their number is known.
     """
     check("data.loader", {**LOADER, **choice.loader}, reserved=PLANNED)
-    created = create_data(choice, seed) if created is None else created
     datasets, options = _three_datasets(choice, created), _loader_options(choice)
     try:
         DataLoader(datasets["train"], **options)

@@ -37,17 +37,13 @@ class LoaderSource:
     create: Mapping[str, Callable[[], Any]]
     owner: Any = None
 
-    @property
-    def is_data_module(self) -> bool:
-        return self.owner is not None and self.owner is not self.module
-
     def seed_setup(self) -> None:
         """Have `setup` of the module and of the data module draw under the run's seed, the same on every rank."""
 
         def setup(original: Callable[..., None], stage: str | None = None) -> None:
             seeded(self.seed, lambda: original(stage))
 
-        for each in {id(self.module): self.module, id(self.owner): self.owner}.values():
+        for each in (self.module, self.owner) if self.owner is not self.module else (self.module,):
             if hasattr(each, "setup"):
                 replace_method(each, "setup", setup)
                 replace_method(each, "prepare_data", lambda _: None)  # it was called before any rank started

@@ -80,22 +80,20 @@ class RankData:
             return batch
         dtype = dtype_of(self.plan)
         batch = map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, batch)
-        for name, hook in self._transfer_hooks:
+        for name, hook in self._transfer_hooks.items():
             batch = hook(batch, self.device, loader) if name == TO_DEVICE else hook(batch, loader)
         return batch
 
     @cached_property
-    def _transfer_hooks(self) -> list[tuple[str, Callable[..., Any]]]:
+    def _transfer_hooks(self) -> dict[str, Callable[..., Any]]:
         """Return the overridden transfer hooks in their order; on a CPU a batch needs no other."""
-        source = self.source
-        owners = [source.owner, self.module] if source.is_data_module else [self.module]
-        hooks = []
+        hooks = {}
         for name in TRANSFER_HOOKS:
-            overridden = [getattr(owner, name) for owner in owners if overrides(owner, name)]
-            if overridden:
-                hooks.append((name, overridden[0]))
+            owner = next((each for each in (self.source.owner, self.module) if overrides(each, name)), None)
+            if owner is not None:
+                hooks[name] = getattr(owner, name)
             elif name == TO_DEVICE and self.device.type != "cpu":
-                hooks.append((name, getattr(self.module, name, _to_device)))
+                hooks[name] = getattr(self.module, name, _to_device)
         return hooks
 
 
