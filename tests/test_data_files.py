@@ -153,7 +153,7 @@ def test_images_in_three_splits_augmented_by_workers(tmp_path: Path, make_user_p
     jitter = "data.transforms=[{_target_:torchvision.transforms.v2.ColorJitter,brightness:0.5}]"
     images = ("data=image_folder", f"data.root={tmp_path}", "data.size=8", jitter)
     job = (*images, "model=mlp", "batch_size=6", "model.hidden=[4]", "precision=64-true", "max_epochs=1")
-    plan = make_user_plan(*job, "engine=raw", "data.loader.num_workers=2")
+    plan = make_user_plan(*job, "engine=raw", "data.loader.num_workers=2", "strategy.in_process=true")
     choice: Any = plan.data
     assert (choice.train_samples, choice.val_size, choice.shape) == (20, 6, (3, 8, 8))
     data: Any = load(choice, 0)

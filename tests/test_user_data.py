@@ -61,11 +61,6 @@ def test_a_split_has_every_sample_once_for_any_seed() -> None:
     assert torch.equal(again.train.inputs, data.train.inputs)
 
 
-def test_a_sine_is_a_column() -> None:
-    data = load(choice(**{**BLOBS, "_target_": "strange_data.sine"}), 0)
-    assert data.train.targets.shape == (32, 1)
-
-
 def test_a_target_draws_under_the_seed() -> None:
     """The generators of the rank are preserved."""
     one, same, other = (load(choice(**{**BLOBS, "_target_": "strange_data.drawn"}), seed) for seed in (1, 1, 2))
@@ -82,20 +77,11 @@ def test_a_target_draws_under_the_seed() -> None:
     ("settings", "sentence"),
     [
         ({"split": {"valid": 3}}, r"split={valid:3}: it takes val and test, in samples or as a share below 1; write "),
-        (
-            {"split": {"val": 1.5}},
-            r"it takes val and test, in samples or as a share below 1; write data",
-        ),
+        ({"split": {"val": 1.5}}, r"it takes val and test, in samples or as a share below 1; write data"),
         ({"split": 3}, r"data.split=3: it takes val and test"),
-        (
-            {"classes": 1},
-            r"data.classes=1: it must be 2 or more; write data",
-        ),
+        ({"classes": 1}, r"data.classes=1: it must be 2 or more; write data"),
         ({"clases": 3}, r"data.clases=3: there is no such key .did you mean data.classes"),
-        (
-            {"loader": {"batch_size": 8}},
-            r"loader.batch_size=8: the run determines it; write nothing",
-        ),
+        ({"loader": {"batch_size": 8}}, r"loader.batch_size=8: the run determines it; write nothing"),
         ({"loader": 2}, r"loader=2: it is a group of keys"),
         ({"targets": "label"}, r"data.targets=label: it needs the key of the inputs; write data.inputs=KEY beside it"),
         ({"inputs": ""}, r"data.inputs=: it is a key of each sample"),
@@ -126,10 +112,7 @@ def test_settings_of_a_flat_target() -> None:
     ("values", "sentence"),
     [
         ({"train": NOISY, "valid": NOISY}, "it makes train, valid; write train, val and test"),
-        (
-            {"train": NOISY, "loader": {"num_worker": 1}},
-            r"loader.num_worker=1: DataLoader takes no such argument",
-        ),
+        ({"train": NOISY, "loader": {"num_worker": 1}}, r"loader.num_worker=1: DataLoader takes no such argument"),
         (
             {"train": NOISY, "loader": {"num_workers": 1, "multiprocessing_context": "x"}},
             r"multiprocessing_context option should specify a valid start method",

@@ -140,9 +140,8 @@ monitor/epoch.py test_monitor.py::test_pictures_take_a_share_of_the_time
 +False
 # a summary draws
 monitor/net.py test_model_summary.py::test_net_and_generators_are_unchanged
--    finally:
--        restore_random_state(state, [device])
-+    finally:
+-with torch.no_grad(), preserve_generators([device]):
++with torch.no_grad():
 # the record joins batches by the first epoch's number
 record/step_buffer.py test_callbacks.py::test_batches_of_a_step_change_by_epoch[module]
 -self.plan.steps.batches_per_step(self.epoch)

@@ -121,41 +121,35 @@ def targets_for_loss(targets: Tensor) -> Tensor:
     return targets.long().flatten() if targets.dim() == 2 and targets.shape[1] == 1 else targets.long()
 
 
-@dataclass(frozen=True)
-class SampleKeys:
-    """`targets` is None if a sample is its own target."""
-
-    inputs: str
-    targets: str | None
-
-    def of(self, sample: Any) -> tuple[Any, ...]:
-        """Return the input and the target of a sample, or of a batch.
-
-        Raises:
-            ConfigError: it is no mapping, or has no such key.
-        """
-        keys = {"data.inputs": self.inputs} | ({} if self.targets is None else {"data.targets": self.targets})
-        names = [*sample] if isinstance(sample, Mapping) else []
-        for name, key in keys.items():
-            reason = f"a sample has no such key: it is a {type(sample).__name__}"
-            require(key in names, name, key, reason, f"one of {', '.join(map(str, names)) or 'none'}")
-        return tuple(sample[key] for key in keys.values())
-
-    def of_batch(self, batch: Any) -> list[Any]:
-        """Return the inputs and targets of a batch; lists of numbers, which torch collates by place, as one tensor."""
-        return [torch.stack(value, 1) if isinstance(value, list) else value for value in self.of(batch)]
-
-    def collate(self, function: Callable[..., Any], samples: Sequence[Any]) -> Any:
-        """Collate samples by a function; torch's own gets the named values alone, as others may not be collatable."""
-        if function is not default_collate:
-            return self.of_batch(function(samples))
-        pairs = [self.of(sample) for sample in samples]
-        return default_collate(
-            [tuple(torch.tensor(value) if isinstance(value, list) else value for value in pair) for pair in pairs]
-        )
+def keys_of(choice: Any) -> dict[str, str]:
+    """Return the keys of samples that are mappings by the option that names them, the key of the inputs first."""
+    options = {"data.inputs": "input_key", "data.targets": "target_key"}
+    return {option: key for option, name in options.items() if (key := getattr(choice, name, None)) is not None}
 
 
-def keys_of(choice: Any) -> SampleKeys | None:
-    """Return the keys of samples that the data's configuration names, or None."""
-    inputs = getattr(choice, "input_key", None)
-    return None if inputs is None else SampleKeys(inputs, choice.target_key)
+def values_of(sample: Any, keys: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return the named values of a sample, or of a batch: the input alone if it is its own target.
+
+    Raises:
+        ConfigError: it is no mapping, or has no such key.
+    """
+    names = [*sample] if isinstance(sample, Mapping) else []
+    for option, key in keys.items():
+        reason = f"a sample has no such key: it is a {type(sample).__name__}"
+        require(key in names, option, key, reason, f"one of {', '.join(map(str, names)) or 'none'}")
+    return tuple(sample[key] for key in keys.values())
+
+
+def values_of_batch(batch: Any, keys: Mapping[str, str]) -> list[Any]:
+    """Return the named values of a batch; lists of numbers, which torch collates by place, as one tensor."""
+    return [torch.stack(value, 1) if isinstance(value, list) else value for value in values_of(batch, keys)]
+
+
+def collate_values(keys: Mapping[str, str], function: Callable[..., Any], samples: Sequence[Any]) -> Any:
+    """Collate samples by a function; torch's own gets the named values alone, as others may not be collatable."""
+    if function is not default_collate:
+        return values_of_batch(function(samples), keys)
+    pairs = [values_of(sample, keys) for sample in samples]
+    return default_collate(
+        [tuple(torch.tensor(value) if isinstance(value, list) else value for value in pair) for pair in pairs]
+    )

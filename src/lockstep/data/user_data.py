@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.samples import Splits, keys_of, pair_of, targets_for_loss
+from lockstep.data.samples import Splits, collate_values, keys_of, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
 from lockstep.schemas.data import PLANNED, DataFacts, UserData, UserLoaders
@@ -82,8 +82,8 @@ def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str,
 
 def streams_of(choice: UserData, created: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Return the splits if any is an IterableDataset, and arguments of a DataLoader; None for other data."""
-    splits = {"train": created} if isinstance(created, IterableDataset) else _by_name(created) or {}
-    if "train" not in splits or not any(isinstance(split, IterableDataset) for split in splits.values()):
+    splits = _by_name(created) or {"train": created}
+    if not any(isinstance(split, IterableDataset) for split in splits.values()):
         return None
     datasets = {name: _dataset(choice, splits[name]) for name in NAMES if splits.get(name) is not None}
     return datasets, _loader_options(choice)
@@ -128,7 +128,7 @@ def _loader_options(choice: UserData) -> dict[str, Any]:
     """Return the arguments of a DataLoader; its collate function leaves the named keys of a mapping."""
     options = {key: create(f"data.loader.{key}", value) for key, value in choice.loader.items()}
     if not isinstance(choice, UserLoaders) and (keys := keys_of(choice)):
-        options["collate_fn"] = partial(keys.collate, options.get("collate_fn", default_collate))
+        options["collate_fn"] = partial(collate_values, keys, options.get("collate_fn", default_collate))
     return options
 
 

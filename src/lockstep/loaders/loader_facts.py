@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep import schemas
 from lockstep.config_error import config_error
-from lockstep.data.samples import keys_of, pair_of, targets_for_loss
+from lockstep.data.samples import keys_of, pair_of, targets_for_loss, values_of_batch
 from lockstep.data.user_data import outputs_of, shape_facts
 from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
@@ -69,7 +69,7 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     with user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), preserve_generators():
         batch = next(iter(source.loaders("train", SINGLE)[0]))
     keys = keys_of(choice)
-    inputs, target = pair_of(keys.of_batch(batch) if keys else batch, samples)
+    inputs, target = pair_of(values_of_batch(batch, keys) if keys else batch, samples)
     target = targets_for_loss(target)[0]
     loaders = {stage: source.user_loaders(stage) for stage in STAGES if source.has(stage)}
     for stage, several in loaders.items():

@@ -13,7 +13,7 @@ from torch import nn
 from lockstep.loggers import Loggers
 from lockstep.plan import Plan
 from lockstep.progress import notice, print_beside_bar
-from lockstep.random_state import random_state, restore_random_state
+from lockstep.random_state import preserve_generators
 from lockstep.schemas.logger import tensorboard_of
 
 
@@ -53,13 +53,11 @@ def _unchanged(net: nn.Module, device: torch.device) -> Iterator[None]:
     """Evaluate without gradients; restore modes, buffers and generators."""
     training = {module: module.training for module in net.modules()}
     buffers = [(buffer, buffer.clone()) for buffer in net.buffers()]
-    state = random_state([device])
     net.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), preserve_generators([device]):
             yield
     finally:
-        restore_random_state(state, [device])
         for module, mode in training.items():
             module.training = mode
         for buffer, before in buffers:

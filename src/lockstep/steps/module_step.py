@@ -22,7 +22,7 @@ from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import Example, show_net
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
-from lockstep.random_state import random_state, restore_random_state
+from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
 from lockstep.steps import full_weights
 from lockstep.steps.exact_log import ExactLog
@@ -188,10 +188,8 @@ class ModuleStep(Step):
     def _without_traces(self) -> Iterator[None]:
         """Restore metrics and generators after the step on a dummy batch, whose loss has weight 0."""
         device = next(self.module.parameters()).device
-        state = random_state([device])
-        with preserve_metrics(self.module):
+        with preserve_metrics(self.module), preserve_generators([device]):
             yield
-        restore_random_state(state, [device])
 
     def _require_loss(self, outputs: Any, detach: bool = False) -> Tensor | None:
         """Return the loss in the outputs of a step. None skips an optimizer step if there is one rank.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from lockstep import schemas
-from lockstep.data.samples import as_batch, keys_of
+from lockstep.data.samples import as_batch, keys_of, values_of_batch
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
@@ -67,7 +67,7 @@ class TaskModule(nn.Module):
         """Convert a batch of a user's loader to a Batch; loaders of built-in data and Datasets yield one."""
         if isinstance(batch, Batch):
             return batch
-        pair = self.keys.of_batch(batch) if self.keys and isinstance(batch, Mapping) else batch
+        pair = values_of_batch(batch, self.keys) if self.keys and isinstance(batch, Mapping) else batch
         return as_batch(pair, self.plan.task.samples, dtype_of(self.plan))
 
     def configure_optimizers(self) -> Any:
