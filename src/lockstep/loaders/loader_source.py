@@ -37,13 +37,17 @@ class LoaderSource:
     create: Mapping[str, Callable[[], Any]]
     owner: Any = None
 
+    @property
+    def data_module(self) -> Any:
+        return self.owner if self.owner is not self.module else None
+
     def seed_setup(self) -> None:
         """Have `setup` of the module and of the data module draw under the run's seed, the same on every rank."""
 
         def setup(original: Callable[..., None], stage: str | None = None) -> None:
             seeded(self.seed, lambda: original(stage))
 
-        for each in (self.module, self.owner) if self.owner is not self.module else (self.module,):
+        for each in (self.module, self.data_module):
             if hasattr(each, "setup"):
                 replace_method(each, "setup", setup)
                 replace_method(each, "prepare_data", lambda _: None)  # it was called before any rank started

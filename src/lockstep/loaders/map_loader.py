@@ -60,11 +60,10 @@ class MapLoader(RankLoader):
 
     def _epoch(self) -> Sequence[Tensor]:
         """Return the int64 sample ids of each global batch of the epoch."""
-        epoch = 0 if self.fixed else self.epoch
         if not self.regular:
-            batches = [torch.as_tensor(ids) for ids in self._drawn(self.loader.batch_sampler, epoch)]
+            batches = [torch.as_tensor(ids) for ids in self._drawn(self.loader.batch_sampler, self.sampled_epoch)]
             return batches[: self.limited(len(batches))]
-        order = self.order(epoch)
+        order = self.order(self.sampled_epoch)
         count = self.limited(batch_count(len(order), self.global_batch_size, self.drop_last))
         used = order[: count * self.global_batch_size]
         return torch.split(used, max(self.global_batch_size, self.evaluation_batch)) if count else ()
