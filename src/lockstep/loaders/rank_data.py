@@ -26,14 +26,10 @@ class RankData:
     """Loaders by stage (train, val, test).
 
     begin: where training begins, which may be within an epoch.
-    virtual_ranks: among which a batch of training is divided in this process.
     """
 
-    def __init__(
-        self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress, virtual_ranks: int
-    ) -> None:
-        self.plan, self.context, self.source, self.module = plan, context, source, module
-        self.begin, self.virtual_ranks = begin, virtual_ranks
+    def __init__(self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress) -> None:
+        self.plan, self.context, self.source, self.module, self.begin = plan, context, source, module, begin
         self.device: torch.device = plan.strategy.devices(plan)[0]
         self.of_stage: dict[str, list[RankLoader]] = {}
         owner = source.owner or module
@@ -50,7 +46,9 @@ class RankData:
     def loaders(self, stage: str) -> list[RankLoader]:
         if stage not in self.of_stage:
             plan, training = self.plan, stage == "train"
-            rank_slice = RankSlice(self.context.rank, self.context.world_size, self.virtual_ranks if training else 1)
+            divides = training and plan.model.lightning  # a plain net divides its batch itself
+            virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks if divides else 1
+            rank_slice = RankSlice(self.context.rank, self.context.world_size, virtual_ranks)
             self.of_stage[stage] = loaders = self.source.loaders(stage, rank_slice)
             for loader in loaders:
                 loader.begin = (self.begin.epochs, self.begin.batch)

@@ -57,5 +57,5 @@ def create_task(
         source = dataset_source(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)
     source.seed_setup()
     log = ExactLog(module, context.rank, active=bool(plan.callbacks))
-    rank_data = RankData(plan, context, source, module, begin, virtual_ranks=1)
+    rank_data = RankData(plan, context, source, module, begin)
     return module, rank_data, log, TaskStep(plan, module, masks, splits)

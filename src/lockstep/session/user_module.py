@@ -42,6 +42,6 @@ def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> tup
     source.seed_setup()
     if overrides(module, "configure_model"):
         replace_method(module, "configure_model", configure_model)
-    data = RankData(plan, context, source, module, begin, plan.strategy.layout(plan.devices).virtual_ranks)
+    data = RankData(plan, context, source, module, begin)
     log = ExactLog(module, context.rank)
     return module, data, log, ModuleStep(plan, module, log, data)
