@@ -16,13 +16,13 @@ from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.samples import Splits, collate_values, keys_of, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
-from lockstep.schemas.data import PLANNED, DataFacts, UserData, UserLoaders
-from lockstep.schemas.target import KEY, PARTIAL
+from lockstep.schemas.data import DataFacts, UserData, UserLoaders
+from lockstep.schemas.target import ARGS, KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import UserCodeError, check, create, user_errors
 
 NAMES = ("train", "val", "test")
-LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
+LOADER = {KEY: "torch.utils.data.DataLoader", ARGS: [None]}
 
 
 def create_data(choice: UserData, seed: int) -> Any:
@@ -46,7 +46,7 @@ def describe(choice: UserData, created: Any, samples: Samples = "pairs") -> Data
 
     Of samples that only a LightningModule takes, only their number is known.
     """
-    check("data.loader", {**LOADER, **choice.loader}, reserved=PLANNED)
+    check("data.loader", {**LOADER, **choice.loader})
     datasets, options = _three_datasets(choice, created), _loader_options(choice)
     try:
         DataLoader(datasets["train"], **options)

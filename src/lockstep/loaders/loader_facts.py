@@ -10,7 +10,7 @@ from lockstep.config_error import config_error
 from lockstep.data.samples import keys_of, pair_of, targets_for_loss, values_of_batch
 from lockstep.data.user_data import outputs_of, shape_facts
 from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
-from lockstep.loaders.rank_loader import RankLoader, RankSlice
+from lockstep.loaders.rank_loader import RankSlice
 from lockstep.random_state import preserve_generators, seeded
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
@@ -27,8 +27,8 @@ ONE_PROCESS = {
 """Attributes of `self.trainer` and of its strategy before any rank starts."""
 
 
-def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.Loaders, RankLoader]:
-    """Set up a user's loaders; return facts about them, and the loader of training.
+def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.Loaders, dict[str, Any]]:
+    """Set up a user's loaders, and return facts about them, and their batch size and drop_last for the plan.
 
     Args:
         trainer: attributes of `self.trainer` that are known before any rank starts.
@@ -46,6 +46,7 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.
         if not source.has("train"):
             raise config_error("data", name, "it has no train_dataloader", "data with one")
         train = source.loaders("train", SINGLE)[0]
+        defaults = {"batch_size": train.global_batch_size, "drop_last": train.drop_last}
         facts: dict[str, Any] = {"train_samples": train.samples, "regular": train.regular}
         with suppress(TypeError, NotImplementedError):  # of unknown length
             facts["train_batches"] = len(train)
@@ -55,7 +56,7 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.
             loaders = source.loaders(stage, SINGLE) if source.has(stage) else []
             facts[f"{stage}_size"] = sum(loader.samples or 1 for loader in loaders)
             facts[f"{stage}_batch_sizes"] = tuple(loader.global_batch_size for loader in loaders)
-    return schemas.Loaders(**facts), train
+    return schemas.Loaders(**facts), defaults
 
 
 def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def create_float32_net(plan: Plan, shapes: Any) -> nn.Module:
     seed_all(plan.seed)
     outputs = plan.task.outputs(shapes.shape, shapes.outputs)
     return create_user_net(
-        plan.model.call, shapes.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train
+        plan.model.call, shapes.shape, outputs, plan.task.output_count(plan, outputs), trains=plan.train
     )
 
 

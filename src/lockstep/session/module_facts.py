@@ -48,12 +48,11 @@ def inspect_loaders(options: dict[str, Any], module: Any) -> None:
     trainer = {name: options[name] for name in names} | {"max_steps": options["trainer"].max_steps}
     with _lock(locate(f"data.{KEY}", data.call[KEY]) if module is None else type(module)):
         source = create_source(data, module, options["seed"], options["batch_size"])
-        facts, train = facts_of(source, trainer)
+        facts, defaults = facts_of(source, trainer)
         if module is None:
             facts = replace(facts, **sample_facts(source, options["task"].samples))
     options["data"] = replace(data, **vars(facts))
-    options["batch_size"] = options["batch_size"] or train.global_batch_size
-    options["drop_last"] = options["drop_last"] or train.drop_last
+    options |= {name: options[name] or default for name, default in defaults.items()}
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from lockstep.schemas import Line
 from lockstep.session.display import Display
 from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
-from lockstep.steps.exact_log import ExactLog
+from lockstep.steps.exact_log import Epoch, ExactLog
 from lockstep.sums.phases import seconds_range
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
@@ -29,6 +29,7 @@ LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 class Results:
     """`values`: the latest by name; `epoch_values`: those of the current epoch, for the record.
 
+    metrics, curves: the latest that the step, and not the module, has measured: of a task, and of the epoch's work.
     validated: whether the current epoch has been validated.
     recorder, checkpoints: set when a session that trains begins.
     """
@@ -51,33 +52,42 @@ class Results:
         self.progress, self.timing, self.loggers = progress, timing, loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
+        self.metrics: Mapping[str, float] = {}
+        self.curves: Mapping[str, float] = {}
         self.validated = False
         self.digest = ""
         self.display = Display(plan, progress.context.rank)
 
-    def end_stage(self, trainer: Any, stage: str) -> None:
-        """Reduce the values of a stage over all ranks, for the trainer's metrics and the loggers.
+    def before_epoch_end(self, trainer: Any, stage: str) -> None:
+        """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics.
 
-        To be called by every rank, after the module's own hook.
+        To be called by every rank, before the hooks on_train_epoch_end, on_validation_epoch_end or on_test_epoch_end.
         """
-        progress, position, training = self.progress, self.progress.position, stage == "train"
+        progress, training = self.progress, stage == "train"
         if progress.checking:
-            self.log.end_epoch(stage)
             return
         if training:  # a stop may have ended it before its last batch
             self.timing.stop()
-        interrupted, is_last = progress.interrupted_epoch, trainer.is_last_batch
-        within = interrupted if training else progress.epoch_goes_on(trainer, is_last)
-        metrics, curves = self.step.end_stage(stage, within, self.timing.work)
-        logged = self.log.end_epoch(stage)
+        within = progress.interrupted_epoch if training else progress.epoch_goes_on(trainer, trainer.is_last_batch)
+        self.metrics, self.curves = self.step.end_stage(stage, within, self.timing.work)
+        self._update_metrics(trainer, self.log.epoch(stage))
+
+    def end_stage(self, trainer: Any, stage: str) -> None:
+        """Add what the last hooks of a stage have logged; record and log its values. To be called by every rank."""
+        logged, position = self.log.end_epoch(stage), self.progress.position
+        if self.progress.checking:
+            return
         self.values |= {**self.step.results, **logged.values}
         if stage != "test":
-            self.epoch_values |= {**metrics, **logged.values}
-        trainer.callback_metrics.update(as_tensors({**self.step.results, **logged.monitored}))
-        trainer.logged_metrics.update(as_tensors({**metrics, **logged.logger}))
-        trainer.progress_bar_metrics.update({**self.step.results, **logged.prog_bar})
+            self.epoch_values |= {**self.metrics, **logged.values}
+        self._update_metrics(trainer, logged)
         self.display.show(trainer.progress_bar_metrics)
-        self.to_loggers({**curves, **logged.logger}, position.begun if stage == "test" else position.epochs)
+        self.to_loggers({**self.curves, **logged.logger}, position.begun if stage == "test" else position.epochs)
+
+    def _update_metrics(self, trainer: Any, logged: Epoch) -> None:
+        trainer.callback_metrics.update(as_tensors({**self.step.results, **logged.monitored}))
+        trainer.logged_metrics.update(as_tensors({**self.metrics, **logged.logger}))
+        trainer.progress_bar_metrics.update({**self.step.results, **logged.prog_bar})
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""

@@ -162,6 +162,13 @@ class ExactLog:
 
     def end_epoch(self, stage: str) -> Epoch:
         """Return the values of a stage over all ranks, and reset them. To be called by every rank."""
+        values = self.epoch(stage)
+        for entry in self.stages.get(stage, {}).values():
+            entry.reset()
+        return values
+
+    def epoch(self, stage: str) -> Epoch:
+        """Return the values of a stage until now, over all ranks. To be called by every rank."""
         if not self.active:
             return Epoch()
         totals = self._totals(self.stages.setdefault(stage, {}))
@@ -173,8 +180,6 @@ class ExactLog:
                 value = float(entry.metric.compute()) if entry.on_epoch else None
             if value is not None:
                 logged.append((entry, value))
-        for entry, _ in totals:
-            entry.reset()
         return Epoch(
             {entry.epoch_name: value for entry, value in logged},
             {entry.epoch_name: value for entry, value in logged if entry.logger},
