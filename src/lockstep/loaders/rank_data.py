@@ -85,11 +85,11 @@ class RankData:
     @cached_property
     def _transfer_hooks(self) -> dict[str, Callable[..., Any]]:
         """Return the overridden transfer hooks in their order; on a CPU a batch needs no other."""
+        owners = [owner for owner in (self.source.data_module, self.module) if owner is not None]
         hooks = {}
         for name in TRANSFER_HOOKS:
-            owner = next((each for each in (self.source.owner, self.module) if overrides(each, name)), None)
-            if owner is not None:
-                hooks[name] = getattr(owner, name)
+            if overriding := [owner for owner in owners if overrides(owner, name)]:
+                hooks[name] = getattr(overriding[0], name)
             elif name == TO_DEVICE and self.device.type != "cpu":
                 hooks[name] = getattr(self.module, name, _to_device)
         return hooks
