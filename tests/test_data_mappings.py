@@ -1,12 +1,12 @@
 """Samples that are mappings: a plain net is trained on the keys that the data's configuration names."""
 
+import json
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import default_collate
 
-from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.data.samples import collate_values
 from tests.comparing import require_close, require_identical
@@ -29,8 +29,8 @@ def test_lists_and_a_users_collate_function() -> None:
 def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUserPlan) -> None:
     job = (*MLP, "data=mapped", "engine=raw", "strategy.in_process=true")
     pairs = ("data.dataset._target_=strange_loaders.BlobPairs", "~data.inputs", "~data.targets")
-    mapped = trained(make_user_plan(*job, folder="mapped"))
-    assert compare(mapped, trained(make_user_plan(*job, *pairs, folder="pairs"))).max_diff == 0
+    runs = (trained(make_user_plan(*job, *words, folder=name)) for name, words in (("mapped", ()), ("pairs", pairs)))
+    assert len({json.loads((run / "metrics.json").read_text())["digest"] for run in runs}) == 1
 
 
 @pytest.mark.slow
