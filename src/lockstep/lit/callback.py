@@ -48,7 +48,7 @@ class SessionCallback(Callback):
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
         self.session.watch(trainer)
         self.session.restore()
-        self.session.timing.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
+        self.session.phases.begin()  # on_train_epoch_start is not called if training resumes within an epoch
         self.session.results.display.begin_epoch(self.progress.position)
         if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more
             private.end_restart(trainer.fit_loop)

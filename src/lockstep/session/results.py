@@ -17,10 +17,9 @@ from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.schemas import Line
 from lockstep.session.display import Display
-from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
 from lockstep.steps.exact_log import ExactLog
-from lockstep.sums.phases import seconds_range
+from lockstep.sums.phases import Phases
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if the plan does not say: the first of these that a module logs."""
@@ -30,6 +29,7 @@ class Results:
     """`values`: the latest by name; `epoch_values`: those of the current epoch, for the record.
 
     validated: whether the current epoch has been validated.
+    work: curves of the work of the last complete epoch.
     recorder, checkpoints: set when a session that trains begins.
     """
 
@@ -43,15 +43,16 @@ class Results:
         log: ExactLog,
         step: Any,
         progress: RunProgress,
-        timing: EpochTiming,
+        phases: Phases,
         loggers: Loggers,
     ) -> None:
         """`step`: a TaskStep or ModuleStep."""
         self.plan, self.net, self.log, self.step = plan, net, log, step
-        self.progress, self.timing, self.loggers = progress, timing, loggers
+        self.progress, self.phases, self.loggers = progress, phases, loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
         self.validated = False
+        self.work: dict[str, float] = {}
         self.digest = ""
         self.display = Display(plan, progress.context.rank)
 
@@ -65,19 +66,23 @@ class Results:
             self.log.end_epoch(stage)
             return
         if training:  # a stop may have ended it before its last batch
-            self.timing.stop()
+            self.phases.synchronize()
         interrupted, is_last = progress.interrupted_epoch, trainer.is_last_batch
         within = interrupted if training else progress.epoch_goes_on(trainer, is_last)
-        metrics, curves = self.step.end_stage(stage, within, self.timing.work)
+        metrics, curves = self.step.end_stage(stage, within, self.work)
         logged = self.log.end_epoch(stage)
-        self.values |= {**self.step.results, **logged.values}
+        values = {entry.epoch_name: value for entry, value in logged}
+        to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
+        in_bar = {entry.epoch_name: value for entry, value in logged if entry.prog_bar}
+        names = {entry.name: value for entry, value in logged}
+        self.values |= {**self.step.results, **values}
         if stage != "test":
-            self.epoch_values |= {**metrics, **logged.values}
-        trainer.callback_metrics.update(as_tensors({**self.step.results, **logged.monitored}))
-        trainer.logged_metrics.update(as_tensors({**metrics, **logged.logger}))
-        trainer.progress_bar_metrics.update({**self.step.results, **logged.prog_bar})
+            self.epoch_values |= {**metrics, **values}
+        trainer.callback_metrics.update(as_tensors({**self.step.results, **names, **values}))
+        trainer.logged_metrics.update(as_tensors({**metrics, **to_loggers}))
+        trainer.progress_bar_metrics.update({**self.step.results, **in_bar})
         self.display.show(trainer.progress_bar_metrics)
-        self.to_loggers({**curves, **logged.logger}, position.begun if stage == "test" else position.epochs)
+        self.to_loggers({**curves, **to_loggers}, position.begun if stage == "test" else position.epochs)
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""
@@ -111,14 +116,14 @@ class Results:
     def finish(self) -> Metrics:
         """Return the content of metrics.json, on every rank."""
         plan, position = self.plan, self.progress.position
-        seconds, samples = self.timing.seconds, self.timing.samples
+        seconds, samples = self.phases.seconds, self.phases.total_samples
         metrics: Metrics = {
             **run_metadata(plan, self.net),
             "epochs": position.begun,
             "steps": position.steps,
             "train_seconds": seconds,
             "samples_per_second": samples / seconds if seconds and samples else 0.0,
-            **seconds_range(self.timing.epoch_seconds),
+            **self.phases.epoch_range(),
         }
         metrics = {**metrics, **self.values, **metrics}
         if plan.train:

@@ -19,13 +19,12 @@ from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
-from lockstep.monitor import open_loggers
+from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import shows_net
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.random_state import seed_rank
 from lockstep.record.recorder import Recorder
-from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
@@ -33,6 +32,7 @@ from lockstep.session.torch_flags import torch_flags
 from lockstep.steps.exact_log import attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
 from lockstep.strategies.strategy import plain_net
+from lockstep.sums.phases import Phases
 from lockstep.time_limit import TimeLimit
 
 
@@ -76,10 +76,9 @@ class Session:
         self.step.open(self.loggers)
         time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
-        self.timing = EpochTiming(plan, self.device)
-        self.phases = self.timing.phases
+        self.phases = Phases(self.device)
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
-        self.results = Results(plan, self.net, self.log, self.step, self.progress, self.timing, self.loggers)
+        self.results = Results(plan, self.net, self.log, self.step, self.progress, self.phases, self.loggers)
         self.evaluating = ExitStack()
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
         if shows_net(plan) and not plan.model.lightning:
@@ -182,7 +181,7 @@ class Session:
     # a batch of training
 
     def begin_epoch(self) -> None:
-        self.timing.begin_epoch()
+        self.phases.begin()
         self.results.display.begin_epoch(self.progress.position)
         widen_metrics(self.plan, self.module)
         if self.progress.position.batch == 0:
@@ -222,7 +221,6 @@ class Session:
             trainer.callback_metrics.update(as_tensors(log.monitored()))
             trainer.progress_bar_metrics.update(log.step("prog_bar"))
         step.record_batch(self.recorder)
-        self.timing.samples += self.share.samples
         position.batch += 1
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
         if is_step_boundary := is_step_boundary or self.manual:
@@ -236,16 +234,17 @@ class Session:
         log.end_batch()
         self.results.display.end_batch(position.batch, trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
-        self.phases.step()
+        self.phases.step(self.share.samples)
         if last:
             step.monitor.end_steps(position.epochs + 1)
-            self.timing.end_steps()
+            speed, seconds = self.phases.end_epoch()
+            self.results.work = {"samples_per_second": speed, **work_of(self.plan, self.device, seconds)}
 
     # evaluations
 
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
-        self.timing.pause()
+        self.phases.synchronize()
         broadcast_buffers(self.module)
         self.evaluating.enter_context(self.plan.strategy.tensors.full_weights(self.module))
         widen_metrics(self.plan, self.module)
@@ -270,7 +269,7 @@ class Session:
     def end_evaluation(self) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
         self.evaluating.close()
-        self.timing.resume()
+        self.phases.begin()
 
 
 def learning_rate(optimizers: Sequence[Optimizer]) -> float:

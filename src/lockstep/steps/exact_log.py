@@ -5,7 +5,6 @@ Values of a single step are this rank's, as in Lightning; the record has their m
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
@@ -18,16 +17,6 @@ from lockstep.private_api.torchmetrics import is_collection, is_metric, last_for
 from lockstep.steps.logged_value import Value, reduction_of
 from lockstep.steps.metric_objects import metric_objects
 from lockstep.sums.running import Scalar, to_scalar
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """The values of an epoch by name: all, those for loggers and the progress bar; and those to be monitored."""
-
-    values: Mapping[str, float] = field(default_factory=dict)
-    logger: Mapping[str, float] = field(default_factory=dict)
-    prog_bar: Mapping[str, float] = field(default_factory=dict)
-    monitored: Mapping[str, float] = field(default_factory=dict)
 
 
 class ExactLog:
@@ -160,27 +149,15 @@ class ExactLog:
 
     # results of an epoch
 
-    def end_epoch(self, stage: str) -> Epoch:
-        """Return the values of a stage over all ranks, and reset them. To be called by every rank."""
+    def end_epoch(self, stage: str) -> list[tuple[Value, float]]:
+        """Return the entries of a stage with their values over all ranks, and reset them. To be called by every rank."""
         if not self.active:
-            return Epoch()
-        totals = self._totals(self.stages.setdefault(stage, {}))
-        logged = []
-        for entry, totals_of_ranks in totals:
-            if entry.metric is None:
-                value = entry.over_ranks(totals_of_ranks)
-            else:
-                value = float(entry.metric.compute()) if entry.on_epoch else None
-            if value is not None:
-                logged.append((entry, value))
-        for entry, _ in totals:
+            return []
+        entries = self._totals(self.stages.setdefault(stage, {}))
+        logged = [(entry, value) for entry, totals in entries if (value := entry.of_epoch(totals)) is not None]
+        for entry, _ in entries:
             entry.reset()
-        return Epoch(
-            {entry.epoch_name: value for entry, value in logged},
-            {entry.epoch_name: value for entry, value in logged if entry.logger},
-            {entry.epoch_name: value for entry, value in logged if entry.prog_bar},
-            {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)},
-        )
+        return logged
 
     def _totals(self, entries: dict[str, Value]) -> list[tuple[Value, list[Any]]]:
         """Return each entry with its totals and weights of all ranks; in the same order on every rank.
