@@ -29,10 +29,14 @@ class Example:
         return not self.inputs and not self.named
 
 
+def prints_layers(plan: Plan) -> bool:
+    return plan.model_summary or plan.trainer.enable_model_summary
+
+
 def shows_net(plan: Plan) -> bool:
     """Whether anything is to be shown: the same on all ranks."""
     board = tensorboard_of(plan)
-    return plan.model_summary or (board is not None and board.graph)
+    return prints_layers(plan) or (board is not None and board.graph)
 
 
 def show_net(plan: Plan, loggers: Loggers, net: nn.Module, example: Example, device: torch.device) -> None:
@@ -41,7 +45,7 @@ def show_net(plan: Plan, loggers: Loggers, net: nn.Module, example: Example, dev
     To be called by every rank with its own batch, since a net may wait for other ranks.
     """
     with _unchanged(net, device):
-        if plan.model_summary:
+        if prints_layers(plan):
             _show_layers(plan, loggers.rank, net, example)
         options = tensorboard_of(plan)
         if options is not None and options.graph and loggers.board is not None:

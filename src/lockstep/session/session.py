@@ -111,10 +111,6 @@ class Session:
             self.results.recorder, self.results.checkpoints = self.recorder, self.checkpoints
             if shows_net(plan) and plan.model.lightning:
                 self.step.show()
-        if plan.trainer.enable_model_summary and self.context.rank == 0:
-            from lockstep.private_api.lightning import summary  # with Lightning
-
-            print(summary(self.module), flush=True)
 
     def load_weights(self) -> None:
         """Load the weights of the checkpoint, if there is one."""

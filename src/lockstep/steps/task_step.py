@@ -150,42 +150,28 @@ class TaskStep(Step):
             within: whether the epoch goes on after this validation, or is interrupted here.
             work: curves of the epoch's work.
         """
-        if stage == "test" or (stage == "val" and within):
-            totals = all_reduce_sums(self.evaluation.totals, self.device)
-            metrics = self.plan.objective.metrics(stage, totals)
-            self.results |= metrics
-            if stage == "test" and self.loggers.rank == 0 and self.plan.objective.classes:
-                save_confusion(Path(self.plan.run_dir), self.plan.objective.confusion_of(totals).tolist())
-            return metrics, metrics
-        was_summed, self.epoch_is_summed = self.epoch_is_summed, stage == "val"
-        if was_summed and stage == "train":
+        objective, measured = self.plan.objective, dict[str, float]()
+        sums = {} if stage == "train" else {stage: self.evaluation.totals}
+        ends_epoch = stage == "train" or (stage == "val" and not within)
+        if ends_epoch and not self.epoch_is_summed:
+            sums = {"train": self.epoch.sums, **sums}
+            self.epoch = RunningSums(objective)
+        self.epoch_is_summed = stage == "val" and ends_epoch
+        if not sums:
             return {}, {}
-        metrics = self._end_epoch(self.evaluation.totals if stage == "val" else None)
-        if within:
-            return metrics, {}
-        trained = {name: value for name, value in self.results.items() if name.startswith("train/")}
-        curves = {**trained, **metrics, **work}
+        totals = all_reduce_sums(torch.cat([*sums.values()]), self.device)
+        for name, total in zip(sums, totals.split([len(each) for each in sums.values()]), strict=True):
+            measured |= objective.metrics(name, total)
+            if name != "train" and objective.classes:
+                self.confusion = objective.confusion_of(total)
+        self.results |= measured
+        if stage == "test" and self.loggers.rank == 0 and self.confusion is not None:
+            save_confusion(Path(self.plan.run_dir), self.confusion.tolist())
+        metrics = {name: value for name, value in measured.items() if not name.startswith("train/")}
+        curves = {**measured, **work} if ends_epoch and not within else metrics
         for name in ("train/loss", "samples_per_second"):  # these are curves over steps
             curves.pop(name, None)
         return metrics, curves
-
-    def _end_epoch(self, validation: Tensor | None) -> dict[str, float]:
-        """Compute the metrics of training and validation; return the latter.
-
-        Args:
-            validation: this rank's `EvaluationSums.totals`, sent in one message with the sums of training.
-        """
-        objective, sums, self.confusion = self.plan.objective, self.epoch.sums, None
-        self.epoch = RunningSums(objective)
-        totals = all_reduce_sums(sums if validation is None else torch.cat([sums, validation]), self.device)
-        self.results |= objective.metrics("train", totals[: len(sums)])
-        if validation is None:
-            return {}
-        metrics = objective.metrics("val", totals[len(sums) :])
-        self.results |= metrics
-        if objective.classes:
-            self.confusion = objective.confusion_of(totals[len(sums) :])
-        return metrics
 
     # checkpoints
 
