@@ -139,7 +139,7 @@ def test_both_baselines_learn(tmp_path: Path, overrides: list[str], capsys: pyte
     from bench import baselines
     from lockstep import data
     from lockstep.optimizers import create_optimizer
-    from lockstep.session.create_model import create_float32_net
+    from lockstep.session.task import create_float32_net
 
     config, _ = compose_job([*overrides, "accelerator=cpu"])
     plan = plan_from(config, tmp_path)

@@ -14,7 +14,7 @@ from sklearn.metrics import balanced_accuracy_score
 
 from lockstep import data
 from lockstep.plan import Plan
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.checkpoints import net_state
 from tests.comparing import require_identical
 from tests.conftest import ROOT, Command, events_of

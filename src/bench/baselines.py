@@ -21,7 +21,7 @@ from lockstep.data.tensors import Split, TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
-from lockstep.session.create_model import create_float32_net
+from lockstep.session.task import create_float32_net
 from lockstep.sums.phases import synchronize
 
 

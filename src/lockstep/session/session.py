@@ -139,8 +139,8 @@ class Session:
         """
         plateaus = [schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau]
         self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
-        every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
-        saves_within = every is not None or interval != 1.0
+        every = self.plan.checkpoint.every_n_steps
+        saves_within = every is not None or self.plan.trainer.val_check_interval != 1.0
         fits = not saves_within or all(schedule.interval == "epoch" for schedule in plateaus)
         reason = "ReduceLROnPlateau steps after each batch, and a checkpoint before that would lack its last step"
         hint = "checkpoint.every_n_steps=null trainer.val_check_interval=1.0"
@@ -154,7 +154,7 @@ class Session:
             self.results.values,
             self.step.sums,
             self.net,
-            self.state.saved(within=position.batch > 0),
+            self.state.saved(),
             self.progress.ended,
             prefix="" if self.net is self.module else PREFIX,
         )
@@ -192,8 +192,7 @@ class Session:
         progress = self.progress
         self.share = self.data.next_share("train")
         self.step.begin(self.share, progress.position, progress.batches_per_step)
-        self.log.enter("train")
-        self.log.begin_batch(self.step.samples)
+        self.log.begin_batch("train", self.step.samples)
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
@@ -259,8 +258,7 @@ class Session:
     def begin_evaluation_batch(self, stage: str, loader: int) -> None:
         share = self.data.next_share(stage, loader)
         self.step.begin_evaluation_batch(share)
-        self.log.enter(stage)
-        self.log.begin_batch(share.count, loader if len(self.data.of_stage[stage]) > 1 else None)
+        self.log.begin_batch(stage, share.count, loader if len(self.data.of_stage[stage]) > 1 else None)
 
     def end_evaluation(self) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
@@ -270,5 +268,4 @@ class Session:
 
 def learning_rate(optimizers: Sequence[Optimizer]) -> float:
     """Return the learning rate of the first parameter group, or 0 if there is none."""
-    groups = optimizers[0].param_groups if optimizers else []
-    return float(groups[0]["lr"]) if groups else 0.0
+    return next((float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups), 0.0)

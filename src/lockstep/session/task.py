@@ -1,16 +1,46 @@
 """A plain net with its task and its data. Only what the plan needs is imported."""
 
+from typing import Any
+
+from torch import nn
+
 from lockstep import data, schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.data.tensors import TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import create_net_source, create_source
 from lockstep.loaders.rank_data import RankData
+from lockstep.memory.format import memory_format_of
 from lockstep.plan import Plan
-from lockstep.session.create_model import create_net
+from lockstep.precision import convert
+from lockstep.random_state import seed_all
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.task_module import TaskModule
 from lockstep.steps.task_step import TaskStep
+from lockstep.targets.net import create_user_net
+
+
+def create_net(plan: Plan, shapes: Any) -> nn.Module:
+    """Create a plain net in the plan's dtype; its weights are drawn in float32 before.
+
+    Args:
+        shapes: has the `shape` of a sample, and the number of `outputs` that its targets need.
+
+    Raises:
+        ConfigError: the net cannot have the plan's memory format.
+    """
+    net = create_float32_net(plan, shapes)
+    convert(plan, net)
+    return net.to(memory_format=memory_format_of(plan, net))
+
+
+def create_float32_net(plan: Plan, shapes: Any) -> nn.Module:
+    """Create a plain net in float32 and in torch's memory format."""
+    seed_all(plan.seed)
+    outputs = plan.task.outputs(shapes.shape, shapes.outputs)
+    return create_user_net(
+        plan.model.call, shapes.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train
+    )
 
 
 def create_task(

@@ -15,7 +15,7 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seeded
-from lockstep.session.create_model import create_module
+from lockstep.session.module_facts import create_module
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.module_step import ModuleStep
 from lockstep.targets.kinds import overrides, replace_method

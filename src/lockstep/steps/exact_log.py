@@ -46,10 +46,10 @@ class ExactLog:
         """Return to a stage, between its batches."""
         self.stage, self.in_batch = stage, False
 
-    def begin_batch(self, samples: int, loader: int | None = None) -> None:
+    def begin_batch(self, stage: str, samples: int, loader: int | None = None) -> None:
         """Begin a batch of so many samples; `loader`: the index of its loader in an evaluation with several."""
-        self.samples, self.in_batch = samples, True
-        self.epoch_samples[self.stage] = self.epoch_samples.get(self.stage, 0) + samples
+        self.stage, self.samples, self.in_batch = stage, samples, True
+        self.epoch_samples[stage] = self.epoch_samples.get(stage, 0) + samples
         self.suffix = "" if loader is None else f"/dataloader_idx_{loader}"
         for value in self.step_values.values():
             value.of_ranks, value.synced = {}, None
@@ -126,18 +126,18 @@ class ExactLog:
 
     def monitored(self) -> dict[str, float]:
         """Return the values of a training batch that callbacks may monitor."""
-        values = self.step_values.values() if self.stage == "train" else ()
-        return {name: value.shown for value in values for name in (value.name, value.step_name)}
+        return {name: value.shown for value in self.step_values.values() for name in (value.name, value.step_name)}
 
     def of_record(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
         """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics.
 
         The record reduces them over ranks. The mean of a metric need not be the metric of the global batch.
         """
-        kinds: dict[str, dict[str, tuple[Scalar, float, str]]] = {"logged": {}, "metrics": {}}
-        for value in self.step_values.values():
-            kinds["logged" if value.metric is None else "metrics"][value.step_name] = value.joined
-        return kinds
+        values = self.step_values.values()
+        return {
+            "logged": {value.step_name: value.joined for value in values if value.metric is None},
+            "metrics": {value.step_name: value.joined for value in values if value.metric is not None},
+        }
 
     def sync_steps(self) -> None:
         """Reduce the values of the batch that were logged with `sync_dist`. To be called by every rank."""
@@ -150,7 +150,7 @@ class ExactLog:
     # results of an epoch
 
     def end_epoch(self, stage: str) -> list[tuple[Value, float]]:
-        """Return the entries of a stage with their values over all ranks, and reset them. To be called by every rank."""
+        """Return entries of a stage with their values over all ranks, and reset them. To be called by every rank."""
         if not self.active:
             return []
         entries = self._totals(self.stages.setdefault(stage, {}))
@@ -198,9 +198,5 @@ def attach_log(module: nn.Module, log: ExactLog | None) -> None:
     """Replace `self.log` and `self.log_dict` of a LightningModule and its children; by no-ops if log is None."""
     for child in module.modules():
         if hasattr(child, "automatic_optimization") and hasattr(child, "log_dict"):
-            object.__setattr__(child, "log", _no_log if log is None else log.log)
-            object.__setattr__(child, "log_dict", _no_log if log is None else log.log_dict)
-
-
-def _no_log(*_: Any, **options: Any) -> None:
-    """Log nothing, as in a run with barebones."""
+            for name in ("log", "log_dict"):
+                object.__setattr__(child, name, getattr(log, name, lambda *_, **__: None))

@@ -160,7 +160,7 @@ class TaskStep(Step):
         if not sums:
             return {}, {}
         totals = all_reduce_sums(torch.cat([*sums.values()]), self.device)
-        for name, total in zip(sums, totals.split([len(each) for each in sums.values()]), strict=True):
+        for name, total in zip(sums, torch.split(totals, [len(each) for each in sums.values()]), strict=True):
             measured |= objective.metrics(name, total)
             if name != "train" and objective.classes:
                 self.confusion = objective.confusion_of(total)

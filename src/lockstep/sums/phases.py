@@ -11,7 +11,7 @@ PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
 
 
 class Phases:
-    """`mark` ends a phase, and begins the next. `epochs`: seconds of complete epochs; `total_samples`: of all epochs."""
+    """`mark` ends a phase, and begins the next. `epochs`: seconds of complete ones; `total_samples`: of all epochs."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
