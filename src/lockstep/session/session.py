@@ -17,6 +17,7 @@ from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
+from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
 from lockstep.monitor import open_loggers, work_of
@@ -29,7 +30,7 @@ from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
 from lockstep.session.torch_flags import torch_flags
-from lockstep.steps.exact_log import attach_log
+from lockstep.steps.exact_log import ExactLog, attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
 from lockstep.strategies.strategy import plain_net
 from lockstep.sums.phases import Phases
@@ -59,15 +60,19 @@ class Session:
         self.plan, self.context = plan, context
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)
+        created: Any
         if plan.model.lightning:
             from lockstep.session.user_module import create_user_module  # with Lightning
 
-            created: Any = create_user_module(plan, context, self.start.at)
+            created = create_user_module(plan)
         else:
             from lockstep.session.task import create_task
 
-            created = create_task(plan, context, self.start.at, lightning)
-        self.module, self.data, self.log, self.step = created
+            created = create_task(plan, context.rank, lightning)
+        self.module, source, create_step = created
+        self.data = RankData(plan, context, source, self.module, self.start.at)
+        self.log = ExactLog(self.module, context.rank, active=plan.model.lightning or bool(plan.callbacks))
+        self.step = create_step(self.log, self.data)
         self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
         self.step.wrap()

@@ -25,7 +25,7 @@ class ExactLog:
     always_synced: names of values of a step that are reduced even without `sync_dist`.
     """
 
-    def __init__(self, module: nn.Module, rank: int, active: bool = True) -> None:
+    def __init__(self, module: nn.Module, rank: int, active: bool) -> None:
         """`active`: whether anything may be logged, by a user's module or by callbacks."""
         self.module, self.rank, self.active = module, rank, active
         self.stages: dict[str, dict[str, Value]] = {}
