@@ -57,7 +57,7 @@ class Session:
             from lockstep.checkpoint.choice import resume_after_restart
 
             plan = resume_after_restart(plan)
-        self.plan, self.context = plan, context
+        self.plan, self.context, self.manual = plan, context, plan.model.manual
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)
         created: Any
@@ -91,11 +91,6 @@ class Session:
 
     # around training
 
-    @property
-    def manual(self) -> bool:
-        """Whether the module steps its optimizers itself."""
-        return not self.module.automatic_optimization
-
     def begin(self) -> None:
         """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet.
 
@@ -109,11 +104,10 @@ class Session:
             if self.data.runs("val") and not self.progress.is_finished:
                 self.data.loaders("val")  # raises for wrong ones before the first step
             at, content = self.start.at, self.start.content
-            self.recorder = Recorder(
-                plan, self.context.rank, self.net, at.epochs, at.batch, content.record if content else None
-            )
-            self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
-            self.results.recorder, self.results.checkpoints = self.recorder, self.checkpoints
+            rank, offset = self.context.rank, content.record if content else None
+            self.recorder = self.results.recorder = Recorder(plan, rank, self.net, at.epochs, at.batch, offset)
+            self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
+            self.results.checkpoints = self.checkpoints
             if shows_net(plan) and plan.model.lightning:
                 self.step.show()
 
@@ -202,10 +196,8 @@ class Session:
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
         step = learning_rate([optimizer]), self.step.gradient_norms(self.recorder, optimizer)
-        if self.manual:
-            self.optimizer_steps.append(step)
-        else:
-            self.optimizer_steps = [step]  # an optimizer may call its closure several times
+        earlier = self.optimizer_steps if self.manual else []  # an optimizer may call its closure several times
+        self.optimizer_steps = [*earlier, step]
 
     def end_batch(self, trainer: Any, is_step_boundary: bool, last: bool) -> None:
         """Record and show a batch after the steps of optimizers and schedules.
@@ -232,7 +224,7 @@ class Session:
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
             self.results.to_loggers(log.step("logger"), position.epochs)
         log.end_batch()
-        self.results.display.end_batch(position.batch, trainer.progress_bar_metrics)
+        self.results.display.end_batch(trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
         self.phases.step(self.share.samples)
         if last:

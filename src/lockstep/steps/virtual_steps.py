@@ -92,7 +92,7 @@ class VirtualSteps:
     def __init__(self, plan: Plan, module: Any, log: ExactLog, weighting: Step, transfer: Callable[[Any], Any]) -> None:
         self.plan, self.module, self.log, self.weighting, self.transfer = plan, module, log, weighting, transfer
         self.ranks = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)
-        self.manual = not module.automatic_optimization
+        self.manual = plan.model.manual
         self.rank = 0
         self.turns: list[RankStep] = []
 
