@@ -213,32 +213,33 @@ steps/module_step.py test_user_module.py::test_layers_thawed_later
 steps/module_step.py test_user_module.py::test_a_rank_without_samples_draws_nothing
 -        restore_random_state(state, [device])
 # each rank weighs its gradient by its own targets
-sums/step_sums.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes-world0]
--all_reduce_sums(self.sums.sums, self.device).tolist()
-+self.sums.sums.tolist()
-         self.sums =
+steps/task_step.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes-world0]
+-            sums = self.counts.take(self.device)
++            sums = self.counts.sums.tolist()
 # ignored targets count among the classes
 sums/running.py test_ignored_targets.py::test_it_is_the_mean_over_those_that_count[holes]
 -pairs.flatten() if ignored is None else pairs[targets != ignored]
 +pairs.flatten().clamp(min=0)
 # raw: a curve of rank 0 alone
-sums/step_sums.py test_loggers.py::test_points_are_of_all_ranks[raw]
--all_reduce_sums(self.sums.sums, self.device).tolist()
-+self.sums.sums.tolist()
-         sp
+steps/task_step.py test_loggers.py::test_points_are_of_all_ranks[raw]
+-sums, now = self.curve.take(self.device),
++sums, now = self.curve.sums.tolist(),
 # raw: a speed of rank 0 alone
-sums/step_sums.py test_loggers.py::test_points_are_of_all_ranks[raw]
--speed = sums[SAMPLES] /
-+speed = float(self.sums.sums[SAMPLES]) /
+steps/task_step.py test_loggers.py::test_points_are_of_all_ranks[raw]
+-            sums, now = self.curve.take(self.device), time.perf_counter()
+-            speed = sums[SAMPLES]
++            local, sums, now = self.curve.sums, self.curve.take(self.device), time.perf_counter()
++            speed = float(local[SAMPLES])
 # lightning: a curve of rank 0 alone
-sums/step_sums.py test_loggers.py::test_points_are_of_all_ranks[lightning]
--all_reduce_sums(self.sums.sums, self.device).tolist()
-+self.sums.sums.tolist()
-         sp
+steps/task_step.py test_loggers.py::test_points_are_of_all_ranks[lightning]
+-sums, now = self.curve.take(self.device),
++sums, now = self.curve.sums.tolist(),
 # lightning: a speed of rank 0 alone
-sums/step_sums.py test_loggers.py::test_points_are_of_all_ranks[lightning]
--speed = sums[SAMPLES] /
-+speed = float(self.sums.sums[SAMPLES]) /
+steps/task_step.py test_loggers.py::test_points_are_of_all_ranks[lightning]
+-            sums, now = self.curve.take(self.device), time.perf_counter()
+-            speed = sums[SAMPLES]
++            local, sums, now = self.curve.sums, self.curve.take(self.device), time.perf_counter()
++            speed = float(local[SAMPLES])
 # right answers among the wrong
 sums/running.py test_monitor.py::test_most_confident_errors_are_collected
 -confidence.where(predicted != targets, -1.0)

@@ -1,6 +1,8 @@
 """The steps of a TaskModule: the weight of their loss; the record, curves, metrics and pictures, from exact sums."""
 
 import copy
+import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import Example, show_net
+from lockstep.objectives.objective import LOSS, SAMPLES
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
@@ -24,7 +27,6 @@ from lockstep.run_files import save_confusion
 from lockstep.steps.loss_weight import Step, loss_weight
 from lockstep.steps.task_module import TaskModule
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
-from lockstep.sums.step_sums import StepCounts, StepCurve
 from lockstep.targets.kinds import replace_method
 
 if TYPE_CHECKING:
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
 class TaskStep(Step):
     """`stats`: the sums of the last training batch; `epoch`: of an epoch; `evaluation`: of a split.
 
+    curve: the sums since the last point of the curves, which began at `curve_began`.
     confusion: the counts (true, predicted) of the latest validation, over all ranks, if there are classes.
-    counts: corrects the gradients if some targets are ignored.
+    counts: the sums of the current optimizer step, if some targets are ignored.
     virtual: the ranks that the net's forward runs in turn; None without strategy=virtual.
     """
 
@@ -55,8 +58,8 @@ class TaskStep(Step):
         is_virtual = plan.strategy.layout(plan.devices).virtual_ranks > 1
         self.virtual: VirtualRanks | None = module.compute if is_virtual else None  # type: ignore[assignment]
         self.device, *_ = plan.strategy.devices(plan)
-        self.counts = StepCounts(plan.objective, self.device)
-        self.epoch, self.curve = RunningSums(plan.objective), StepCurve(plan.objective, self.device)
+        self.counts, self.epoch, self.curve = (RunningSums(plan.objective) for _ in range(3))
+        self.curve_began = time.perf_counter()
         self.results: dict[str, float] = {}
         self.confusion: Tensor | None = None
         self.stats: BatchStats = ()
@@ -89,7 +92,8 @@ class TaskStep(Step):
 
     def training_batch(self, stats: BatchStats) -> None:
         self.stats = stats
-        self.counts.add(stats)
+        if self.plan.objective.ignored is not None:
+            self.counts.add(stats)
 
     def evaluation_batch(self, stats: BatchStats, outputs: Any, batch: Batch) -> None:
         self.evaluation.add(stats, outputs, batch.targets, batch.inputs)
@@ -97,7 +101,9 @@ class TaskStep(Step):
     # a batch of training
 
     def begin_epoch(self, position: Progress) -> None:
-        self.curve.resume(self.curve.sums if position.batch else RunningSums(self.plan.objective))
+        self.curve_began = time.perf_counter()
+        if position.batch == 0:
+            self.curve = RunningSums(self.plan.objective)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
@@ -113,8 +119,17 @@ class TaskStep(Step):
             self.module.is_dummy_batch = share.is_dummy
 
     def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
-        """Return the norms of the gradients, which are complete and averaged over ranks."""
-        self.counts.weigh(recorder.parameters)
+        """Return the norms of the gradients, which are complete and averaged over ranks.
+
+        If some targets are ignored, how many count is unknown before the last batch of the step. Until then gradients
+        are of a mean over samples.
+        """
+        if self.plan.objective.ignored is not None:
+            sums = self.counts.take(self.device)
+            counted = self.plan.objective.divisor(sums)
+            for parameter in recorder.parameters:
+                if parameter.grad is not None and counted:
+                    parameter.grad.mul_(sums[SAMPLES] / counted)
         return recorder.norms(recorder.parameters)
 
     def record_batch(self, recorder: Recorder) -> None:
@@ -127,10 +142,15 @@ class TaskStep(Step):
         Args:
             step: that ends with this batch, if one does.
         """
-        if self.plan.logger:
-            self.curve.add(self.stats)
-            if step is not None and step % self.plan.log_every_n_steps == 0:
-                self.loggers.log_metrics(self.curve.point(rate), step)
+        if not self.plan.logger:
+            return
+        self.curve.add(self.stats)
+        if step is not None and step % self.plan.log_every_n_steps == 0:
+            sums, now = self.curve.take(self.device), time.perf_counter()
+            speed = sums[SAMPLES] / (now - self.curve_began)
+            loss = sums[LOSS] / (self.plan.objective.divisor(sums) or math.nan)
+            self.loggers.log_metrics({"train/loss": loss, "lr": rate, "samples_per_second": speed}, step)
+            self.curve_began = now
 
     # evaluations and the ends of epochs
 
@@ -178,11 +198,12 @@ class TaskStep(Step):
     @property
     def sums(self) -> Mapping[str, Tensor]:
         """Return this rank's sums since the last all-reduce."""
-        return {"epoch": self.epoch.sums, "curve": self.curve.sums.sums}
+        return {"epoch": self.epoch.sums, "curve": self.curve.sums}
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         """Restore this rank's sums from a checkpoint; `window` are those of the unfinished optimizer step."""
-        self.counts.sums = RunningSums(self.plan.objective, window)
-        self.epoch = RunningSums(self.plan.objective, sums["epoch"])
-        self.curve.resume(RunningSums(self.plan.objective, sums["curve"]))
+        self.counts, self.epoch, self.curve = (
+            RunningSums(self.plan.objective, begun) for begun in (window, sums["epoch"], sums["curve"])
+        )
+        self.curve_began = time.perf_counter()
         self.results |= content.results

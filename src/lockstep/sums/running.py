@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.objectives.objective import Objective
+from lockstep.parallel.messages import all_reduce_sums
 from lockstep.structures import map_tensors
 
 Sums = Tensor
@@ -77,6 +78,12 @@ class RunningSums:
             self.totals = [reduce(operator.add, to_floats(column), total) for total, column in columns]
             self.batches = []
         return torch.tensor(self.totals, dtype=torch.float64)
+
+    def take(self, device: torch.device) -> list[float]:
+        """Return the sums over all ranks, and begin anew. To be called by every rank."""
+        totals: list[float] = all_reduce_sums(self.sums, device).tolist()
+        self.totals = [0.0] * len(totals)
+        return totals
 
 
 @dataclass
