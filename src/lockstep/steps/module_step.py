@@ -19,7 +19,7 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import Example, show_net
+from lockstep.monitor.net import show_net
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
@@ -62,9 +62,8 @@ class ModuleStep(Step):
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
-        self.is_simple = self.virtual is None and not plan.strategy.sharded
-        """Whether the step only has to record its loss."""
-        self.has_default_backward = self.is_simple and not overrides(module, "backward")
+        is_replicated = self.virtual is None and not plan.strategy.sharded
+        self.has_default_backward = is_replicated and not overrides(module, "backward")
 
     def wrap(self) -> None:
         """Wrap methods of the module: steps are weighted, and hooks see full weights if they are sharded."""
@@ -148,10 +147,7 @@ class ModuleStep(Step):
     def show(self) -> None:
         """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
         array = self.data.transfer(self.module.example_input_array)
-        if isinstance(array, Mapping):
-            example = Example((), array)
-        else:
-            example = Example(array if isinstance(array, tuple) else () if array is None else (array,))
+        example = array if isinstance(array, tuple) else () if array is None else (array,)
         with self.plan.strategy.tensors.full_weights(self.module):
             show_net(self.plan, self.loggers, self.module, example, self.data.device)
 
@@ -169,20 +165,18 @@ class ModuleStep(Step):
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        if self.is_simple and not self.share.is_dummy:
-            outputs = original(batch, *rest, **options)
-            self.loss = self._require_loss(outputs, detach=True)
-            return outputs
-        with self.plan.strategy.tensors.full_weights(self.module):
-            if self.virtual_steps is None:
-                with self._without_traces() if self.share.is_dummy else nullcontext():
-                    outputs = original(batch, *rest, **options)
-                self.loss = self._require_loss(outputs, detach=True)
-            else:
+        with (
+            self.plan.strategy.tensors.full_weights(self.module),
+            self._without_traces() if self.share.is_dummy else nullcontext(),
+        ):
+            if self.virtual_steps is not None:
                 outputs, self.loss = self.virtual_steps.run(
                     batch, lambda rank_batch: original(rank_batch, *rest, **options), self._require_loss
                 )
-            return outputs
+            else:
+                outputs = original(batch, *rest, **options)
+                self.loss = self._require_loss(outputs, detach=True)
+        return outputs
 
     @contextmanager
     def _without_traces(self) -> Iterator[None]:

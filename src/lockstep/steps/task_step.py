@@ -17,7 +17,7 @@ from lockstep.data.tensors import Batch, TensorData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import Example, show_net
+from lockstep.monitor.net import show_net
 from lockstep.objectives.objective import LOSS, SAMPLES
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.plan import Plan
@@ -86,7 +86,7 @@ class TaskStep(Step):
     def show(self) -> None:
         """Show a copy of the net, before a strategy wraps it, with a sample of its data unless they are in loaders."""
         inputs = () if self.splits is None else (self.splits.first(dtype_of(self.plan)).to(self.device),)
-        show_net(self.plan, self.loggers, copy.deepcopy(self.module.net).to(self.device), Example(inputs), self.device)
+        show_net(self.plan, self.loggers, copy.deepcopy(self.module.net).to(self.device), inputs, self.device)
 
     # called by the module
 
