@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, OneCycleLR, Seq
 
 from lockstep.config_error import ConfigError
 from tests import test_user_code
-from tests.comparing import lines, require_close, require_identical
+from tests.comparing import lines, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import same_after_kill, start
 from tests.test_user_code import trained
@@ -128,14 +128,6 @@ def test_killed_in_any_step_it_ends_the_same(
     first = next(step for step, (before, rate) in enumerate(pairwise(rates), start=2) if rate != before)
     for step in (first, first + 2):
         same_after_kill(plan, step, expected, monkeypatch)
-
-
-@pytest.mark.slow
-def test_ranks_agree_with_one_device(make_user_plan: MakeUserPlan) -> None:
-    job = (*JOB, *PLATEAU, "precision=64-true")
-    single = trained(make_user_plan(*job, "engine=raw", folder="single"))
-    two = trained(make_user_plan(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
-    require_close(single, two)
 
 
 @pytest.mark.parametrize(
