@@ -139,7 +139,7 @@ def test_both_baselines_learn(tmp_path: Path, overrides: list[str], capsys: pyte
     from bench import baselines
     from lockstep import data
     from lockstep.optimizers import create_optimizer
-    from lockstep.session.task import create_float32_net
+    from lockstep.session.task import create_net
 
     config, _ = compose_job([*overrides, "accelerator=cpu"])
     plan = plan_from(config, tmp_path)
@@ -147,7 +147,7 @@ def test_both_baselines_learn(tmp_path: Path, overrides: list[str], capsys: pyte
     samples = tensors.as_float(tensors.train[torch.arange(len(tensors.train))], torch.float32)
     loss = torch.nn.functional.cross_entropy if plan.data.classes else torch.nn.functional.mse_loss
     for loop in baselines.LOOPS.values():
-        net = create_float32_net(plan, tensors)
+        net = create_net(plan, tensors)
         before = loss(net(samples.inputs), samples.targets).item()
         loop(plan, tensors, net, create_optimizer(plan.optimizer, net), torch.device("cpu"))
         assert loss(net(samples.inputs), samples.targets).item() < before

@@ -75,7 +75,6 @@ class Session:
         self.step = create_step(self.log, self.data)
         self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
-        self.step.wrap()
         seed_rank(plan.seed, context.rank)  # from here on each rank draws other random numbers
         self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
         self.step.open(self.loggers)

@@ -26,18 +26,12 @@ def create_net(plan: Plan, shapes: Any) -> nn.Module:
     Raises:
         ConfigError: the net cannot have the plan's memory format.
     """
-    net = create_float32_net(plan, shapes)
-    convert(plan, net)
-    return net.to(memory_format=memory_format_of(plan, net))
-
-
-def create_float32_net(plan: Plan, shapes: Any) -> nn.Module:
-    """Create a plain net in float32 and in torch's memory format."""
     seed_all(plan.seed)
     outputs = plan.task.outputs(shapes.shape, shapes.outputs)
-    return create_user_net(
-        plan.model.call, shapes.shape, outputs, plan.task.output_shape(plan, outputs), trains=plan.train
-    )
+    output_shape = plan.task.output_shape(plan, outputs)
+    net = create_user_net(plan.model.call, shapes.shape, outputs, output_shape, trains=plan.train)
+    convert(plan, net)
+    return net.to(memory_format=memory_format_of(plan, net))
 
 
 def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, LoaderSource, Callable[..., TaskStep]]:

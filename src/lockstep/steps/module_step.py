@@ -64,13 +64,10 @@ class ModuleStep(Step):
         self.backward_passes = 0
         is_replicated = self.virtual is None and not plan.strategy.sharded
         self.has_default_backward = is_replicated and not overrides(module, "backward")
-
-    def wrap(self) -> None:
-        """Wrap methods of the module: steps are weighted, and hooks see full weights if they are sharded."""
-        replace_method(self.module, "training_step", self._training_step)
-        replace_method(self.module, "backward", self._backward)
-        if self.plan.strategy.sharded:
-            full_weights.wrap_hooks(self.plan, self.module)
+        replace_method(module, "training_step", self._training_step)
+        replace_method(module, "backward", self._backward)
+        if plan.strategy.sharded:
+            full_weights.wrap_hooks(plan, module)
 
     def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register the callbacks of the run and the optimizers that the module has configured.

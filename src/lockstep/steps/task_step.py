@@ -27,7 +27,6 @@ from lockstep.run_files import save_confusion
 from lockstep.steps.loss_weight import Step, loss_weight
 from lockstep.steps.task_module import TaskModule
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
-from lockstep.targets.kinds import replace_method
 
 if TYPE_CHECKING:
     from lockstep.parallel.global_dropout import GlobalMasks
@@ -73,15 +72,6 @@ class TaskStep(Step):
     def open(self, loggers: Loggers) -> None:
         shape = (self.splits if isinstance(self.splits, TensorData) else self.plan.data).shape  # type: ignore[union-attr]
         self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module.net, shape)
-
-    def wrap(self) -> None:
-        """Weight the loss in `backward`, which Lightning's own loop calls."""
-        if hasattr(self.module, "backward"):
-            replace_method(
-                self.module,
-                "backward",
-                lambda original, loss, *rest, **options: original(loss * self.weight, *rest, **options),
-            )
 
     def show(self) -> None:
         """Show a copy of the net, before a strategy wraps it, with a sample of its data unless they are in loaders."""
