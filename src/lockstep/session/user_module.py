@@ -37,4 +37,9 @@ def create_user_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., Mod
     convert_module()
     if overrides(module, "configure_model"):
         replace_method(module, "configure_model", configure_model)
-    return module, create_source(plan.data, module, plan.seed, plan.batch_size), partial(ModuleStep, plan, module)
+    kind = ModuleStep
+    if plan.strategy.layout(plan.devices).virtual_ranks > 1:
+        from lockstep.steps.virtual_steps import VirtualSteps
+
+        kind = VirtualSteps
+    return module, create_source(plan.data, module, plan.seed, plan.batch_size), partial(kind, plan, module)

@@ -6,7 +6,7 @@ loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -31,38 +31,27 @@ from lockstep.steps.metric_objects import preserve_metrics
 from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
 
-if TYPE_CHECKING:
-    from lockstep.parallel.virtual_ranks import VirtualRanks
-    from lockstep.steps.virtual_steps import VirtualSteps
-
 TRAIN_LOSS = "train/loss"
 
 
 class ModuleStep(Step):
-    """`loss`: that of the current batch, over all virtual ranks.
+    """`loss`: that of the current batch; `virtual`: the ranks that run in turn in this process, if there are several.
 
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
     sums: Mapping[str, Tensor] = {}
     confusion: Tensor | None = None
+    virtual: Any = None
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
-        virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks
-        self.ranks = plan.world_size * virtual_ranks
-        self.virtual_steps: VirtualSteps | None = None
-        self.virtual: VirtualRanks | None = None
-        if virtual_ranks > 1:
-            from lockstep.steps import virtual_steps
-
-            self.virtual_steps = virtual_steps.VirtualSteps(plan, module, log, self, data.transfer)
-            self.virtual = self.virtual_steps.ranks
+        self.ranks = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks
         self.averaged: frozenset[int] | None = None
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
-        is_replicated = self.virtual is None and not plan.strategy.sharded
+        is_replicated = self.ranks == plan.world_size and not plan.strategy.sharded
         self.has_default_backward = is_replicated and not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
         replace_method(module, "backward", self._backward)
@@ -77,9 +66,6 @@ class ModuleStep(Step):
         """
         if self.plan.strategy.sharded:
             full_weights.watch(self.plan, self.module, callbacks, optimizers)
-        if self.virtual_steps is not None:
-            for name in ("optimizers", "lr_schedulers"):
-                replace_method(self.module, name, self.virtual_steps.optimizers)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
@@ -87,16 +73,7 @@ class ModuleStep(Step):
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
         self.share, self.loss = share, None
-        if self.virtual_steps is None:
-            self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
-        else:
-            self.weight = 1.0
-            self.virtual_steps.begin(share, batches)
-
-    @property
-    def samples(self) -> int:
-        """Return this process's samples of the batch: those of all virtual ranks."""
-        return super().samples if self.virtual is None else self.share.samples
+        self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
         """Run backward from the loss of one of `batches` batches, by the module's `backward` if it overrides it."""
@@ -148,11 +125,6 @@ class ModuleStep(Step):
         with self.plan.strategy.tensors.full_weights(self.module):
             show_net(self.plan, self.loggers, self.module, example, self.data.device)
 
-    def begin_evaluation(self, stage: str) -> None:
-        """Drop the buffers of virtual ranks: as under DDP, all ranks evaluate with rank 0's."""
-        if self.virtual is not None:
-            self.virtual.buffers = {}
-
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -166,13 +138,8 @@ class ModuleStep(Step):
             self.plan.strategy.tensors.full_weights(self.module),
             self._without_traces() if self.share.is_dummy else nullcontext(),
         ):
-            if self.virtual_steps is not None:
-                outputs, self.loss = self.virtual_steps.run(
-                    batch, lambda rank_batch: original(rank_batch, *rest, **options), self._require_loss
-                )
-            else:
-                outputs = original(batch, *rest, **options)
-                self.loss = self._require_loss(outputs, detach=True)
+            outputs = original(batch, *rest, **options)
+            self.loss = self._require_loss(outputs, detach=True)
         return outputs
 
     @contextmanager
@@ -211,8 +178,6 @@ class ModuleStep(Step):
         sharded = self.plan.strategy.tensors.sharded_module(self.module)
         if sharded is not None:
             sharded.backward(call)
-        elif self.virtual_steps is not None:
-            self.virtual_steps.backward(call)
         else:
             call()
 
