@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from lockstep.command_line.compose import compose_job
 from lockstep.conf import CONF
@@ -38,13 +38,6 @@ def test_every_option_and_key_is_explained() -> None:
     assert all("  # " in line for line in keys), keys
 
 
-@pytest.mark.parametrize("experiment", sorted(path.stem for path in (CONF / "experiment").glob("*.yaml")))
-def test_experiments_compose(experiment: str) -> None:
-    config, _ = compose_job([f"experiment={experiment}"])
-    overridden = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml")
-    assert config.max_epochs == overridden.max_epochs
-
-
 SLURM_KEYS = {
     *("submitit_folder", "timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes", "name"),
     *("stderr_to_stdout", "partition", "qos", "comment", "constraint", "exclude", "gres", "cpus_per_gpu"),
@@ -56,10 +49,8 @@ SLURM_KEYS = {
 
 def slurm_launcher(*overrides: str) -> DictConfig:
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose(
-            "train", ["hydra/launcher=slurm", "hydra.job.name=train", *overrides], return_hydra_config=True
-        )
-    launcher: DictConfig = config.hydra.launcher
+        words = ["hydra/launcher=slurm", "hydra.job.name=train", *overrides]
+        launcher: DictConfig = compose("train", words, return_hydra_config=True).hydra.launcher
     return launcher
 
 
@@ -67,15 +58,13 @@ def test_the_slurm_launcher_has_the_keys_of_the_plugin() -> None:
     launcher = slurm_launcher()
     assert {str(key) for key in launcher} == SLURM_KEYS | {"_target_"}
     assert launcher._target_ == "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher"
-    resolved = OmegaConf.to_container(launcher, resolve=True, throw_on_missing=True)
-    assert isinstance(resolved, dict)
-    assert resolved["submitit_folder"].startswith("logs/train/sweeps/")
-    assert (resolved["tasks_per_node"], resolved["nodes"], resolved["gpus_per_node"]) == (1, 1, None)
+    assert launcher.submitit_folder.startswith("logs/train/sweeps/")
 
 
 @pytest.mark.parametrize(
     ("overrides", "tasks", "nodes", "gpus"),
     [
+        ([], 1, 1, None),
         (["strategy=ddp", "devices=4", "num_nodes=2"], 4, 2, None),
         (["strategy=ddp_spawn", "devices=2", "accelerator=gpu"], 2, 1, 2),
         (["strategy=dp", "devices=2", "accelerator=gpu"], 1, 1, 2),

@@ -109,8 +109,7 @@ def test_it_starts_before_hydra_is_imported() -> None:
     assert ended.stderr.startswith("devices=0:")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_the_command_imports_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_while_the_command_imports_leaves_nothing(tmp_path: Path) -> None:
     """The terminal's Ctrl-C reaches the server, too, which has it blocked."""
     with tempfile.TemporaryDirectory(dir="/tmp") as temporary:  # a short path, as sockets need it
         command = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2"]
@@ -121,12 +120,12 @@ def test_a_signal_while_the_command_imports_leaves_nothing(number: signal.Signal
             while not [*Path(temporary).glob("lockstep-*/listener-*")]:
                 assert process.poll() is None
                 time.sleep(0.005)
-            os.killpg(process.pid, number)
+            os.killpg(process.pid, signal.SIGINT)
             signalled = time.monotonic()
             _, err = process.communicate()  # ends when no process holds the pipe
             assert err == b""
             assert time.monotonic() - signalled < 2
-        assert process.returncode in (-number, 128 + number)
+        assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
         assert [*Path(temporary).iterdir()] == []
 
 

@@ -1,4 +1,4 @@
-"""Thousands of random overrides: each is refused in one sentence, or the plan has what was asked for.
+"""A thousand random overrides: each is refused in one sentence, or the plan has what was asked for.
 
 Seeded by the date, which is printed; LOCKSTEP_FUZZ_SEED=N repeats a day's, LOCKSTEP_FUZZ=N takes more of them.
 """
@@ -24,7 +24,7 @@ from lockstep.job import planning, prepare
 from lockstep.schemas.groups import GROUPS, SEVERAL
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
-COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "2000"))
+COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "1000"))
 DERIVED = (
     *("experiment", "batch_size_per_device", "scale_lr"),
     *("trainer.fast_dev_run", "trainer.barebones", "trainer.overfit_batches"),
@@ -37,24 +37,22 @@ def _words(text: str) -> list[str]:
 
 
 LIKELY = _words("1 2 4 8 0.5 0.01 1e-3 true false null [8] [16,8] auto cpu batch raw")
-HUGE = ["9" * 40, "9" * 400, "9" * 5000, "0." + "0" * 400 + "1", *_words(f"1e308 1e309 -1e400 {2**63} {2**31}")]
+HUGE = ["9" * 400, "9" * 5000, "0." + "0" * 400 + "1", *_words(f"1e308 1e309 -1e400 {2**63} {2**31}")]
 NUMBERS = _words("0 1 2 3 7 64 -1 1.5 1e3 1_000 0x10 0b1 007 +5 -0 nan inf .5")
 WORDS = ["", *_words("true false null yes no on off None abc a/b .. ../x / ~ ~x %s")]
 TEXT = ["größe", "日本", "a b", "'a b'", '"a b"', "'", '"', "'a", "a'b", "\\", "a\\", "a\nb", "'a\nb'", "\t"]
 LONG = ["é" * 300, "n" * 5000, "[" * 60 + "]" * 60, "{a:" * 40 + "1" + "}" * 40, "[" * 3000]
 SHAPES = _words("[] [1] [1,2] [[1]] [a,b] [true] [null] {} {a:1} {a:{b:[1]}} [1 {a: [ ( [-1]")
-LOOKUPS = _words("${seed} ${nope} ${name} ${model.hidden} ${oc.env:HOME} ${oc.env:NOPE} ${now:%d} ${now:}")
-BROKEN = _words("${ ${} ${ranks_of:ddp,2} ${ranks_of:1} ${gpus_of:gpu,x} ${help_page:} $ $(x)")
-SWEEPS = _words("1,2 a,b range(1,3) range(3) choice(1,2) interval(0,1) glob(*) glob(m*) shuffle(1,2) tag(a,1)")
-CASTS = _words("int(3.7) str(5) float(abc) bool(1) json_str(x) sort(3,1) int( foo(1) int([1,2]) bool(x)")
-VALUES = [HUGE, NUMBERS, WORDS, TEXT, LONG, SHAPES, LOOKUPS, BROKEN, SWEEPS, CASTS]
-HYDRA = _words("""hydra.run.dir hydra.sweep.dir hydra.sweep.subdir hydra.job.name hydra.mode hydra.verbose
-    hydra.searchpath hydra.sweeper.params.seed hydra/launcher hydra/sweeper hydra.job.chdir hydra hydra.output_subdir
-    hydra/output hydra/help hydra.callbacks hydra.job.env_set.X hydra.nope""")
-ODD = _words("""a a.b.c devicez max_steps model.nope optimizer größe a-b 1 _ a..b .a model@x model@_global_ @x
-    model/mlp /model seed.x model.hidden.0 model.hidden[0] data.name.x""")
+LOOKUPS = _words("${seed} ${nope} ${name} ${model.hidden} ${oc.env:NOPE} ${now:%d} ${now:} ${ ${} ${ranks_of:1} $ $(x)")
+SWEEPS = _words("1,2 a,b range(3) choice(1,2) interval(0,1) glob(m*) shuffle(1,2) int(3.7) bool(x) int( foo(1)")
+VALUES = [HUGE, NUMBERS, WORDS, TEXT, LONG, SHAPES, LOOKUPS, SWEEPS]
 KNOWN = known_keys()
-KEYS = [*HYDRA, *ODD, "", "x" * 300]
+ODD = _words("""
+    hydra.run.dir hydra.sweep.dir hydra.sweep.subdir hydra.job.name hydra.mode hydra.searchpath hydra/launcher
+    hydra/sweeper hydra.job.chdir hydra hydra.output_subdir hydra/help hydra.callbacks hydra.nope a a.b.c devicez
+    max_steps model.nope optimizer größe a-b 1 _ a..b .a model@x model@_global_ @x model/mlp /model seed.x
+    model.hidden.0 model.hidden[0] data.name.x""")
+KEYS = [*ODD, "", "x" * 300]
 
 
 def random_overrides(number: int) -> list[str]:
@@ -68,14 +66,9 @@ def random_overrides(number: int) -> list[str]:
 
 def _override(chance: random.Random) -> str:
     key = chance.choice(KNOWN if chance.random() < 0.75 else KEYS)
-    if key in OPTIONS and chance.random() < 0.6:
-        value = chance.choice(OPTIONS[key])
-    elif key in GROUPS and chance.random() < 0.2:
-        key, value = f"{key}.name", chance.choice(chance.choice(VALUES))
-    elif chance.random() < 0.6:
-        value = _likely(key, chance)
-    else:
-        value = chance.choice(chance.choice(VALUES))
+    if key in GROUPS and chance.random() < 0.1:
+        key = f"{key}.name"
+    value = _likely(key, chance) if chance.random() < 0.6 else chance.choice(chance.choice(VALUES))
     if chance.random() < 0.05:  # a slip of the finger
         at = chance.randrange(len(key) + 1)
         key = key[:at] + chance.choice("_.=@+~ x") + key[at + 1 :]
@@ -87,11 +80,10 @@ def _override(chance: random.Random) -> str:
 
 def _likely(key: str, chance: random.Random) -> str:
     """Return a value of the type that the key has by default."""
-    default = OmegaConf.select(defaults(), key)
     if key in OPTIONS:
         return chance.choice(OPTIONS[key])
     kinds: dict[type, list[str]] = {bool: ["true", "false"], int: ["1", "2", "4", "8"], float: ["0.5", "0.01", "1e-3"]}
-    return chance.choice(kinds.get(type(default), LIKELY))
+    return chance.choice(kinds.get(type(OmegaConf.select(defaults(), key)), LIKELY) if key in KNOWN else LIKELY)
 
 
 @cache
@@ -99,33 +91,18 @@ def defaults() -> DictConfig:
     return compose_job([])[0]
 
 
-def wanted(override: str) -> tuple[str, Any] | None:
-    """Return the key and value of an override if they are unambiguous, else None."""
-    key, _, value = override.partition("=")
-    if key in KNOWN and value.isdigit() and (value == "0" or value[0] != "0") and len(value) < 15:
-        return key, int(value)
+def planned_wrongly(word: str, plan: dict[str, Any]) -> bool:
+    """Whether a plan has another value for a whole number or an option that an override names."""
+    key, _, value = word.lstrip("+").partition("=")
     if key in OPTIONS and value in OPTIONS[key]:
-        return key, value
-    return None
-
-
-def value_at(config: Any, key: str) -> Any:
-    """Return the value in a plan's dictionary of a key of the command line."""
-    group, _, rest = key.partition(".")
-    if group in SEVERAL and rest:
-        name, _, field = rest.partition(".")
-        return next(option[field] for option in config[group] if option["name"] == name)
-    value = OmegaConf.select(OmegaConf.create(config), key)
-    if key in SEVERAL:
-        return ", ".join(option["name"] for option in value) or "none"
-    return value["name"] if OmegaConf.is_dict(value) and "name" in value else value
-
-
-def option_name(key: str, value: object) -> object:
-    """Return the class of an option that is an import path, else its name."""
-    path = CONF / key / f"{value}.yaml"
-    target = re.search(r"^ *_target_: .*?(\w+)$", path.read_text(), re.MULTILINE) if path.is_file() else None
-    return target[1] if target else value
+        target = re.search(r"^ *_target_: .*?(\w+)$", (CONF / key / f"{value}.yaml").read_text(), re.MULTILINE)
+        options = plan[key] if key in SEVERAL else [plan[key]]
+        names = ", ".join(option["name"] for option in options) or "none"
+        return names not in (value, target and target[1])
+    if key not in KNOWN or key.startswith(SEVERAL) or not re.fullmatch(r"0|[1-9]\d{0,13}", value):
+        return False
+    planned = OmegaConf.select(OmegaConf.create(plan), key)
+    return planned != int(value) and str(planned) != value
 
 
 def outcome(words: list[str]) -> str:
@@ -135,13 +112,11 @@ def outcome(words: list[str]) -> str:
             plan = prepare(*compose_job(words), has_folder=True)
     except ConfigError as raised:
         return f"refused: {raised}"
-    if not any(word.lstrip("+~").startswith(DERIVED) for word in words):
-        last = {word.partition("=")[0].lstrip("+"): word for word in words}
-        for key, value in filter(None, map(wanted, last.values())):
-            planned = value_at(asdict(plan), key)
-            if planned != value and str(planned) not in (str(value), str(option_name(key, value))):
-                return f"wrong: {key} is {planned}"
-    return "right"
+    if any(word.lstrip("+~").startswith(DERIVED) for word in words):
+        return "right"
+    last = {word.partition("=")[0].lstrip("+"): word for word in words}
+    wrong = [word for word in last.values() if planned_wrongly(word, asdict(plan))]
+    return f"wrong: {wrong}" if wrong else "right"
 
 
 @pytest.mark.slow

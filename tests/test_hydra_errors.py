@@ -15,22 +15,15 @@ LONG = "seed=" + "9" * 5000
 """Python reads no number of so many digits: an error that neither Hydra nor Lockstep expects."""
 EXPLAINED = [
     ("devicez=2", "devicez=2: there is no such key (did you mean devices?); write devices=2."),
-    ("optimizer.learning_rate=1", "optimizer.learning_rate=1: there is no such key"),
     ("optimizer.lrr=1", "did you mean optimizer.lr?"),
     ("strategy=dpp", "strategy=dpp: there is no such option (did you mean dp?); write strategy=dp, or another of"),
     ("model=zzz", "model=zzz: there is no such option; write one of char_rnn, cnn, example, example_module, lenet, "),
     ("devices=1,2", "devices=1,2: Ambiguous value for argument 'devices=1,2' 1. To use it as a list"),
     ("model.dropout=0.1", "model.dropout=0.1: the chosen model has no such key; write model=… of an option with it."),
     ("devices", "devices: this cannot be parsed; write KEY=VALUE"),
-    (
-        "ckpt_path=a b=c",
-        "ckpt_path=a b=c: this cannot be parsed; write KEY=VALUE, or \"KEY='VALUE'\" if it is unus",
-    ),
     ("=1", "=1: this cannot be composed (ValueError: Config group override must be a string or a list. Got int)"),
     ("+devices=2", "+devices=2: Could not append to config. An item is already at 'devices'. Either remove + prefix"),
-    ("model=[true]", "model=[true]: this cannot be composed (TypeError: argument of type 'bool' is not iterable)"),
     ("engine=[raw,both]", "engine=[raw,both]: this group takes one option; write engine=raw."),
-    ("strategy=null", "strategy=null: this cannot be composed (ValueError: Config group override must be a string or"),
     ("logger=[csv,cvs]", "logger=cvs: there is no such option (did you mean csv?); write logger=csv, or another of"),
     ("logger.project=a", "logger.project=a: there is no such key (did you mean logger.wandb.project?); write logge"),
     ("logger.wandb.project=a", "logger.wandb.project=a: the chosen logger has no such key; write logger=… of an"),
@@ -82,7 +75,3 @@ def test_the_command_shows_tracebacks_on_request(command: Command) -> None:
 
 def test_synonyms_are_no_keys() -> None:
     assert not {*SYNONYMS} & {*known_keys()}
-
-
-def test_known_keys_are_all_keys() -> None:
-    assert {"devices", "strategy", "model.hidden", "optimizer.momentum", "experiment"} <= set(known_keys())

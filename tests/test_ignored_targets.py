@@ -18,7 +18,7 @@ from lockstep.schemas import UserData
 from tests.checkpoints import net_state
 from tests.conftest import MakeUserPlan
 from tests.resuming import same_after_kill, start
-from tests.test_user_module import trained
+from tests.test_user_module import by_both, trained
 from tests.user_code.strange_tasks import Pixels, Tokens
 
 FAST = ("precision=64-true", "optimizer=sgd", "optimizer.lr=0.1", "batch_size=8", "accumulate_grad_batches=2")
@@ -30,9 +30,11 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], Any], int]] = {
     "holes": (lambda: Pixels(3), lambda outputs: outputs, -100),
     "padded": (lambda: Tokens(5), lambda outputs: outputs.mT, 0),
 }
-FSDP = pytest.param(("strategy=fsdp", "devices=2"), marks=pytest.mark.slow)
-WORLDS = [("strategy=ddp", "devices=2"), FSDP]
-WORLDS += [pytest.param((f"strategy={name}", "devices=2"), marks=pytest.mark.slow) for name in ("dp", "virtual")]
+WORLDS = [
+    ("holes", ("ddp",)),
+    pytest.param("holes", ("fsdp", "dp", "virtual"), marks=pytest.mark.slow),
+    pytest.param("padded", ("ddp", "fsdp"), marks=pytest.mark.slow),
+]
 
 
 def by_hand(plan: Plan, name: str) -> tuple[nn.Module, float]:
@@ -79,18 +81,20 @@ def test_it_is_the_mean_over_those_that_count(name: str, make_user_plan: MakeUse
         assert not compare(folder, other).within_tolerance
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("name", ["holes", pytest.param("padded", marks=pytest.mark.slow)])
-def test_engines_and_ranks_are_one(name: str, world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+@pytest.mark.parametrize(("name", "strategies"), WORLDS, ids=["holes", "holes elsewhere", "padded"])
+def test_engines_and_ranks_are_one(name: str, strategies: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     job = (*JOBS[name], *FAST, "gradient_clip_val=0.05")
-    runs = [trained(make_user_plan(*job, *world, f"engine={engine}", folder=engine)) for engine in ("lightning", "raw")]
-    verdict = compare(runs[0], runs[1])
-    assert verdict.verdict == "identical", verdict.text()
-    require_alike(trained(make_user_plan(*job, "engine=raw", folder="single")), runs[1])
-    if world[0] == "strategy=ddp":
-        within = trained(make_user_plan(*job, *world, "callbacks=timer", "engine=lightning", folder="callbacks"))
-        digests = [json.loads((run / "metrics.json").read_text())["digest"] for run in (runs[1], within)]
-        assert digests[0] == digests[1]
+    single = trained(make_user_plan(*job, "engine=raw", folder="single"))
+    for strategy in strategies:
+        world = (f"strategy={strategy}", "devices=2")
+        lightning, raw = by_both(make_user_plan(*job, *world, folder=strategy))
+        verdict = compare(lightning, raw)
+        assert verdict.verdict == "identical", verdict.text()
+        require_alike(single, raw)
+        if strategy == "ddp":
+            within = trained(make_user_plan(*job, *world, "callbacks=timer", "engine=lightning", folder="callbacks"))
+            digests = [json.loads((run / "metrics.json").read_text())["digest"] for run in (raw, within)]
+            assert digests[0] == digests[1]
 
 
 def require_alike(one: Path, other: Path) -> None:

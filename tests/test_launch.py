@@ -88,6 +88,7 @@ def test_the_output_of_other_ranks_goes_to_their_logs(make_plan: MakePlan, capfd
         ("ddp", 0, "exit", "exit status 3"),
         ("ddp_spawn", 0, "raise", "ZeroDivisionError: on purpose"),
         ("ddp_spawn", 1, "kill", "SIGKILL"),
+        ("ddp", 1, "leave", "it ended with status 0 before its work was done"),
     ],
 )
 def test_the_rank_that_failed_first_is_named(

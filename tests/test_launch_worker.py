@@ -10,7 +10,6 @@ import torch.distributed as dist
 
 from lockstep.collectives.failures import FailureOptions, debug_group
 from lockstep.collectives.runner import world_of
-from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group
@@ -42,7 +41,7 @@ def run(job: Job, context: RankContext) -> list[float]:
     with pytest.MonkeyPatch.context() as patch:
         if context.rank == 0:
             patch.setattr(dist, job.forms, form_slowly)
-        with process_group(world, context, Rendezvous(path=f"{world.folder}/group")):
+        with process_group(world, context, Path(world.folder, "group")):
             if job.forms == "new_group":
                 debug_group(10.0)
             times = [time.monotonic()] * context.world_size

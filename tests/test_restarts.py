@@ -34,25 +34,26 @@ def test_two_failures_change_nothing(engine: str, uninterrupted: Leaves, tmp_pat
     assert faulty.left() == []
 
 
+FAILURES = {
+    "exit@0:starting": "rank 0 failed: it ended with exit status 3 and no traceback",
+    "server@0:starting": SERVER,
+    "stop@0:step:3": "rank 0 failed: it was stopped (by SIGSTOP, say) and did not answer within 3 s",
+    "memory@1:validation:1": "rank 1 failed: Memory ran out: lower",
+    "kill@0:saving:2": f"rank 0 failed: {KILLED}",
+    "server@1:step:2": SERVER,
+    "end@1:validation:1": "rank 1 failed: it ended with status 0 before its work was done",
+}
+"""By fault, in this order: each start begins at the checkpoint of the one before."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("first", "said"),
-    [
-        ("exit@0:starting", "rank 0 failed: it ended with exit status 3 and no traceback"),
-        ("stop@0:step:7", "rank 0 failed: it was stopped (by SIGSTOP, say) and did not answer within 3 s"),
-        ("memory@1:validation:3", "rank 1 failed: Memory ran out: lower"),
-        ("kill@0:saving:2", f"rank 0 failed: {KILLED}"),
-        ("server@1:step:7", SERVER),
-        ("server@0:starting", SERVER),
-        ("end@1:validation:3", "rank 1 failed: it ended with status 0 before its work was done"),
-    ],
-)
-def test_every_failure_can_be_restarted(first: str, said: str, uninterrupted: Leaves, tmp_path: Path) -> None:
-    faulty = Faulty(tmp_path, "ddp", "raw", f"{first},", RESTARTS)
+def test_every_failure_can_be_restarted(uninterrupted: Leaves, tmp_path: Path) -> None:
+    words = (*RESTARTS, f"strategy.max_restarts={len(FAILURES)}")
+    faulty = Faulty(tmp_path, "ddp", "raw", ",".join([*FAILURES, ""]), words)
     ended = faulty.wait()
     assert ended.status == 0, ended.err
-    [line] = ended.err.splitlines()
-    assert line.startswith(f"restart 1 of 2: {said}")
+    for number, (line, reason) in enumerate(zip(ended.err.splitlines(), FAILURES.values(), strict=True), 1):
+        assert line.startswith(f"restart {number} of {len(FAILURES)}: {reason}")
     assert leaves(faulty.run_dir) == uninterrupted
     assert faulty.left() == []
 

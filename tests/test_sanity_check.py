@@ -11,9 +11,8 @@ from lockstep.schemas.engine import ENGINES
 from tests.comparing import require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import going_on_with
-from tests.test_user_module import DDP, SINGLE, VIRTUAL, trained
+from tests.test_user_module import CHECK, DDP, SINGLE, VIRTUAL, trained
 
-CHECK = "trainer.num_sanity_val_steps"
 TRACING = ("model=tracing", "data=blobs_data", "logger=csv", "log_every_n_steps=1")
 
 

@@ -80,6 +80,10 @@ def test_the_rates_are_torchs(name: str, make_user_plan: MakeUserPlan) -> None:
 
 
 PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience=0", "factor=0.5", "threshold=0.05")
+UNVALIDATED = (
+    *("~data._target_", "~data.samples", "+data.dataset={_target_:strange_data.blobs,samples:120}"),
+    "+data.split={val:0}",
+)
 EPOCHS = 9
 
 
@@ -88,7 +92,7 @@ EPOCHS = 9
     [
         ((), "val/acc", 1),
         pytest.param(("+scheduler._monitor_=val/loss",), "val/loss", -1, marks=pytest.mark.slow),
-        pytest.param(("+data._split_={val:0}",), "train/loss", -1, marks=pytest.mark.slow),
+        pytest.param(UNVALIDATED, "train/loss", -1, marks=pytest.mark.slow),
     ],
     ids=["usual", "loss", "no validation"],
 )

@@ -61,7 +61,6 @@ def test_the_exit_status_is_that_of_the_run(command: Command, line: str) -> None
     ("program", "words", "left", "line"),
     [
         ("lockstep.collectives", ("devices=2",), "logs/collectives/*/tour.csv", '"$@" | head -1'),
-        ("bench", ("quick=true", "only=collectives"), "logs/bench/*/bench.csv", '"$@" >&- 2>&-'),
         ("lockstep.compare", ("--help",), "", '"$@" >/dev/full'),
     ],
 )

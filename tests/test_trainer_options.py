@@ -41,7 +41,7 @@ def test_counts_of_an_epoch(words: tuple[str, ...], batches: int, steps: int, ma
         (("trainer.limit_val_batches=0.01",), "batches; write trainer.limit_val_batches=1, or 0 for no validation."),
         (("trainer.limit_test_batches=0",), "batches; write trainer.limit_test_batches=1, or test=false."),
         (("trainer.limit_train_batches=1.5",), "=1.5: a share is at most 1.0, a number of batches is an int; write"),
-        (("trainer.limit_train_batches=true",), "trainer.limit_train_batches=true: it takes a whole number; write"),
+        (("trainer.limit_train_batches=true",), "trainer.limit_train_batches=true: it takes a whole number below 2^63"),
         (("trainer.max_steps=0",), "trainer.max_steps=0: it must be 1 or more, or -1 for no limit; write"),
         (
             ("trainer.check_val_every_n_epoch=2", *PLATEAU),

@@ -144,8 +144,9 @@ def test_killed_in_any_step_it_ends_the_same(
         (
             ["data=noisy", "+data.loader.workers=2"],
             "data.loader.workers=2: DataLoader takes no such argument (did you mean num_workers?); write "
-            "data.loader.num_workers=2, or another of num_workers, collate_fn, pin_memory, timeout, "
-            "multiprocessing_context, prefetch_factor, persistent_workers, pin_memory_device, in_order.",
+            "data.loader.num_workers=2, or another of batch_size, shuffle, sampler, batch_sampler, num_workers, "
+            "collate_fn, pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor, "
+            "persistent_workers, pin_memory_device, in_order.",
         ),
     ],
 )
@@ -252,9 +253,9 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("tuple", "this returns a tuple, but the task expects (batch, 3)."),
-        ("flat", "this returns outputs of shape (12,), but the task expects (batch, 3)."),
-        ("wide", "this returns outputs of shape (12, 6), but the task expects (batch, 3)."),
+        ("tuple", "this returns a tuple, but the task expects (batch, …) with 3 numbers a sample."),
+        ("flat", "this returns outputs of shape (12,), but the task expects (batch, …) with 3 numbers a sample."),
+        ("wide", "this returns outputs of shape (12, 6), but the task expects (batch, …) with 3 numbers a sample."),
         ("lazy", "lazy layers are not supported"),
         ("empty", "no parameter requires gradients"),
         ("no_net", "this returns a str, and not a plain nn.Module; write the path of a net"),

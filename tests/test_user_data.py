@@ -1,6 +1,5 @@
 """A user's data as three splits, and the sizes that a plan needs."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,14 +100,6 @@ def test_a_target_draws_under_the_seed() -> None:
 def test_invalid_settings(settings: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         choice(**{"dataset": NOISY, **settings})
-
-
-def test_former_names_of_settings_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"split": {"val": 3}, "loader": {"num_workers": 1}, "classes": 4, "inputs": "a", "targets": "b"}
-    former = choice(**BLOBS, **{f"_{name}_": value for name, value in settings.items()})
-    assert replace(former, key="data.dataset") == choice(dataset=BLOBS, **settings)
-    line = "data._split_ is now data.split, beside the target at data.dataset"
-    assert line in capsys.readouterr().err.splitlines()
 
 
 def test_settings_of_a_flat_target() -> None:

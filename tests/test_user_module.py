@@ -32,6 +32,7 @@ MODULES = {
 }
 PLAIN = {"classifier": ("+model.norm=false",)}
 """Without BatchNorm per rank the number of ranks changes nothing."""
+CHECK = "trainer.num_sanity_val_steps"
 SINGLE, DDP = ("strategy=single",), ("strategy=ddp", "devices=2")
 VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=false")
 
@@ -171,8 +172,17 @@ def test_epochs_ended_early(make_user_plan: MakeUserPlan) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp_path: Path) -> None:
-    """Compare weights and logged values with an ordinary Trainer and loader in the same order."""
-    folder = trained(make_user_plan(*MODULES["classifier"], "engine=raw", "seed=7", "+data.noise=0", *SINGLE))
+    """Compare weights, logged values and what a callback reads with an ordinary Trainer in the same order."""
+    history = (
+        "callbacks=strange",
+        "callbacks.strange._target_=strange_callbacks.History",
+        f"{CHECK}=2",
+        "log_every_n_steps=1",
+    )
+    job = (*MODULES["classifier"], *history, "seed=7", "+data.noise=0")
+    by_lightning, folder = by_both(make_user_plan(*job, *SINGLE, folder="single"))
+    two_ranks = by_both(make_user_plan(*job, *DDP, folder="ddp"))
+    import strange_callbacks  # type: ignore[import-not-found]
     import strange_loaders  # type: ignore[import-not-found]
     import strange_modules  # type: ignore[import-not-found]
 
@@ -196,8 +206,9 @@ def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp
             return -(-len(data.train) // 8)
 
     trainer = pl.Trainer(
-        max_epochs=2, logger=False, enable_checkpointing=False, num_sanity_val_steps=0, default_root_dir=tmp_path,
-        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu",
+        max_epochs=2, logger=False, enable_checkpointing=False, num_sanity_val_steps=2, default_root_dir=tmp_path,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", log_every_n_steps=1,
+        callbacks=[strange_callbacks.History()],
     )  # fmt: skip
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as on the ranks: more add in another order
@@ -213,6 +224,21 @@ def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp
     assert {"train_loss_epoch", "train_acc_epoch", "largest", "val_f1/dataloader_idx_1"} <= wanted.keys()
     for name, value in wanted.items():
         assert metrics[name] == pytest.approx(value, rel=1e-6), name
+    require_same_history(tmp_path / "history_0.jsonl", by_lightning / "history_0.jsonl")
+    require_same_history(by_lightning / "history_0.jsonl", folder / "history_0.jsonl")
+    require_same_history(*(run / "history_1.jsonl" for run in two_ranks))
+
+
+def require_same_history(*files: Path) -> None:
+    """Check that callbacks have read the same values in two runs, beside train/loss."""
+    histories = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+    assert [stage for stage, *_ in histories[0]] == ["val", "val", "train", "val", "train"]
+    for (stage, *wanted), (same_stage, *read) in zip(*histories, strict=True):
+        assert stage == same_stage
+        for names, values in zip(wanted, read, strict=True):
+            values.pop("train/loss", None)
+            names.pop("train/loss", None)
+            assert values == pytest.approx(names, rel=1e-6)
 
 
 @pytest.mark.slow

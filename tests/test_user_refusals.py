@@ -36,8 +36,8 @@ from tests.test_user_module import MODULES, SINGLE, trained
             "data=model: it has no train_dataloader; write data with one.",
         ),
         (
-            (*MODULES["classifier"], "+data._split_.val=0.1"),
-            "data.split={val:0.1}: a LightningDataModule or IterableDataset decides it; write nothing in its place.",
+            ("model=classifier", "data=model", "+data.dataset._target_=strange_loaders.BlobsData", "+data.split.val=1"),
+            "data.split={val:1}: a LightningDataModule or IterableDataset decides it; write nothing in its place.",
         ),
         (
             (*MODULES["classifier"], "optimizer.lr=0.1"),
@@ -82,10 +82,3 @@ def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(make_user_plan: 
     plan = make_user_plan("model=uneven", "data=uneven_data", "engine=raw", *SINGLE, "checkpoint.every_n_steps=2")
     with pytest.raises(ConfigError, match=r"^checkpoint.every_n_steps=2: ReduceLROnPlateau steps after each batch"):
         trained(plan)
-
-
-def test_the_former_name_of_a_loss_reduction_is_accepted(
-    make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert make_user_plan(*MODULES["classifier"], *SINGLE, "loss_reduction=as_is").loss_reduction == "none"
-    assert "loss_reduction=as_is is now loss_reduction=none\n" in capfd.readouterr().err

@@ -8,7 +8,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.comparing import require_identical
 from tests.conftest import ROOT, Command
 
 STATE = """
@@ -93,11 +92,10 @@ def test_a_rank_of_a_warm_command_is_like_that_of_a_fresh_one(command: Command) 
     assert warm == fresh
 
 
-@pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("how", ["exec", "fork"])
-def test_processes_that_a_command_leaves_behind_are_found(command: Command, fresh: bool, how: str) -> None:
+def test_processes_that_a_command_leaves_behind_are_found(command: Command, how: str) -> None:
     path = script(command.folder, probe=LEAVES_BEHIND)
-    assert (command.fresh if fresh else command)(sys.executable, path, how).status == 0
+    assert command(sys.executable, path, how).status == 0
     left = command.survivors(patience=0.5)
     for process in left:
         process.kill()
@@ -130,14 +128,3 @@ def test_options_of_the_interpreter_start_a_new_one(command: Command) -> None:
     assert command(sys.executable, "-c", code).out == "0 True\n"
     assert command(sys.executable, "-c", code, PYTHONUTF8="1").out == "1 False\n"
     assert command(sys.executable, "-X", "utf8", "-c", code).out == "1 False\n"
-
-
-@pytest.mark.slow
-def test_a_warm_run_records_what_a_fresh_one_does(command: Command) -> None:
-    """With another hash seed, too."""
-    words = ("engine=both", "strategy=ddp", "devices=2", "max_epochs=1")
-    warm = command.train(*words, "hydra.run.dir=warm")
-    fresh = command.fresh.train(*words, "hydra.run.dir=fresh", PYTHONHASHSEED="7")
-    assert (warm.status, warm.err) == (fresh.status, fresh.err) == (0, "")
-    for engine in ("lightning", "raw"):
-        require_identical(command.folder / "warm" / engine, command.folder / "fresh" / engine)

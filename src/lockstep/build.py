@@ -10,15 +10,13 @@ from typing import Any, Literal, cast
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.config_error import ConfigError, config_error, option_error, require
+from lockstep.config_error import config_error, option_error, require
 from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
 from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
-from lockstep.progress import notice
 from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
 from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
@@ -40,11 +38,9 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
 
     Raises:
         ConfigError: a key or a value is invalid.
+        OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
-    try:
-        values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{error.full_key}: {str(error).splitlines()[0]}; write a value for it.") from None
+    values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     keys = [field.name for field in fields(Plan) if field.name not in ("run_dir", "command")]
     check_keys("", values, ["batch_size_per_device", "scale_lr", *keys])
     for group in GROUPS:
@@ -52,9 +48,6 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     for key, kind in NESTED.items():
         values[key] = coerce(kind, key, values[key])
     require_backend(values["process_group"])
-    if values["loss_reduction"] == "as_is":
-        notice("loss_reduction=as_is is now loss_reduction=none")
-        values["loss_reduction"] = "none"
     return coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
 
 
@@ -88,7 +81,7 @@ def _option(group: str, key: str, values: object) -> Any:
     if not isinstance(values, Mapping):
         raise config_error(key, values, "it is a group of keys", f"{group}={next(iter(options))}")
     values = with_name(group, values)
-    if user_code is not None and user_code.is_named_in(values):
+    if user_code is not None and not values.keys().isdisjoint(user_code.marks):
         values = {name: value for name, value in values.items() if name != "name" or value not in options}
         target: Any = user_code.from_values(key, values)
         return replace(target, key=key) if group in SEVERAL else target

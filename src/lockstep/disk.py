@@ -1,9 +1,8 @@
-"""Turn the errors of a full or read-only disk into one sentence: for a run's folder, and for the temporary folder."""
+"""Turn the errors of a full or read-only disk into one sentence, and lock a run's folder."""
 
 import errno
 import fcntl
 import os
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -13,8 +12,6 @@ from lockstep.config_error import ConfigError, config_error, errors_as
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 """Errors of a disk that takes nothing more, or nothing from this user; those of `write` do not name the file."""
-ROOM = 2**16
-"""Bytes that a run may need in a temporary folder."""
 
 
 def disk_errors_as_config_errors(folder: Path | str) -> AbstractContextManager[None]:
@@ -83,35 +80,3 @@ def run_lock(folder: Path) -> Iterator[None]:
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that a rank started may still hold the descriptor
         os.close(descriptor)
-
-
-def temporary_errors_as_config_errors(folder: Path) -> AbstractContextManager[None]:
-    """Turn errors into a ConfigError about TMPDIR if nothing can be written in a temporary folder."""
-
-    def convert(_error: Exception) -> ConfigError | None:
-        try:
-            require_room(folder)
-        except OSError as reason:
-            return tmpdir_error(f"{folder}: {reason.strerror}")
-        return None
-
-    return errors_as(convert)
-
-
-def require_room(folder: Path) -> None:
-    """Check that files can be written in a temporary folder.
-
-    Raises:
-        OSError: they cannot, or there is no room.
-    """
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"0" * ROOM)
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            raise
-
-
-def tmpdir_error(reason: str) -> ConfigError:
-    value, hint = os.environ.get("TMPDIR", "/tmp"), "TMPDIR=FOLDER, of your own, with room"
-    return config_error("TMPDIR", value, f"no temporary folder can be used ({reason})", hint)

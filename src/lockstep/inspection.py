@@ -4,7 +4,7 @@ It runs in a child of the fork server, so that the command imports neither torch
 is a rank itself.
 """
 
-from collections.abc import Mapping
+import sys
 from dataclasses import replace
 from inspect import signature
 from typing import Any
@@ -16,8 +16,8 @@ from lockstep.launch.external_launcher import rank_from_env
 from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.groups import SEVERAL, USER_CODE
-from lockstep.schemas.target import KEY, PARTIAL
-from lockstep.targets.kinds import is_data_module, lightning_module, of_pytorch_lightning
+from lockstep.schemas.target import ARGS, KEY
+from lockstep.targets.kinds import derives_from, is_data_module
 from lockstep.targets.locate import check
 
 OPTIONS = (
@@ -38,7 +38,14 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     """
     targets = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
     if any(isinstance(option, schemas.Target) for option in targets):
-        values |= _inspect_in_child(values)
+        options, engine = {name: values[name] for name in OPTIONS}, values["engine"].name
+        if rank_from_env() is not None or values["strategy"].in_process:
+            values |= inspect(options)
+        else:
+            forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
+            from lockstep.launch.child import in_child  # with torch
+
+            values |= in_child(inspect, options)
     data, optimizer = values["data"], values["optimizer"]
     if isinstance(optimizer, schemas.UserOptimizer):
         values["strategy"].check_optimizer(optimizer.classes)
@@ -46,30 +53,17 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "batch_size": values["batch_size"] or BATCH_SIZE, "test": values["test"] and has_test_data}
 
 
-def _inspect_in_child(values: Mapping[str, Any]) -> dict[str, Any]:
-    options = {name: values[name] for name in OPTIONS}
-    if rank_from_env() is not None or values["strategy"].in_process:
-        return inspect(options)
-    engine = values["engine"].name
-    forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
-    from lockstep.launch.child import in_child  # with torch
-
-    answer: dict[str, Any] = in_child(inspect, options)
-    return answer
-
-
-def inspect(options: Mapping[str, Any]) -> dict[str, Any]:
+def inspect(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a plan, with facts about its user code.
 
     Raises:
         ConfigError: as `inspected`.
     """
-    options, module = {**options}, None
+    data, module = options["data"], None
     may_be_module = isinstance(options["model"], schemas.UserModel) and _may_be_module(options["model"])
     _inspect_training(options)
-    if isinstance(options["data"], schemas.UserData):
-        samples = "module" if may_be_module else options["task"].samples
-        options["data"] = _inspect_data(options["data"], options["seed"], samples)
+    if isinstance(data, schemas.UserData):
+        options["data"] = _inspect_data(data, options["seed"], "module" if may_be_module else options["task"].samples)
     if may_be_module:
         from lockstep.session.module_facts import inspect_module  # with torch
 
@@ -99,18 +93,17 @@ def _may_be_module(model: schemas.UserModel) -> bool:
     """Whether the target is a LightningModule, or a function, which may return one if it takes nothing of the data."""
     target = check("model", model.call, dict.fromkeys(FROM_DATA))
     reason, hint = "it derives from pytorch_lightning, not from lightning", "import lightning.pytorch as pl in its file"
-    require(not of_pytorch_lightning(target), f"model.{KEY}", model.call[KEY], reason, hint)
-    lightning = lightning_module()
-    if lightning is None or isinstance(target, type):
-        return lightning is not None and issubclass(target, lightning)
-    return signature(target).parameters.keys().isdisjoint(FROM_DATA)
+    require(not derives_from(target, "pytorch_lightning"), f"model.{KEY}", model.call[KEY], reason, hint)
+    if isinstance(target, type):
+        return derives_from(target, "lightning.pytorch")
+    return "lightning.pytorch" in sys.modules and signature(target).parameters.keys().isdisjoint(FROM_DATA)
 
 
 def _inspect_training(options: dict[str, Any]) -> None:
     """Inspect the optimizer, the scheduler, the task, the loggers and the callbacks."""
     optimizer, scheduler, task = options["optimizer"], options["scheduler"], options["task"]
     if isinstance(optimizer, schemas.UserOptimizer):
-        target = check("optimizer", {**optimizer.call, PARTIAL: True}, reserved=["params"])
+        target = check("optimizer", {**optimizer.call, ARGS: [None]})
         classes = tuple(base.__name__ for base in getattr(target, "__mro__", ()))
         options["optimizer"] = replace(optimizer, classes=classes)
     if isinstance(scheduler, schemas.UserScheduler):

@@ -7,7 +7,7 @@ from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.schemas.target import KEY, PARTIAL
+from lockstep.schemas.target import ARGS, KEY
 
 
 def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
@@ -27,7 +27,7 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
         case schemas.UserOptimizer():
             from lockstep.targets.locate import create  # for the user's code alone
 
-            optimizer, key = create("optimizer", {**choice.call, PARTIAL: True})(groups), f"optimizer.{KEY}"
+            optimizer, key = create("optimizer", {**choice.call, ARGS: [groups]}), f"optimizer.{KEY}"
             name = type(optimizer).__name__
             reason = f"it makes a {name}, and not an Optimizer"
             require(isinstance(optimizer, Optimizer), key, choice.call[KEY], reason, "the path of a torch optimizer")
@@ -42,7 +42,7 @@ def parameter_groups(choice: schemas.Optimizer, net: nn.Module) -> list[dict[str
     Those are the parameters of one dimension: a shift or a scale has no excess that decay should take away.
     """
     parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    if not choice.spares_bias_and_norm:
+    if choice.decay_bias_and_norm:
         return [{"params": parameters}]
     decayed = [parameter for parameter in parameters if parameter.dim() > 1]
     spared = [parameter for parameter in parameters if parameter.dim() <= 1]

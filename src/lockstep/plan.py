@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from lockstep import schemas
-from lockstep.config_error import config_error, require
+from lockstep.config_error import config_error
 from lockstep.constraints import Constraint, PositiveInt, Rules, only, require_measured
 from lockstep.objectives import Objective, objective_of
 from lockstep.step_plan import StepPlan
@@ -23,9 +23,19 @@ SUMMARY = (
 """The keys of a run's summary."""
 
 
+RunName = Annotated[
+    str,
+    Constraint(
+        lambda name: name != "" and not Path(name).is_absolute() and ".." not in Path(name).parts,
+        "the run's folder is logs/<name>/…",
+        "train",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Plan:
-    name: str
+    name: RunName
     engine: schemas.Engine
     strategy: Strategy
     model: schemas.Model
@@ -159,8 +169,6 @@ def check(plan: Plan) -> None:
     Raises:
         ConfigError: it cannot; the message names the key to change.
     """
-    fits = plan.name != "" and not Path(plan.name).is_absolute() and ".." not in Path(plan.name).parts
-    require(fits, "name", plan.name, "the run's folder is logs/<name>/…", "name=train")
     plan.strategy.check(plan)
     parts = (plan.model, plan.task, plan.scheduler, *plan.logger, *plan.callbacks, plan.trainer)
     for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):

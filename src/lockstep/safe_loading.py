@@ -5,6 +5,7 @@ callbacks keep in their checkpoints.
 """
 
 import datetime
+import io
 from pathlib import Path, PosixPath
 from typing import IO, Any
 
@@ -28,3 +29,14 @@ def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
     """
     with torch.serialization.safe_globals([*TYPES, *NUMPY]):
         return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap and is_utf8(str(file)))
+
+
+def is_loadable(value: object) -> bool:
+    """Whether `load` returns what torch.save writes of a value."""
+    packed = io.BytesIO()
+    try:
+        torch.save(value, packed)
+        load(io.BytesIO(packed.getvalue()))
+    except Exception:
+        return False
+    return True

@@ -1,22 +1,19 @@
 """The learning-rate schedule that a plan names, the same for every engine."""
 
-import io
 import math
 from collections.abc import Mapping
-from pickle import UnpicklingError
 from typing import Any, cast
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from lockstep import schemas
-from lockstep.config_error import config_error, require
+from lockstep.config_error import require
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
-from lockstep.safe_loading import load
-from lockstep.schemas.target import KEY, PARTIAL
+from lockstep.safe_loading import is_loadable
+from lockstep.schemas.target import ARGS, KEY
 
 CHILDREN = "schedulers"
 """The argument of torch's schedules that contain others, as SequentialLR."""
@@ -45,21 +42,14 @@ def is_plateau(choice: schemas.UserScheduler, optimizer: schemas.Optimizer) -> b
     """
     from lockstep.targets.locate import check
 
-    call = choice.call
-    checked = {**call, CHILDREN: deferred(call)[CHILDREN]} if CHILDREN in call else call
-    kind = check("scheduler", checked, dict.fromkeys(("optimizer", "mode", "total_steps")))
+    kind = check("scheduler", _with_optimizer(choice.call, None), dict.fromkeys(("mode", "total_steps")))
     plateau = isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau)
     reason, hint = "a plateau is looked for after each epoch", "scheduler._interval_=epoch"
     require(not plateau or choice.interval != "step", "scheduler._interval_", "step", reason, hint)
     scheduler = create_user_scheduler(choice, create_optimizer(optimizer, nn.Linear(1, 1)), 10**6, "min")
-    file = io.BytesIO()
-    torch.save(scheduler.state_dict(), file)
-    file.seek(0)
-    try:
-        load(file)
-    except UnpicklingError:
-        reason = "its state is more than plain values and tensors, so no run could be resumed from a checkpoint"
-        raise config_error(f"scheduler.{KEY}", choice.call[KEY], reason, "another scheduler") from None
+    reason = "its state is more than plain values and tensors, so no run could be resumed from a checkpoint"
+    fits, hint = is_loadable(scheduler.state_dict()), "another scheduler"
+    require(fits, f"scheduler.{KEY}", choice.call[KEY], reason, hint)
     return plateau
 
 
@@ -70,30 +60,22 @@ def create_user_scheduler(choice: schemas.UserScheduler, optimizer: Optimizer, s
         steps: how often it steps in the run, for a target with the parameter `total_steps`.
         mode: min or max, for a ReduceLROnPlateau without its own.
     """
-    from lockstep.targets.locate import create, user_errors
+    from lockstep.targets.locate import create
 
     key, path = f"scheduler.{KEY}", choice.call[KEY]
-    defaults: dict[str, Any] = {} if "epochs" in choice.arguments or not steps else {"total_steps": steps}
-    partial = create("scheduler", deferred(choice.call), {"mode": mode} if choice.plateau else defaults)
-    with user_errors(f"{key}={path}", "it raises this when it is called."):
-        scheduler = _with_optimizer(partial, optimizer)
+    has_total = steps > 0 and "epochs" not in choice.arguments
+    defaults: dict[str, Any] = {"mode": mode} if choice.plateau else {"total_steps": steps} if has_total else {}
+    scheduler = create("scheduler", _with_optimizer(choice.call, optimizer), defaults)
     reason = f"it makes a {type(scheduler).__name__}, and not an LRScheduler"
     require(isinstance(scheduler, LRScheduler), key, path, reason, "the path of a torch scheduler")
     return cast(LRScheduler, scheduler)
 
 
-def deferred(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the call of a schedule, and of those within it, as a partial: the optimizer comes later."""
+def _with_optimizer(call: Mapping[str, Any], optimizer: Optimizer | None) -> dict[str, Any]:
+    """Return the call of a schedule, and of those within it, with the optimizer as the first argument."""
     children = call.get(CHILDREN)
-    within = {CHILDREN: [deferred(child) for child in children]} if isinstance(children, list) else {}
-    return {**call, **within, PARTIAL: True}
-
-
-def _with_optimizer(partial: Any, optimizer: Optimizer) -> Any:
-    """Call a partial schedule, and those within it, with the optimizer."""
-    children = partial.keywords.get(CHILDREN, [])
-    within = {CHILDREN: [_with_optimizer(child, optimizer) for child in children]} if children else {}
-    return partial(optimizer, **within)
+    within = {CHILDREN: [_with_optimizer(child, optimizer) for child in children]} if isinstance(children, list) else {}
+    return {**call, **within, ARGS: [optimizer, *call.get(ARGS, [])]}
 
 
 def one_cycle(step: int, warmup_fraction: float, total: int) -> float:

@@ -122,10 +122,10 @@ launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
 # threads stay
 launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
 -        torch.set_num_threads(threads)
-# an intruder is believed
-launch/signed_store.py test_intruder.py::test_unsigned_values_are_missing
--return plain if authentic else None
-+return plain
+# what an earlier group left at the file of a rendezvous counts
+launch/rendezvous.py test_rendezvous.py::test_a_group_is_of_one_start
+-secrets.token_hex()
++"0"
 # the list of one run's hyper-parameters for all
 loggers/tensorboard.py test_monitor.py::test_run_in_tensorboard[raw]
 -            self.writer.file_writer.add_summary(hparams_session(self.hparams, self.trial)[0])

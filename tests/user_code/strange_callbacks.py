@@ -1,6 +1,8 @@
 """Callbacks that copy, end or change what they are called with."""
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -37,3 +39,19 @@ class Thaws(Callback):
         if batch_idx == 2 and self.frozen:
             trainer.optimizers[0].param_groups[0]["params"].extend(self.frozen)
             self.frozen = []
+
+
+class History(Callback):
+    """Writes what the trainer's metrics are at the end of each stage into history.jsonl."""
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.write(trainer, "val")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.write(trainer, "train")
+
+    def write(self, trainer: pl.Trainer, stage: str) -> None:
+        kinds = (trainer.callback_metrics, trainer.logged_metrics, trainer.progress_bar_metrics)
+        metrics = [{name: float(value) for name, value in kind.items()} for kind in kinds]
+        with (Path(trainer.default_root_dir) / f"history_{trainer.global_rank}.jsonl").open("a") as file:
+            file.write(json.dumps([stage, *metrics]) + "\n")

@@ -16,13 +16,13 @@ from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.samples import SampleData, keys_of, pair_of, targets_for_loss
 from lockstep.data.tensors import Split, TensorData, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
-from lockstep.schemas.data import PLANNED, DataFacts, UserData, UserLoaders
-from lockstep.schemas.target import KEY, PARTIAL
+from lockstep.schemas.data import DataFacts, UserData, UserLoaders
+from lockstep.schemas.target import ARGS, KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import UserCodeError, check, create, user_errors
 
 NAMES = ("train", "val", "test")
-LOADER = {KEY: "torch.utils.data.DataLoader", PARTIAL: True}
+LOADER = {KEY: "torch.utils.data.DataLoader", ARGS: [None]}
 
 
 def create_data(choice: UserData, seed: int) -> Any:
@@ -52,7 +52,7 @@ def describe(choice: UserData, seed: int, samples: Samples = "pairs", created: A
     Args:
         created: by the target, which is called here if it is None.
     """
-    check("data.loader", {**LOADER, **choice.loader}, reserved=PLANNED)
+    check("data.loader", {**LOADER, **choice.loader})
     created = create_data(choice, seed) if created is None else created
     datasets, options = _three_datasets(choice, created), _loader_options(choice)
     try:

@@ -16,9 +16,9 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.external_launcher import rendezvous_variables
-from lockstep.launch.external_rendezvous import open_external_rendezvous
 from lockstep.launch.failure import format_error, lost_a_peer, wait_for_first_failure
 from lockstep.launch.private_dir import cache_variables
+from lockstep.launch.rendezvous import group_file
 from lockstep.launch.signals import end_command, end_with_parent, signal_handlers
 from lockstep.launch.stop_request import SignalRequest
 from lockstep.launch.timeouts import timed_out, timeout_text
@@ -39,18 +39,23 @@ class ExternalRank:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Stay in one process group for the whole command: ranks cannot rendezvous twice at torchrun's store."""
+        """Stay in one process group for the whole command."""
         if "TORCHELASTIC_RUN_ID" in os.environ:
             end_with_parent()  # torchrun's agent
         with signal_handlers(end_command):
             variables = rendezvous_variables(os.environ)
             os.environ.update({**cache_variables(), **os.environ, **self.context.variables, **variables})
+            name = f".lockstep-group-{os.geteuid()}-{variables['MASTER_ADDR']}-{variables['MASTER_PORT']}"
             with (
                 self.failures_reported(),
-                open_external_rendezvous(self.world, self.context) as rendezvous,
-                process_group(self.world, self.context, rendezvous) as self.store,
+                group_file(self.world, Path(self.world.folder).parent / name, self.context) as path,
+                process_group(self.world, self.context, path) as self.store,
             ):
-                yield
+                try:
+                    yield
+                finally:
+                    if self.context.rank == 0:
+                        path.unlink(missing_ok=True)
 
     def run(self, work: Launchable, engine: str) -> Any:
         """Run the engine in this process, which is a member of the group."""

@@ -21,7 +21,6 @@ import torch
 from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed, exit_reason, format_error, is_debugged
 from lockstep.launch.private_dir import cache_variables, job_folder
-from lockstep.launch.rendezvous import Rendezvous
 from lockstep.launch.signals import signal_handlers
 from lockstep.launch.stop_handler import first_signal_requests_stop
 from lockstep.launch.stop_request import FileRequest
@@ -59,7 +58,7 @@ def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
         os.environ.update({**cache_variables(), **os.environ, **ONLY_RANK.variables})
         context = replace(ONLY_RANK, stop=FileRequest(folder, ONLY_RANK.rank, ONLY_RANK.world_size, None))
         try:
-            with process_group(work.world, context, Rendezvous()):
+            with process_group(work.world, context, folder):
                 return run_engine(work, engine, context), requests
         except UserCodeError:
             raise

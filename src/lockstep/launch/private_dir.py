@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lockstep.disk import require_room, temporary_errors_as_config_errors, tmpdir_error
+from lockstep.config_error import config_error
 
 PREFIX = "lockstep-tmp-"
 MAX_PATH = 63
 """Bytes of the parent folder's path: the path of a socket, one folder deeper, is limited to 103 on some systems."""
+ROOM = 2**16
+"""Bytes that a run may need in its folder."""
 NOBODY = 65534
 """In a container, the owner of files of users outside it, such as its root folder."""
 
@@ -49,23 +51,15 @@ def private_folder() -> Path:
             continue
         multiprocessing.util.Finalize(None, remove_private_folder, exitpriority=-200)  # after everything that uses it
         return FOLDERS[pid]
-    raise tmpdir_error(reasons[0])
+    reason, hint = f"no temporary folder can be used ({reasons[0]})", "TMPDIR=FOLDER, of your own, with room"
+    raise config_error("TMPDIR", os.environ.get("TMPDIR", "/tmp"), reason, hint)
 
 
 @contextmanager
 def job_folder() -> Iterator[Path]:
-    """Create a folder for one job in the private folder.
-
-    Raises:
-        ConfigError: there is no room for it.
-    """
-    with temporary_errors_as_config_errors(private_folder()):
-        folder = Path(tempfile.mkdtemp(prefix="job-", dir=private_folder()))
-    try:
-        with temporary_errors_as_config_errors(folder):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    """Create a folder for one job in the private folder."""
+    with tempfile.TemporaryDirectory(prefix="job-", dir=private_folder(), ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def cache_variables() -> dict[str, str]:
@@ -102,7 +96,8 @@ def make_private_dir(base: Path) -> Path:
             if folder.exists():
                 break
     try:
-        require_room(folder)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(ROOM))
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -1,89 +1,119 @@
-"""The rendezvous of the ranks of a process group, at a store in a file, and the wait until all have joined.
+"""The rendezvous of the ranks of a process group: a file that only its owner can write to, and the wait for all ranks.
 
-`init_method` names torch's three ways, file://, env:// (MASTER_ADDR and MASTER_PORT) and tcp://. By default torch lets
-rank 0 open the port on every interface of the machine, and all ranks trust what anybody writes there. Ranks that the
-command starts use a file that only its owner can access; for the others see external_rendezvous.py.
+torch's own env:// and tcp:// open a port on every interface of the machine, and all ranks trust what anybody writes
+there. So all ranks meet at a file: those that the command starts in the job's folder, those of an external launcher
+beside the run's folder, on several machines on the disk that they share.
 """
 
 import ctypes
+import hashlib
 import os
+import secrets
 import socket
+import stat
 import time
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 
 import psutil
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
+from lockstep.config_error import config_error, require
 from lockstep.errors import RendezvousTimeout
 from lockstep.launch.timeouts import timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
 KEY = "process_group.init_method"
+OTHER_FILE = f"{KEY}=file:///FOLDER/FILE, a new file in a folder of yours"
+LOOPBACK = "127.0.0.1"
 POLL_INTERVAL = 0.005
 ANY_PORT = 9
 """The port of a datagram socket that sends nothing."""
+
+
+@contextmanager
+def group_file(world: World, default: Path, context: RankContext | None = None) -> Iterator[Path]:
+    """Create the file at which the ranks meet, for this user alone: `default`, or the one that `init_method` names.
+
+    context: this process as a rank of an external launcher: another rank may have created the file, and rank 0 removes
+        it once all have met. Otherwise it must not exist, and is removed.
+
+    Raises:
+        ConfigError: it cannot be created, or is something else.
+    """
+    url = world.process_group.init_method
+    is_named = world.distributed and url.startswith("file://")
+    path = Path(url.removeprefix("file://")) if is_named else default
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_EXCL if context is None else 0)
+    try:
+        default.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise config_error(KEY, url, f"{path} cannot be created ({error.strerror})", OTHER_FILE) from None
+    status = os.fstat(descriptor)
+    os.close(descriptor)
+    private = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    require(private, KEY, url, f"{path} is no plain file that you alone may write to", OTHER_FILE)
+    try:
+        yield path
+    finally:
+        if context is None:
+            path.unlink(missing_ok=True)
+
+
+def master_variables(world: World) -> dict[str, str]:
+    """Return MASTER_ADDR and MASTER_PORT if `init_method` is env or tcp://HOST:PORT: a port that is free now.
+
+    They are for code that reads them: no rank of ours listens there.
+    """
+    url = world.process_group.init_method
+    if url == "env":
+        url = f"tcp://{os.environ.get('MASTER_ADDR', LOOPBACK)}:{os.environ.get('MASTER_PORT', '0')}"
+    if not url.startswith("tcp://"):
+        return {}
+    host, _, port = url.removeprefix("tcp://").rpartition(":")
+    try:
+        with socket.create_server((host, int(port))) as server:
+            return {"MASTER_ADDR": host, "MASTER_PORT": str(server.getsockname()[1])}
+    except (OSError, OverflowError, ValueError) as error:
+        raise config_error(KEY, url, f"this machine cannot open it ({error})", f"{KEY}=auto, or another port") from None
+
+
+def join(world: World, context: RankContext, path: Path) -> Store:
+    """Return the store of the group, once every rank has joined.
+
+    Each rank writes a new nonce; the nonces of all ranks name the group, so nothing that an earlier one left counts.
+
+    Raises:
+        RendezvousTimeout: some ranks did not join within the timeout of the process group.
+    """
+    deadline = time.monotonic() + world.process_group.timeout
+    store = keep_alive(FileStore(str(path)))  # its destructor aborts the process if the file is gone
+    store.set_timeout(timedelta(seconds=world.process_group.timeout))
+    ranks = range(context.world_size)
+    store.set(f"nonce {context.rank}", secrets.token_hex())
+    while True:
+        nonces = [store.get(f"nonce {rank}") if store.check([f"nonce {rank}"]) else b"" for rank in ranks]
+        group = PrefixStore(hashlib.sha256(b" ".join(nonces)).hexdigest(), store)
+        if not group.check([f"rank {context.rank}"]):
+            group.set(f"rank {context.rank}", "")
+        absent = [str(rank) for rank in ranks if not group.check([f"rank {rank}"])]
+        if not absent:
+            return keep_alive(group)
+        if time.monotonic() > deadline:
+            names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
+            hint = "; hydra.run.dir=FOLDER has to lie on a disk that all machines share" if world.num_nodes > 1 else ""
+            raise RendezvousTimeout(f"{names} did not join within {timeout_text(world)}{hint}")
+        time.sleep(POLL_INTERVAL * context.world_size)
 
 
 def keep_alive(store: Store) -> Store:
     """Keep a store until the process ends: torch's threads may use it after Python's last reference is gone."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
     return store
-
-
-@dataclass(frozen=True)
-class Rendezvous:
-    """A rendezvous at a file that only its owner can access; `address` and `port` are MASTER_ADDR and MASTER_PORT."""
-
-    path: str = ""
-    address: str = ""
-    port: int = 0
-
-    def __str__(self) -> str:
-        return self.path
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The variables that env:// reads."""
-        return {"MASTER_ADDR": self.address, "MASTER_PORT": str(self.port)} if self.port else {}
-
-    def connect(self, world: World, deadline: float) -> Store:
-        """Return the store, with the keys of this attempt alone."""
-        # its destructor writes to the file, and aborts the process if a faster peer has removed the file
-        store = keep_alive(FileStore(self.path))
-        return PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-
-    def group_store(self, store: Store, world: World, context: RankContext) -> Store:
-        """Return the store of the process group."""
-        return store
-
-
-def join(world: World, context: RankContext, rendezvous: Rendezvous) -> Store:
-    """Return the store of the rendezvous, once every rank has joined.
-
-    Raises:
-        RendezvousTimeout: some ranks did not join within the timeout of the process group.
-    """
-    deadline = time.monotonic() + world.process_group.timeout
-    store = rendezvous.connect(world, deadline)
-    store.set_timeout(timedelta(seconds=world.process_group.timeout))
-    keys = [f"rank {rank} has joined" for rank in range(context.world_size)]
-    group = rendezvous.group_store(store, world, context)
-    if group.check([keys[context.rank]]):
-        raise RendezvousTimeout(f"an earlier group has used {rendezvous}; remove it, or write {KEY}=file")
-    while True:
-        group.set(keys[context.rank], "")
-        absent = [str(rank) for rank, key in enumerate(keys) if not group.check([key])]
-        if not absent:
-            return keep_alive(group)
-        if time.monotonic() > deadline:
-            ranks = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
-            hint = "; hydra.run.dir=FOLDER has to lie on a disk that all machines share" if world.num_nodes > 1 else ""
-            raise RendezvousTimeout(f"{ranks} did not join within {timeout_text(world)}{hint}")
-        time.sleep(POLL_INTERVAL * context.world_size)
-        group = rendezvous.group_store(store, world, context)
 
 
 def interface_towards(host: str) -> str | None:

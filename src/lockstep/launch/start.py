@@ -85,7 +85,7 @@ def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """Return what rank 0 returns, or TrainingInterrupted; and the signals that requested a stop."""
     private_folder()  # an unusable one is an error before torch is imported: dill, which torch may use, needs one too
     from lockstep.launch.attempt import run_attempts
-    from lockstep.launch.open_rendezvous import open_rendezvous
+    from lockstep.launch.rendezvous import group_file, master_variables
     from lockstep.launch.worker import LaunchSpec
 
     main = pickled_main(work)
@@ -93,7 +93,7 @@ def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
         job_folder() as folder,
         first_signal_requests_stop(folder) as requests,
         forkserver.hide_main_module(),
-        open_rendezvous(work.world, folder) as rendezvous,
+        group_file(work.world, folder / "group") as path,
     ):
-        environment = {**cache_variables(), **os.environ}
-        return run_attempts(LaunchSpec(work, engine, rendezvous, folder, environment, main)), requests
+        environment = {**cache_variables(), **os.environ, **master_variables(work.world)}
+        return run_attempts(LaunchSpec(work, engine, path, folder, environment, main)), requests

@@ -59,7 +59,7 @@ class StopRequest(Stop):
 
     def _watch(self) -> None:
         try:
-            while not (self.requested() or self._requested_by_peer()):
+            while not (self.requested() or (self.store is not None and self.store.check([STOP_REQUESTED]))):
                 if self.ended.wait(POLL_INTERVAL):
                     return
             self._on_request()
@@ -72,10 +72,6 @@ class StopRequest(Stop):
             pass  # the store is gone: the ranks are killed after SHUTDOWN_TIMEOUT
         finally:
             self.decided.set()
-
-    def _requested_by_peer(self) -> bool:
-        """Whether another rank has written its request to the store."""
-        return self.store is not None and self.store.check([STOP_REQUESTED])
 
     def _on_request(self) -> None:
         """Called once, before the request is written to the store."""

@@ -20,14 +20,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.disk import (
-    disk_errors_as_config_errors,
-    silence_thread_errors,
-    temporary_errors_as_config_errors,
-)
+from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import failure_report, wait_for_first_failure
-from lockstep.launch.rendezvous import Rendezvous, interface_towards, join
+from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
 from lockstep.launch.topology import RankContext
@@ -39,7 +35,7 @@ from lockstep.world import Launchable, World
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What a rank receives: the work, the engine (a module with `run(work, context)`), and the rendezvous.
+    """What a rank receives: the work, the engine (a module with `run(work, context)`), and the file where ranks meet.
 
     folder: of the job, with the files by which the command asks ranks to stop.
     environment: the command's.
@@ -49,7 +45,7 @@ class LaunchSpec:
 
     work: Launchable
     engine: str
-    rendezvous: Rendezvous
+    group_file: Path
     folder: Path
     environment: Mapping[str, str]
     main: bytes | None = None
@@ -70,7 +66,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     collect_rarely()
     world = job.work.world
     context = RankContext(rank, world.local_world_size, rank, world.local_world_size, job.restarts)
-    variables = {**job.environment, **context.variables, **job.rendezvous.variables}
+    variables = {**job.environment, **context.variables}
     if world.start == "elastic":  # by these variables torch and Lightning recognize ranks that can be restarted
         variables |= {"TORCHELASTIC_RUN_ID": job.folder.name, "TORCHELASTIC_RESTART_COUNT": str(job.restarts)}
     ignore_signals()
@@ -84,7 +80,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
             from lockstep.targets.main_module import restore_main
 
             restore_main(job.main)
-        with temporary_errors_as_config_errors(job.folder), process_group(world, context, job.rendezvous) as store:
+        with process_group(world, context, job.group_file) as store:
             stop = FileRequest(job.folder, context.rank, context.world_size, store)
             result = run_engine(job.work, job.engine, replace(context, stop=stop))
     except Exception as error:
@@ -111,18 +107,17 @@ def run_engine(work: Launchable, engine: str, context: RankContext) -> Any:
 
 
 @contextmanager
-def process_group(world: World, context: RankContext, rendezvous: Rendezvous) -> Iterator[Store | None]:
-    """Join the process group and yield its store; a world that is not distributed has neither."""
+def process_group(world: World, context: RankContext, path: Path) -> Iterator[Store | None]:
+    """Join the process group at a file and yield its store; a world that is not distributed has neither."""
     if world.accelerator == "gpu":
         torch.cuda.set_device(context.local_rank % torch.cuda.device_count())  # in turn, where ranks share
     if not world.distributed:
         yield None
         return
-    host = rendezvous.address or os.environ.get("MASTER_ADDR", "")
-    if interface := "lo" if world.num_nodes == 1 else interface_towards(host):
+    if interface := "lo" if world.num_nodes == 1 else interface_towards(os.environ["MASTER_ADDR"]):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # without the sign a prefix is meant
-    store = join(world, context, rendezvous)
+    store = join(world, context, path)
     dist.init_process_group(
         world.backend,
         timeout=timedelta(seconds=world.process_group.timeout),

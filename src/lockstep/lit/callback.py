@@ -15,12 +15,47 @@ from lockstep.session.session import Session
 from lockstep.targets.kinds import replace_method
 
 
-class SessionCallback(Callback):
+class EvaluationCallback(Callback):
+    """The hooks of evaluations."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.progress = session, session.progress
+        self.sanity_check = ExitStack()
+
+    def on_sanity_check_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sanity_check.enter_context(self.session.sanity_check())
+
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sanity_check.close()
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.begin_evaluation("val")
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.begin_evaluation("test")
+
+    def on_validation_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *loader: int) -> None:
+        self.session.begin_evaluation_batch("val", *(loader or [0]))
+
+    def on_test_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *loader: int) -> None:
+        self.session.begin_evaluation_batch("test", *(loader or [0]))
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.results.before_epoch_end(trainer, "val")
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.results.before_epoch_end(trainer, "test")
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.log.enter("train")
+
+
+class SessionCallback(EvaluationCallback):
     """Runs before all other callbacks. `attach` wraps hooks of the module for what has to run after them."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.progress, self.saving = session, session.progress, Saving(session)
-        self.sanity_check = ExitStack()
+        super().__init__(session)
+        self.saving = Saving(session)
 
     def attach(self, trainer: pl.Trainer) -> None:
         """End batches, stages and evaluations after the module's own hooks, which may log values."""
@@ -89,6 +124,9 @@ class SessionCallback(Callback):
             is_due = interrupts or (is_step_boundary and session.checkpoints.due(progress.position.steps))
             self.saving.save_within_epoch(trainer, is_due)
 
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.results.before_epoch_end(trainer, "train")
+
     def _end_training_stage(self) -> None:
         self.session.results.end_stage(self.trainer, "train")
         self.saving.epoch_ended = True
@@ -101,29 +139,6 @@ class SessionCallback(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         checkpoint |= self.session.extra_state()
-
-    # evaluations
-
-    def on_sanity_check_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sanity_check.enter_context(self.session.sanity_check())
-
-    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sanity_check.close()
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.begin_evaluation("val")
-
-    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.begin_evaluation("test")
-
-    def on_validation_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *loader: int) -> None:
-        self.session.begin_evaluation_batch("val", *(loader or [0]))
-
-    def on_test_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *loader: int) -> None:
-        self.session.begin_evaluation_batch("test", *(loader or [0]))
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.log.enter("train")
 
     def _end_validation(self) -> None:
         """End an evaluation; record and save it if it was within an epoch."""

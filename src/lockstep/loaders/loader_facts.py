@@ -29,8 +29,8 @@ ONE_PROCESS = {
 """Attributes of `self.trainer` and of its strategy before any rank starts."""
 
 
-def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.Loaders, schemas.LoaderDefaults]:
-    """Set up a user's loaders, and return facts about them.
+def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.Loaders, dict[str, Any]]:
+    """Set up a user's loaders, and return facts about them, and their batch size and drop_last for the plan.
 
     Args:
         trainer: attributes of `self.trainer` that are known before any rank starts.
@@ -49,7 +49,7 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.
             raise config_error("data", name, "it has no train_dataloader", "data with one")
         train = source.loaders("train", SINGLE)[0]
         is_map = isinstance(train, MapLoader)
-        defaults = schemas.LoaderDefaults(_batch_size(train), is_map and train.batches.drop_last)
+        defaults = {"batch_size": _batch_size(train), "drop_last": is_map and train.batches.drop_last}
         facts: dict[str, Any] = {"train_samples": _samples(train), "regular": is_map and train.batches.regular}
         with suppress(TypeError, NotImplementedError):  # of unknown length
             facts["train_batches"] = len(train)

@@ -6,7 +6,6 @@ from lockstep.schemas.data import (
     DataFacts,
     Digits,
     Line,
-    LoaderDefaults,
     Loaders,
     ModelLoaders,
     Points,
@@ -16,7 +15,7 @@ from lockstep.schemas.data import (
 )
 from lockstep.schemas.engine import Engine, Lightning, Raw
 from lockstep.schemas.logger import CSV, Logger, MLflow, TensorBoard, UserCallback, UserLogger, Wandb
-from lockstep.schemas.model import CNN, MLP, LeNet, Linear, Model, SplitCNN, UserLightningModule, UserModel
+from lockstep.schemas.model import Linear, Model, UserLightningModule, UserModel
 from lockstep.schemas.optimizer import (
     SGD,
     Adam,
@@ -30,5 +29,5 @@ from lockstep.schemas.optimizer import (
 )
 from lockstep.schemas.run import Checkpoint, Command, ProcessGroup, Record
 from lockstep.schemas.target import Target
-from lockstep.schemas.task import Auto, Autoencoding, Classification, LanguageModelling, Regression, Task, UserTask
+from lockstep.schemas.task import BuiltInTask, Task, UserTask
 from lockstep.schemas.trainer import Trainer

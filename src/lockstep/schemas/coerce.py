@@ -19,7 +19,8 @@ from lockstep.config_error import (
 T = TypeVar("T")
 
 TYPES: dict[type, tuple[str, str]] = {
-    **{int: ("a whole number", "1"), float: ("a number", "0.1"), bool: ("true or false", "true"), str: ("text", "a")},
+    **{int: ("a whole number below 2^63", "1"), float: ("a number below 1e300", "0.1")},
+    **{bool: ("true or false", "true"), str: ("text", "a")},
 }
 """What to call the plain types, and an example."""
 
@@ -100,13 +101,9 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
 
 def _coerce_plain(kind: type, key: str, value: Any) -> Any:
     name, example = TYPES[kind]
-    if kind is str and is_number(value):
-        return str(value)
-    if kind is int and isinstance(value, float) and value.is_integer():
-        value = int(value)
-    fits = is_number(value) if kind is float else isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-    require(fits, key, value, f"it takes {name}", f"{key}={example}")
     if kind in (int, float):
-        limit, text = (2**63, "2^63") if kind is int else (1e300, "1e300")
-        require(abs(value) < limit, key, value, f"it takes a finite number below {text}", f"{key}={example}")
+        fits = is_number(value) and abs(value) < (2**63 if kind is int else 1e300) and kind(value) == value
+    else:
+        fits = isinstance(value, kind) or (kind is str and is_number(value))
+    require(fits, key, value, f"it takes {name}", f"{key}={example}")
     return kind(value)

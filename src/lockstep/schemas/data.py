@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, is_number, require
 from lockstep.constraints import Constraint, NonNegative, NonNegativeInt, Positive, PositiveInt
-from lockstep.progress import notice
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.target import KEY, BuiltIn, Target
 
@@ -15,16 +14,17 @@ BATCH_SIZE = 64
 
 
 class BuiltInData(BuiltIn):
-    """Facts about built-in data."""
+    """Facts about built-in data. total: how many samples there are if the options name no number."""
 
     samples: int | None
     images: ClassVar[bool] = False
     classes: ClassVar[int] = 0
     parts: ClassVar[tuple[int, ...]] = ()
+    total: ClassVar[int] = 0
 
     @property
     def train_samples(self) -> int:
-        return self.samples or 0
+        return self.samples or self.total
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,7 @@ class Points(BuiltInData):
     samples: Annotated[int, Constraint(lambda value: value >= 2, "it must be 2 or more", "1000")] | None
     classes: ClassVar[int] = 2
     val_size: ClassVar[int] = 0
-
-    @property
-    def train_samples(self) -> int:
-        return self.samples or 5
+    total: ClassVar[int] = 5
 
 
 @dataclass(frozen=True)
@@ -139,17 +136,9 @@ class Loaders(DataFacts):
 FACTS = tuple(fact.name for fact in fields(Loaders))
 
 
-@dataclass(frozen=True)
-class LoaderDefaults:
-    """Options of the user's DataLoader that the plan takes over."""
-
-    batch_size: int = 0
-    drop_last: bool = False
-
-
-PLANNED = (
+PLANNED = {
     *("dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"),
-)
+}
 """Arguments of a DataLoader that would change the order of samples."""
 
 
@@ -168,10 +157,6 @@ LoaderOptions = Annotated[
     Constraint(lambda options: isinstance(options, Mapping), "it is a group of keys", "{num_workers:2}"),
 ]
 SampleKey = Annotated[str, Constraint(lambda key: key != "", "it is a key of each sample", "image")]
-SETTINGS = ("split", "loader", "classes", "inputs", "targets")
-"""Keys of a user's data beside `dataset`, or beside `train`, `val` and `test`."""
-FORMER = {f"_{name}_": name for name in SETTINGS}
-"""Former names of the settings, which are still accepted, also beside a target's arguments."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +176,7 @@ class UserData(DataFacts, Target):
     input_key: SampleKey | None = None
     target_key: SampleKey | None = None
     key: str = "data"
+    marks: ClassVar[tuple[str, ...]] = (KEY, "dataset", "train")
     settings: ClassVar[dict[str, str]] = {
         **{"split": "split", "loader": "loader"},
         **{"classes": "num_classes", "inputs": "input_key", "targets": "target_key"},
@@ -203,10 +189,6 @@ class UserData(DataFacts, Target):
         fits = self.target_key is None or self.input_key is not None
         require(fits, "data.targets", self.target_key, "it needs the key of the inputs", "data.inputs=KEY beside it")
 
-    @staticmethod
-    def is_named_in(values: Mapping[str, Any]) -> bool:
-        return not values.keys().isdisjoint((KEY, "dataset", "train"))
-
     @classmethod
     def from_values(cls, key: str, values: Mapping[str, Any]) -> "UserData":
         """Return the target at `dataset` or at the top; else a mapping of the targets at `train`, `val` and `test`.
@@ -214,14 +196,11 @@ class UserData(DataFacts, Target):
         At the top, keys are arguments of a user's target; those of Lockstep's data sets have no names of settings.
         """
         is_flat = KEY in values and not str(values[KEY]).startswith("lockstep.")
-        for name in FORMER.keys() & values.keys():
-            notice(f"{key}.{name} is now {key}.{FORMER[name]}, beside the target at {key}.dataset")
-        plain = FORMER if is_flat else FORMER | {name: name for name in SETTINGS}
-        typed = cls.coerce_settings(key, {plain[name]: value for name, value in values.items() if name in plain})
-        target: Any = {name: value for name, value in values.items() if name not in plain}
+        typed = {} if is_flat else cls.coerce_settings(key, values)
+        target: Any = {name: value for name, value in values.items() if is_flat or name not in cls.settings}
         if "dataset" in target:
             for name in target.keys() - {"dataset"}:
-                raise unknown_key(f"{key}.{name}", target[name], [f"{key}.{setting}" for setting in SETTINGS])
+                raise unknown_key(f"{key}.{name}", target[name], [f"{key}.{setting}" for setting in cls.settings])
             key, target = f"{key}.dataset", target["dataset"]
             fits = isinstance(target, Mapping) and KEY in target
             require(fits, key, target, "it is a target", f"{key}={{_target_:PATH}}")

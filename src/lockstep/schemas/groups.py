@@ -19,13 +19,11 @@ def _by_name(*kinds: type) -> dict[str, type]:
     return {name: kind for kind in kinds for name in get_args(get_type_hints(kind)["name"])}
 
 
-TASKS = (schemas.Auto, schemas.Classification, schemas.Regression, schemas.Autoencoding, schemas.LanguageModelling)
-
 GROUPS: dict[str, dict[str, Any]] = {
     "engine": _by_name(*get_args(schemas.Engine)),
     "strategy": {**STRATEGIES},
     "model": _by_name(*get_args(schemas.Model)),
-    "task": _by_name(*TASKS),
+    "task": _by_name(*get_args(schemas.BuiltInTask)),
     "data": _by_name(*get_args(schemas.Data)),
     "optimizer": _by_name(*get_args(schemas.Optimizer)),
     "scheduler": _by_name(*get_args(schemas.Scheduler)),

@@ -90,12 +90,12 @@ class UserCallback(Target):
         """
         if self.name != "GradientAccumulationScheduler":
             return None
-        value = self.arguments.get("scheduling")
-        schedule = {0: 1, **value} if isinstance(value, Mapping) else {}
-        fits = all(type(epoch) is type(count) is int and epoch >= 0 < count for epoch, count in schedule.items())
-        key, fits = f"{self.key}.scheduling", fits and schedule != {}
+        value, key = self.arguments.get("scheduling"), f"{self.key}.scheduling"
+        fits = isinstance(value, Mapping) and all(
+            type(epoch) is type(count) is int and epoch >= 0 < count for epoch, count in value.items()
+        )
         require(fits, key, value, "it is {EPOCH: BATCHES}, epochs from 0", f"{key}={{4:2}}")
-        return schedule
+        return {0: 1, **(value or {})}
 
     def rules(self, plan: "Plan") -> Rules:
         """Yield what this callback requires of the plan."""

@@ -31,7 +31,6 @@ class Net:
     manual: bool = False
     images_only: ClassVar[bool] = False
     stages: ClassVar[int] = 0
-    user_code: ClassVar[bool] = False
     lightning: ClassVar[bool] = False
 
     def rules(self, plan: "Plan") -> Rules:
@@ -92,8 +91,6 @@ class SplitCNN(BuiltIn, Net):
 class UserModel(Target, Net):
     """A net of the user's."""
 
-    user_code: ClassVar[bool] = True
-
     def rules(self, plan: "Plan") -> Rules:
         yield from super().rules(plan)
         fits = self._target_ != TOKENS_ONLY or plan.task.samples in ("sequences", "any")
@@ -106,7 +103,6 @@ class UserLightningModule(Target, Net):
     """A LightningModule of the user's, which brings its loss, its optimizers and its metrics."""
 
     manual: bool = False
-    user_code: ClassVar[bool] = True
     lightning: ClassVar[bool] = True
 
     def rules(self, plan: "Plan") -> Rules:

@@ -19,10 +19,6 @@ class BuiltInOptimizer:
     weight_decay: NonNegative
     decay_bias_and_norm: bool
 
-    @property
-    def spares_bias_and_norm(self) -> bool:
-        return self.weight_decay > 0 and not self.decay_bias_and_norm
-
     def with_lr(self, lr: float) -> Self:
         return replace(self, lr=lr)
 
@@ -62,10 +58,6 @@ class UserOptimizer(Target):
     @property
     def lr(self) -> float:
         return float(self.arguments["lr"])
-
-    @property
-    def spares_bias_and_norm(self) -> bool:
-        return not self.decay_bias_and_norm
 
     def with_lr(self, lr: float) -> Self:
         return replace(self, arguments={**self.arguments, "lr": lr})

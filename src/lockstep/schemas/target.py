@@ -3,7 +3,7 @@
 A plan holds the name and the arguments; they are imported and called on ranks, and before in a child process.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, get_type_hints
 
@@ -11,7 +11,6 @@ from lockstep.schemas.coerce import coerce_value
 
 KEY, ARGS, PARTIAL = "_target_", "_args_", "_partial_"
 """Hydra's names: what to call, positional arguments, and whether to return a functools.partial instead of a call."""
-RESERVED = (KEY, ARGS, PARTIAL)
 
 
 @dataclass(frozen=True)
@@ -20,18 +19,15 @@ class Target:
 
     name: the last part of the path, for results and tables.
     arguments: keyword arguments, plain values; one that has a `_target_` itself is called first.
+    marks: keys of which one tells that a group of keys names user code.
     settings: keys beside the target that are options of Lockstep, and their fields.
     """
 
     name: str
     _target_: str
     arguments: dict[str, Any]
+    marks: ClassVar[tuple[str, ...]] = (KEY,)
     settings: ClassVar[dict[str, str]] = {}
-
-    @staticmethod
-    def is_named_in(values: Mapping[str, Any]) -> bool:
-        """Whether a group of keys names user code."""
-        return KEY in values
 
     @classmethod
     def from_values(cls, key: str, values: Mapping[str, Any]) -> Self:
@@ -67,15 +63,3 @@ class BuiltIn:
         """Return the path and the arguments as in a YAML file."""
         arguments = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}  # type: ignore[arg-type]
         return {KEY: self.path, **arguments}
-
-
-def nested(key: str, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield a target and those among its arguments with their keys, the innermost first."""
-    if isinstance(value, Mapping):
-        for name, argument in value.items():
-            yield from nested(f"{key}.{name}", argument)
-        if KEY in value:
-            yield key, value
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from nested(f"{key}[{index}]", item)

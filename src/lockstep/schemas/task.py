@@ -24,7 +24,7 @@ class Task:
 
     def rules(self, plan: "Plan") -> Rules:
         """Yield the rules of data and nets that the task can train."""
-        fits = plan.model.user_code or not plan.data.parts or self.samples not in ("pairs", "sequences")
+        fits = isinstance(plan.model, Target) or not plan.data.parts or self.samples not in ("pairs", "sequences")
         reason = f"it has one row of outputs per sample, and data={plan.data.name} has several targets per sample"
         yield fits, "model", reason, "model=char_rnn, or a net of your own"
 
@@ -32,9 +32,9 @@ class Task:
         """Return the argument `outputs` of a net, from the shape of a sample and the number of classes or targets."""
         return outputs
 
-    def output_shape(self, plan: "Plan", outputs: int) -> tuple[int | None, ...] | int | None:
-        """Return the shape of a sample's outputs, None for any size; or their number, for any shape; None for any."""
-        return (outputs, *plan.data.parts) if plan.data.classes else outputs
+    def output_count(self, plan: "Plan", outputs: int) -> int | None:
+        """Return how many numbers a net's outputs have per sample; None if the number may vary."""
+        return None if self.samples in ("sequences", "any") else outputs * prod(plan.data.parts)
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,6 @@ class Autoencoding(Task):
     def outputs(self, shape: tuple[int, ...], outputs: int) -> int:
         return prod(shape)
 
-    def output_shape(self, plan: "Plan", outputs: int) -> int:
-        return outputs
-
 
 @dataclass(frozen=True)
 class LanguageModelling(Task):
@@ -91,8 +88,8 @@ class LanguageModelling(Task):
         yield fits, "task", f"data={plan.data.name} has no sequences of tokens", "data=text"
         yield from super().rules(plan)
 
-    def output_shape(self, plan: "Plan", outputs: int) -> tuple[int | None, ...]:
-        return None, outputs
+
+BuiltInTask = Auto | Classification | Regression | Autoencoding | LanguageModelling
 
 
 @dataclass(frozen=True)
@@ -105,6 +102,3 @@ class UserTask(Target, Task):
     better: dict[str, Literal["min", "max"]] = field(default_factory=dict)
     monitor: str = "loss"
     samples: ClassVar[Samples] = "any"
-
-    def output_shape(self, plan: "Plan", outputs: int) -> None:
-        """Return None: the task takes any outputs."""

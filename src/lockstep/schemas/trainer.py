@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 PREFIX = "trainer."
+DISABLED_BY_BAREBONES = (
+    *("trainer.fast_dev_run", "trainer.num_sanity_val_steps", "trainer.detect_anomaly", "trainer.enable_progress_bar"),
+    *("trainer.enable_model_summary", "model_summary", "resume", "checkpoint.every_n_steps"),
+)
 
 
 def _seconds(duration: Any) -> float | None:
@@ -74,10 +78,7 @@ class Trainer:
         fits, hint = self.max_time is None or plan.engine.name != "both", f"{PREFIX}max_steps=1000, or one engine"
         yield fits, f"{PREFIX}max_time", "two runs would not end after the same step", hint
         if self.barebones:
-            watching = ("fast_dev_run", "num_sanity_val_steps", "detect_anomaly", "enable_progress_bar")
-            keys = [PREFIX + name for name in (*watching, "enable_model_summary")]
-            keys += ["model_summary", "resume", "checkpoint.every_n_steps"]
-            enabled = [key for key in keys if attrgetter(key)(plan)]
+            enabled = [key for key in DISABLED_BY_BAREBONES if attrgetter(key)(plan)]
             hint = f"{PREFIX}barebones=false, or leave the other out"
             yield not enabled, f"{PREFIX}barebones", f"it disables {', '.join(enabled)}", hint
         key, interval, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.steps.epoch_batches

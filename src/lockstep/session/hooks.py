@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lockstep.targets.kinds import overrides, overrides_callback
+from lockstep.targets.kinds import overrides
 
 Hook = Callable[..., Any]
 
@@ -49,7 +49,7 @@ class Hooks:
         return [
             partial(getattr(callback, name), self.trainer, self.module)
             for callback in self.trainer.callbacks
-            if monitoring in (None, is_monitoring(callback)) and overrides_callback(callback, name)
+            if monitoring in (None, is_monitoring(callback)) and overrides(callback, name)
         ]
 
     def step_arguments(self, name: str, *arguments: Any) -> tuple[Any, ...]:

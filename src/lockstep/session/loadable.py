@@ -1,14 +1,11 @@
 """Leave out of a module's checkpoint what cannot be loaded safely: see `safe_loading`."""
 
-import io
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import torch
-
 from lockstep.progress import notice
-from lockstep.safe_loading import load
+from lockstep.safe_loading import is_loadable
 
 SAFE_KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", "lockstep")
 """Entries that consist of tensors and plain values."""
@@ -18,9 +15,9 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint without what would run code when it is loaded; print a line about that once."""
     safe = {}
     for key, value in checkpoint.items():
-        if key in SAFE_KEYS or _is_loadable(value):
+        if key in SAFE_KEYS or is_loadable(value):
             safe[key] = value
-        elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not _is_loadable(item)]):
+        elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not is_loadable(item)]):
             safe[key] = {name: item for name, item in value.items() if name not in lost}
             _report(key, ", ".join(map(str, lost)))
         else:
@@ -31,13 +28,3 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _report(key: str, lost: str) -> None:
     notice(f"checkpoints hold no {lost} of {key}: only tensors and values of known types can be loaded safely")
-
-
-def _is_loadable(value: Any) -> bool:
-    packed = io.BytesIO()
-    try:
-        torch.save(value, packed)
-        load(io.BytesIO(packed.getvalue()))
-    except Exception:
-        return False
-    return True

@@ -58,8 +58,7 @@ def inspect_loaders(options: dict[str, Any], module: Any) -> None:
         if module is None:
             facts = replace(facts, **sample_facts(source, options["task"].samples))
     options["data"] = replace(data, **vars(facts))
-    options["batch_size"] = options["batch_size"] or defaults.batch_size
-    options["drop_last"] = options["drop_last"] or defaults.drop_last
+    options |= {name: options[name] or default for name, default in defaults.items()}
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The results of a run: values of each stage over all ranks, for the record, metrics.json, loggers and callbacks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from lockstep.schemas import Line
 from lockstep.session.display import Display
 from lockstep.session.progress import RunProgress
 from lockstep.steps.exact_log import ExactLog
+from lockstep.steps.logged_value import Value
 from lockstep.sums.phases import Phases
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
@@ -28,6 +29,7 @@ LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 class Results:
     """`values`: the latest by name; `epoch_values`: those of the current epoch, for the record.
 
+    metrics, curves: the latest that the step, and not the module, has measured: of a task, and of the epoch's work.
     validated: whether the current epoch has been validated.
     work: curves of the work of the last complete epoch.
     recorder, checkpoints: set when a session that trains begins.
@@ -51,38 +53,49 @@ class Results:
         self.progress, self.phases, self.loggers = progress, phases, loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
+        self.metrics: Mapping[str, float] = {}
+        self.curves: Mapping[str, float] = {}
         self.validated = False
         self.work: dict[str, float] = {}
         self.digest = ""
         self.display = Display(plan, progress.context.rank)
 
-    def end_stage(self, trainer: Any, stage: str) -> None:
-        """Reduce the values of a stage over all ranks, for the trainer's metrics and the loggers.
+    def before_epoch_end(self, trainer: Any, stage: str) -> None:
+        """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics.
 
-        To be called by every rank, after the module's own hook.
+        To be called by every rank, before the hooks on_train_epoch_end, on_validation_epoch_end or on_test_epoch_end.
         """
-        progress, position, training = self.progress, self.progress.position, stage == "train"
+        progress, training = self.progress, stage == "train"
         if progress.checking:
-            self.log.end_epoch(stage)
             return
         if training:  # a stop may have ended it before its last batch
             self.phases.synchronize()
-        interrupted, is_last = progress.interrupted_epoch, trainer.is_last_batch
-        within = interrupted if training else progress.epoch_goes_on(trainer, is_last)
-        metrics, curves = self.step.end_stage(stage, within, self.work)
-        logged = self.log.end_epoch(stage)
+        within = progress.interrupted_epoch if training else progress.epoch_goes_on(trainer, trainer.is_last_batch)
+        self.metrics, self.curves = self.step.end_stage(stage, within, self.work)
+        self._update_metrics(trainer, self.log.epoch(stage))
+
+    def end_stage(self, trainer: Any, stage: str) -> None:
+        """Add what the last hooks of a stage have logged; record and log its values. To be called by every rank."""
+        logged, position = self.log.end_epoch(stage), self.progress.position
+        if self.progress.checking:
+            return
         values = {entry.epoch_name: value for entry, value in logged}
-        to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
-        in_bar = {entry.epoch_name: value for entry, value in logged if entry.prog_bar}
-        names = {entry.name: value for entry, value in logged}
         self.values |= {**self.step.results, **values}
         if stage != "test":
-            self.epoch_values |= {**metrics, **values}
-        trainer.callback_metrics.update(as_tensors({**self.step.results, **names, **values}))
-        trainer.logged_metrics.update(as_tensors({**metrics, **to_loggers}))
-        trainer.progress_bar_metrics.update({**self.step.results, **in_bar})
+            self.epoch_values |= {**self.metrics, **values}
+        self._update_metrics(trainer, logged)
         self.display.show(trainer.progress_bar_metrics)
-        self.to_loggers({**curves, **to_loggers}, position.begun if stage == "test" else position.epochs)
+        to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
+        self.to_loggers({**self.curves, **to_loggers}, position.begun if stage == "test" else position.epochs)
+
+    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> None:
+        results = self.step.results
+        monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
+        to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
+        in_bar = {entry.epoch_name: value for entry, value in logged if entry.prog_bar}
+        trainer.callback_metrics.update(as_tensors({**results, **monitored}))
+        trainer.logged_metrics.update(as_tensors({**self.metrics, **to_loggers}))
+        trainer.progress_bar_metrics.update({**results, **in_bar})
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""

@@ -163,6 +163,7 @@ class Session:
         if self.progress.position.batch:
             self.progress.interrupted_epoch = True
             self.state.restore_metrics()
+            self.results.before_epoch_end(trainer, "train")
             self.results.end_stage(trainer, "train")
         self.results.end_training()
 
@@ -221,6 +222,7 @@ class Session:
             self.recorder.stepped(*trainer.optimizers, last=last)
         step.log_points(position.steps if is_step_boundary else None, rate)
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
+            trainer.logged_metrics.update(as_tensors(log.step("logger")))
             self.results.to_loggers(log.step("logger"), position.epochs)
         log.end_batch()
         self.results.display.end_batch(trainer.progress_bar_metrics)

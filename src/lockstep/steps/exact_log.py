@@ -151,13 +151,17 @@ class ExactLog:
 
     def end_epoch(self, stage: str) -> list[tuple[Value, float]]:
         """Return entries of a stage with their values over all ranks, and reset them. To be called by every rank."""
+        logged = self.epoch(stage)
+        for entry in self.stages.get(stage, {}).values():
+            entry.reset()
+        return logged
+
+    def epoch(self, stage: str) -> list[tuple[Value, float]]:
+        """Return entries of a stage with their values until now, over all ranks. To be called by every rank."""
         if not self.active:
             return []
         entries = self._totals(self.stages.setdefault(stage, {}))
-        logged = [(entry, value) for entry, totals in entries if (value := entry.of_epoch(totals)) is not None]
-        for entry, _ in entries:
-            entry.reset()
-        return logged
+        return [(entry, value) for entry, totals in entries if (value := entry.of_epoch(totals)) is not None]
 
     def _totals(self, entries: dict[str, Value]) -> list[tuple[Value, list[Any]]]:
         """Return each entry with its totals and weights of all ranks; in the same order on every rank.

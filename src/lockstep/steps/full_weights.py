@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from lockstep.config_error import require
 from lockstep.plan import Plan
 from lockstep.structures import map_tensors
-from lockstep.targets.kinds import overrides, overrides_callback, replace_method
+from lockstep.targets.kinds import overrides, replace_method
 
 HOOKS = (
     *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_before_zero_grad"),
@@ -51,7 +51,7 @@ def watch(plan: Plan, module: Any, callbacks: Iterable[Any], optimizers: Sequenc
         kinds = type(callback).__mro__
         if not any(kind.__module__.startswith("lockstep.") or kind.__name__ == "Checkpoint" for kind in kinds):
             for name in HOOKS:
-                if overrides_callback(callback, name):
+                if overrides(callback, name):
                     replace_method(callback, name, partial(_with_full_weights, plan, module))
     strategy, sharded = plan.strategy, plan.strategy.tensors.sharded_module(module)
     if sharded is None:

@@ -29,9 +29,8 @@ def _target(key: str, value: Any) -> dict[str, Any]:
     is_partial = isinstance(value, functools.partial)
     call = value.func if is_partial else value
     name, kind = getattr(call, "__qualname__", None), type(call).__name__
-    reason = "an object is created on each rank, under the run's seed"
-    require(name is not None, key, kind, reason, f"{key}={kind}, the class, or functools.partial({kind}, …)")
-    reason = "it is defined within a function, and has no import path"
-    require("<" not in str(name), key, name, reason, "it at the top of a module or of a notebook's cell")
+    reason = "it is neither a class nor a function at the top of a module, or of a notebook's cell"
+    hint = f"{key}=CLASS, or functools.partial(CLASS, …): an object is created on each rank, under the run's seed"
+    require(name is not None and "<" not in name, key, name or kind, reason, hint)
     arguments = {ARGS: list(value.args), **value.keywords} if is_partial else {}
     return {KEY: f"{call.__module__}.{name}", **arguments}

@@ -9,49 +9,32 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-CALLBACK = "lightning.pytorch.callbacks.callback"
+BASES = ("lightning.pytorch.core", "lightning.pytorch.callbacks.callback")
+"""The modules of Lightning's base classes."""
 
 
-def lightning_module() -> type | None:
-    """Return the class, or None if nobody has imported it."""
-    lightning = sys.modules.get("lightning.pytorch")
-    return None if lightning is None else lightning.LightningModule
+def derives_from(kind: Any, package: str, name: str = "LightningModule") -> bool:
+    """Whether a class derives from one of a package, which nobody may have imported."""
+    return package in sys.modules and isinstance(kind, type) and issubclass(kind, getattr(sys.modules[package], name))
 
 
 def is_lightning_module(value: Any) -> bool:
-    return _is_instance(value, "lightning.pytorch", "LightningModule")
+    return derives_from(type(value), "lightning.pytorch")
 
 
 def is_data_module(value: Any) -> bool:
-    return _is_instance(value, "lightning.pytorch", "LightningDataModule")
+    return derives_from(type(value), "lightning.pytorch", "LightningDataModule")
 
 
 def is_combined_loader(value: Any) -> bool:
-    return _is_instance(value, "lightning.pytorch.utilities", "CombinedLoader")
+    return derives_from(type(value), "lightning.pytorch.utilities", "CombinedLoader")
 
 
-def of_pytorch_lightning(kind: Any) -> bool:
-    """Whether a class derives from the package `pytorch_lightning`, whose classes are not those of `lightning`."""
-    package = sys.modules.get("pytorch_lightning")
-    return package is not None and isinstance(kind, type) and issubclass(kind, package.LightningModule)
-
-
-def _is_instance(value: Any, package: str, name: str) -> bool:
-    return package in sys.modules and isinstance(value, getattr(sys.modules[package], name))
-
-
-def overrides(module: Any, name: str) -> bool:
-    """Whether a LightningModule or LightningDataModule defines a method itself."""
-    method, core = getattr(module, name, None), "lightning.pytorch.core"
-    kinds = (kind for kind in type(module).__mro__ if kind.__module__.startswith(core) and name in vars(kind))
-    base = next((vars(kind)[name] for kind in kinds), None)
-    return method is not None and getattr(method, "__func__", method) is not base
-
-
-def overrides_callback(callback: Any, name: str) -> bool:
-    """Whether a callback of Lightning defines a hook itself."""
-    kind = next((kind for kind in type(callback).__mro__ if name in vars(kind)), None)
-    return name in vars(callback) or getattr(kind, "__module__", CALLBACK) != CALLBACK
+def overrides(owner: Any, name: str) -> bool:
+    """Whether a LightningModule, a LightningDataModule or a callback of Lightning defines a method itself."""
+    kind = next((kind for kind in type(owner).__mro__ if name in vars(kind)), None)
+    is_own = name in vars(owner) or (kind is not None and not kind.__module__.startswith(BASES))
+    return is_own and getattr(owner, name) is not None
 
 
 def replace_method(owner: Any, name: str, method: Callable[..., Any]) -> None:

@@ -6,13 +6,12 @@ Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import ModuleType
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
-from lockstep.schemas.target import ARGS, KEY, PARTIAL, RESERVED, nested
+from lockstep.schemas.target import ARGS, KEY, PARTIAL
 from lockstep.targets.frames import user_traceback
 
 
@@ -23,52 +22,42 @@ class UserCodeError(ConfigError):
         return str(self.args[0])
 
 
-def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> Any:
+def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None, calls: bool = True) -> Any:
     """Call a target with its arguments, inner targets first; lists and mappings are created item by item.
 
     Args:
         key: of the command line, for errors.
         defaults: arguments to add if the target has parameters of these names.
+        calls: False: return the class or function instead of calling it.
 
     Raises:
         ConfigError: there is no such target, or it takes other arguments.
     """
     if isinstance(value, list):
-        return [create(f"{key}[{index}]", item) for index, item in enumerate(value)]
+        return [create(f"{key}[{index}]", item, calls=calls) for index, item in enumerate(value)]
     if not isinstance(value, Mapping):
         return value
-    keywords = {name: create(f"{key}.{name}", item) for name, item in value.items() if name not in RESERVED}
+    created = {name: create(f"{key}.{name}", item, calls=calls) for name, item in value.items() if name != KEY}
     if KEY not in value:
-        return keywords
+        return created
     call = locate(f"{key}.{KEY}", value[KEY])
-    positional = create(f"{key}.{ARGS}", value.get(ARGS, []))
-    complete = not (positional or value.get(PARTIAL))
-    keywords = checked_arguments(key, call, keywords, defaults or {}, complete=complete)
-    if value.get(PARTIAL):
+    positional, is_partial = created.pop(ARGS, []), created.pop(PARTIAL, False)
+    keywords = checked_arguments(key, call, positional, created, defaults or {}, complete=not is_partial)
+    if not calls:
+        return call
+    if is_partial:
         return functools.partial(call, *positional, **keywords)
     with user_errors(f"{key}.{KEY}={value[KEY]}", "it raises this when it is called."):
         return call(*positional, **keywords)
 
 
-def check(
-    key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, reserved: Collection[str] = ()
-) -> Any:
+def check(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
     """Check a target and those among its arguments against their signatures, without a call; return the outermost.
-
-    Args:
-        reserved: parameters of the outermost that the user may not set.
 
     Raises:
         ConfigError: as `create`.
     """
-    call: Any = None
-    for inner_key, inner in nested(key, value):  # the outermost last
-        call = locate(f"{inner_key}.{KEY}", inner[KEY])
-        keywords = {name: argument for name, argument in inner.items() if name not in RESERVED}
-        added, hidden = (defaults or {}, reserved) if inner is value else ({}, ())
-        complete = not (inner.get(ARGS) or inner.get(PARTIAL))
-        checked_arguments(inner_key, call, keywords, added, hidden, complete)
-    return call
+    return create(key, value, defaults, calls=False)
 
 
 def locate(key: str, path: Any) -> Any:
@@ -80,27 +69,19 @@ def locate(key: str, path: Any) -> Any:
     """
     if not isinstance(path, str) or "." not in path or not all(part.isidentifier() for part in path.split(".")):
         raise config_error(key, path, "it is no import path", f"{key}=package.module.Name")
-    name, *names = path.split(".")
-    target: Any = _import(key, path, name, None)
-    for name in names:
-        if not hasattr(target, name):
-            if not hasattr(target, "__path__"):
-                raise _not_found(key, path, name, target)
-            _import(key, path, f"{target.__name__}.{name}", target)
-        target = getattr(target, name)
+    names, target = path.split("."), None
+    with user_errors(f"{key}={path}", "its module cannot be imported."):
+        for count, name in enumerate(names, start=1):
+            try:
+                module = None if hasattr(target, name) else importlib.import_module(".".join(names[:count]))
+            except ModuleNotFoundError as error:
+                if not f"{path}.".startswith(f"{error.name}."):
+                    raise  # a module that the user's imports
+                raise _not_found(key, path, name, target) from None
+            target = getattr(target, name, module)
     reason = f"it is a {type(target).__name__}, and not a class or a function"
     require(callable(target), key, path, reason, "one of them")
     return target
-
-
-def _import(key: str, path: str, name: str, package: ModuleType | None) -> ModuleType:
-    with user_errors(f"{key}={path}", "its module cannot be imported."):
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name != name:
-                raise
-    raise _not_found(key, path, name.rpartition(".")[2], package)
 
 
 def _not_found(key: str, path: str, name: str, parent: Any) -> ConfigError:
@@ -126,10 +107,10 @@ def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
 def checked_arguments(
     key: str,
     call: Callable[..., Any],
+    positional: Sequence[Any],
     keywords: Mapping[str, Any],
     defaults: Mapping[str, Any],
-    reserved: Collection[str] = (),
-    complete: bool = True,
+    complete: bool,
 ) -> dict[str, Any]:
     """Return the keyword arguments of a call, with those of `defaults` that it takes.
 
@@ -140,15 +121,15 @@ def checked_arguments(
         ConfigError: the call does not take an argument, or needs one more.
     """
     try:
-        signature = inspect.signature(call).parameters
-    except (ValueError, TypeError):  # of some functions in C
+        signature = inspect.signature(functools.partial(call, *positional)).parameters
+    except (ValueError, TypeError):  # of some functions in C, or too many arguments
         return {**keywords}
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = {name: each for name, each in signature.items() if each.kind in kinds and name not in reserved}
+    parameters = {name: each for name, each in signature.items() if each.kind in kinds}
     takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.values())
     title = getattr(call, "__qualname__", repr(call))
     for name, value in keywords.items():
-        if name not in parameters and (name in reserved or not takes_any):
+        if name not in parameters and not takes_any:
             near, listed = nearest(name, parameters), ", ".join(parameters)
             others = f"one of: {listed}" if listed else f"~{key}.{name} to leave it out"
             hint = f"{key}.{near}={as_typed(value)}, or another of {listed}" if near else others

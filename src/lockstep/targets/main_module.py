@@ -9,30 +9,24 @@ from typing import Any
 
 import cloudpickle
 
-from lockstep.config_error import config_error, require
+from lockstep.config_error import config_error
 from lockstep.schemas.target import KEY
 
 MAIN = "__main__"
 TARGET = re.compile(rf'"{KEY}": "{MAIN}\.(\w+)')
 
 
-def pickled_main(values: Any) -> bytes | None:
-    """Return the classes and functions of `__main__` that targets name, pickled; None if they name none.
-
-    Args:
-        values: nested dataclasses, mappings and lists.
+def pickled_main(work: object) -> bytes | None:
+    """Return the classes and functions of `__main__` that targets of a dataclass name, pickled; None if they name none.
 
     Raises:
-        ConfigError: one is not defined there, or cannot be pickled.
+        ConfigError: one cannot be pickled, or is not defined there.
     """
-    names = TARGET.findall(json.dumps(values, skipkeys=True, default=_fields))
+    names = TARGET.findall(json.dumps(work, skipkeys=True, default=_fields))
     if not names:
         return None
-    main = vars(sys.modules[MAIN])
-    for name in names:
-        require(name in main, KEY, f"{MAIN}.{name}", f"no {name} is defined here", "another path")
     try:
-        return bytes(cloudpickle.dumps({name: main[name] for name in names}))
+        return bytes(cloudpickle.dumps({name: getattr(sys.modules[MAIN], name) for name in names}))
     except Exception as error:
         reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
         raise config_error(KEY, f"{MAIN}.{names[0]}", reason, "it into a file") from None

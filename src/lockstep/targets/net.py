@@ -12,14 +12,14 @@ from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_lightning_module
 from lockstep.targets.locate import create
 
-OutputShape = tuple[int | None, ...] | int | None
-"""The shape of a sample's outputs, None for any size; or how many numbers they are, in any shape; None: any."""
-
 
 def create_user_net(
-    call: Mapping[str, Any], shape: tuple[int, ...], outputs: int, output_shape: OutputShape, *, trains: bool
+    call: Mapping[str, Any], shape: tuple[int, ...], outputs: int, output_count: int | None, *, trains: bool
 ) -> nn.Module:
     """Create a user's net for samples of `shape` and so many outputs (classes, or regressed values).
+
+    Args:
+        output_count: how many numbers its outputs have per sample; None if that may vary.
 
     Raises:
         ConfigError: it is no net, has no parameter to train, or (at its first batch) its outputs have another shape.
@@ -33,25 +33,20 @@ def create_user_net(
     require(not lazy, key, path, "lazy layers are not supported", "layers with their sizes")
     trainable = any(parameter.requires_grad for parameter in net.parameters())
     require(trainable or not trains, key, path, "no parameter requires gradients", "a net with some, or train=false")
-    if output_shape is not None:
-        _check_first_outputs(net, f"{key}={path}", output_shape)
+    if output_count is not None:
+        _check_first_outputs(net, f"{key}={path}", output_count)
     return cast(nn.Module, net)
 
 
-def _check_first_outputs(net: nn.Module, override: str, expected: tuple[int | None, ...] | int) -> None:
+def _check_first_outputs(net: nn.Module, override: str, expected: int) -> None:
     """Check the outputs of the first batch: a loss would broadcast another shape, or fail far from the cause."""
 
     def check(_net: nn.Module, _inputs: object, outputs: object) -> None:
         handle.remove()
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else ()
-        if isinstance(expected, int):
-            fits, text = len(shape) > 1 and prod(shape[1:]) == expected, f"(batch, …) with {expected} numbers a sample"
-        else:
-            sizes = ["batch", *("…" if size is None else str(size) for size in expected)]
-            fits, text = len(shape) == len(sizes), f"({', '.join(sizes)})"
-            fits = fits and all(size in (None, actual) for actual, size in zip(shape[1:], expected, strict=True))
-        if not fits:
+        if len(shape) < 2 or prod(shape[1:]) != expected:
             returned = f"outputs of shape {shape}" if shape else f"a {type(outputs).__name__}"
-            raise ConfigError(f"{override}: this returns {returned}, but the task expects {text}.")
+            numbers = f"(batch, …) with {expected} numbers a sample"
+            raise ConfigError(f"{override}: this returns {returned}, but the task expects {numbers}.")
 
     handle = net.register_forward_hook(check)

@@ -14,17 +14,11 @@ if TYPE_CHECKING:
 def user_objective(choice: UserTask) -> Objective:
     """Return the objective of a task, which is created once in a process, when a loss is first computed."""
     call = json.dumps(choice.call)
-    means = tuple(Mean(name, mode, partial(_metric_sum, call, name)) for name, mode in choice.better.items())
-    return Objective(partial(_loss_sum, call), means, monitor=choice.monitor)
+    means = tuple(Mean(name, mode, partial(_sum, call, name)) for name, mode in choice.better.items())
+    return Objective(partial(_sum, call, "loss"), means, monitor=choice.monitor)
 
 
-def _loss_sum(call: str, outputs: Any, targets: "Tensor") -> "Tensor":
+def _sum(call: str, name: str, outputs: Any, targets: "Tensor") -> "Tensor":
     from lockstep.targets.task import user_task  # with torch
 
-    return user_task(call).loss_sum(outputs, targets)
-
-
-def _metric_sum(call: str, name: str, outputs: Any, targets: "Tensor") -> "Tensor":
-    from lockstep.targets.task import user_task
-
-    return user_task(call).metric_sum(name, outputs, targets)
+    return user_task(call).sum_of(name, outputs, targets)

@@ -66,51 +66,36 @@ class TaskAdapter:
         self._require(callable(self.loss), f"a {type(task).__name__} has no loss", hint)
         trains = isinstance(task, nn.Module) and any(parameter.requires_grad for parameter in task.parameters())
         self._require(not trains, "it has parameters, but only the net is trained", "a loss without parameters")
-        for name in self.metrics:
-            self._require(name not in ("loss", "samples"), f"a metric cannot be called {name}", "another name")
-        for name, mode in self.modes.items():
-            is_mode = name in self.metrics and mode in ("min", "max")
-            self._require(is_mode, "`better` maps names of metrics to min or max", "better = {NAME: 'min'}, say")
+        taken = {"loss", "samples"} & self.metrics.keys()
+        self._require(not taken, f"a metric cannot be called {min(taken, default='')}", "another name")
+        is_mode = self.modes.keys() <= self.metrics.keys() and {*self.modes.values()} <= {"min", "max"}
+        self._require(is_mode, "`better` maps names of metrics to min or max", "better = {NAME: 'min'}, say")
         names, reason = ["loss", *self.metrics], f"it has no metric {self.monitor} to monitor"
         self._require(self.monitor in names, reason, f"one of {', '.join(names)}")
 
     def _require(self, condition: bool, reason: str, hint: str) -> None:
         require(condition, f"task.{KEY}", self.path, reason, hint)
 
-    def loss_sum(self, outputs: Any, targets: Tensor) -> Tensor:
-        tensors = self._move_to(outputs)
-        if len(targets) == 0:
-            return torch.stack([tensor.sum() for tensor in tensors]).sum()
-        is_sum = getattr(self.task, "reduction", None) == "sum"  # an attribute of torch's losses
-        return self._sum("loss", self.loss(outputs, targets), targets, is_sum)
-
-    def metric_sum(self, name: str, outputs: Any, targets: Tensor) -> Tensor:
-        tensors = self._move_to(outputs)
-        if len(targets) == 0:
-            return tensors[0].new_zeros(())
-        return self._sum(name, self.metrics[name](outputs, targets), targets)
-
-    def _move_to(self, outputs: Any) -> list[Tensor]:
-        """Move the task's tensors, such as class weights, to the device of a net's outputs; return these as a list.
+    def sum_of(self, name: str, outputs: Any, targets: Tensor) -> Tensor:
+        """Return the sum of the loss, or of a metric, over the samples of a batch.
 
         Raises:
-            ConfigError: the outputs hold no tensor of real numbers.
+            ConfigError: the outputs hold no tensor of real numbers, or the value is neither a mean nor one per sample.
         """
         tensors = [tensor for tensor in tensors_in(outputs) if tensor.is_floating_point()]
         reason = f"the net returns a {type(outputs).__name__} without real numbers"
         self._require(bool(tensors), reason, "a net that returns some")
-        dtype = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
-        placement = tensors[0].device, dtype
-        if isinstance(self.task, nn.Module) and placement != self.placement:
+        if (count := len(targets)) == 0:
+            return torch.stack([tensor.sum() for tensor in tensors]).sum() * 0
+        placement = tensors[0].device, torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
+        if isinstance(self.task, nn.Module) and placement != self.placement:  # its tensors, such as class weights
             self.task.to(*placement)
             self.placement = placement
-        return tensors
-
-    def _sum(self, name: str, value: Any, targets: Tensor, is_sum: bool = False) -> Tensor:
+        value = (self.loss if name == "loss" else self.metrics[name])(outputs, targets)
         tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-        shape, count = tuple(tensor.shape), len(targets)
-        if shape == ():
+        if tensor.shape == ():
+            is_sum = name == "loss" and getattr(self.task, "reduction", None) == "sum"  # an attribute of torch's losses
             return tensor if is_sum else tensor * count
-        reason = f"its {name} of {count} samples has the shape {shape}"
-        self._require(shape == (count,), reason, "one that returns a mean over samples, or a number for each")
+        reason = f"its {name} of {count} samples has the shape {tuple(tensor.shape)}"
+        self._require(tensor.shape == (count,), reason, "one that returns a mean over samples, or a number for each")
         return tensor.sum()
