@@ -145,8 +145,8 @@ def test_killed_in_any_step_it_ends_the_same(
             ["data=noisy", "+data.loader.workers=2"],
             "data.loader.workers=2: DataLoader takes no such argument (did you mean num_workers?); write "
             "data.loader.num_workers=2, or another of batch_size, shuffle, sampler, batch_sampler, num_workers, "
-            "collate_fn, pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor, "
-            "persistent_workers, pin_memory_device, in_order.",
+            "collate_fn, pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator, "
+            "prefetch_factor, persistent_workers, pin_memory_device, in_order.",
         ),
     ],
 )
