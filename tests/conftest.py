@@ -61,7 +61,7 @@ WORKERS = 3
 
 LONGEST = (
     *("netns", "docs", "parity_matrix", "faults", "signals", "resume", "user_module", "module_resume", "train"),
-    *("user_code", "private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_sharded_module"),
+    *("user_code", "private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_divided_optimizer"),
     *("streams", "sweep", "monitor", "raw", "memory_format", "bad_input", "comparison_rules", "callbacks", "zygote"),
 )
 """The files that take longest start first."""

@@ -53,10 +53,3 @@ def test_steps_that_are_refused(job: tuple[str, ...], sentence: str, make_user_p
 def test_steps_of_no_optimizer_are_counted_alike(make_user_plan: MakeUserPlan) -> None:
     for name, world in (("single", SINGLE), ("ddp", DDP)):
         require_identical(*by_both(make_user_plan("model=untrained", "data=uneven_data", *world, folder=name)))
-
-
-def test_a_rank_that_leaves_out_a_backward_pass_is_not_waited_for(make_user_plan: MakeUserPlan) -> None:
-    """Whose weights lie in shards: the others would wait for its part of the gradient."""
-    job = (*STREAM, "model._target_=strange_steps.OnceByHand", "+model.zeroed=true", "+model.skips=[1]", "engine=raw")
-    with pytest.raises(ConfigError, match=r"calls self\.manual_backward as often on every rank"):
-        trained(make_user_plan(*job, "strategy=fsdp", "devices=2", "process_group.timeout=60"))

@@ -68,7 +68,8 @@ class CheckpointManager:
 
     def _state_of_rank(self, content: Content) -> RankState:
         """Return this rank's state; virtual ranks restore theirs."""
-        state = content.of_rank(self.rank, self.plan.world_size, self.plan.strategy.sharded)
+        shards_net = self.plan.strategy.sharded and not self.plan.model.lightning
+        state = content.of_rank(self.rank, self.plan.world_size, shards_net)
         if self.virtual is None or len(content.ranks) != self.virtual.count or self.virtual.count == 1:
             return state
         first, *others = content.ranks

@@ -75,9 +75,8 @@ class SessionCallback(EvaluationCallback):
     # training
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        callbacks = trainer.callbacks  # type: ignore[attr-defined]
-        require_planned_steps(self.session.plan, callbacks)
-        self.session.step.watch(callbacks, trainer.optimizers, trainer.strategy.model)
+        require_planned_steps(self.session.plan, trainer.callbacks)  # type: ignore[attr-defined]
+        self.session.step.watch(trainer.optimizers, trainer.strategy.model)
         self.session.begin()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

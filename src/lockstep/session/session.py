@@ -6,7 +6,7 @@ stands), `recorder`, `checkpoints`, `loggers`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from torch import Tensor
@@ -83,7 +83,6 @@ class Session:
         self.phases = Phases(self.device)
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
         self.results = Results(plan, self.net, self.log, self.step, self.progress, self.phases, self.loggers)
-        self.evaluating = ExitStack()
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
         if shows_net(plan) and not plan.model.lightning:
             self.step.show()
@@ -239,7 +238,6 @@ class Session:
         """Begin an evaluation, before its first hook."""
         self.phases.synchronize()
         broadcast_buffers(self.module)
-        self.evaluating.enter_context(self.plan.strategy.tensors.full_weights(self.module))
         widen_metrics(self.plan, self.module)
         self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)
@@ -260,7 +258,6 @@ class Session:
 
     def end_evaluation(self) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
-        self.evaluating.close()
         self.phases.begin()
 
 

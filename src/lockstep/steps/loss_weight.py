@@ -3,7 +3,7 @@
 Engines average gradients over ranks, and over the batches of an optimizer step, regardless of the samples of each.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ class Step:
     share: BatchShare
     results: dict[str, float]
 
-    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None: ...
+    def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None: ...
     def begin_epoch(self, position: Progress) -> None: ...
     def begin_evaluation(self, stage: str) -> None: ...
     def begin_evaluation_batch(self, share: BatchShare) -> None: ...

@@ -4,7 +4,7 @@ Methods of this one object are wrapped: `training_step` records its loss and run
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -20,11 +20,11 @@ from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.monitor.net import show_net
+from lockstep.parallel.divided_optimizer import divide
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.recorder import Recorder
-from lockstep.steps import full_weights
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
 from lockstep.steps.metric_objects import preserve_metrics
@@ -51,21 +51,19 @@ class ModuleStep(Step):
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
-        is_replicated = self.ranks == plan.world_size and not plan.strategy.sharded
-        self.has_default_backward = is_replicated and not overrides(module, "backward")
+        self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
         replace_method(module, "backward", self._backward)
-        if plan.strategy.sharded:
-            full_weights.wrap_hooks(plan, module)
 
-    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
-        """Register the callbacks of the run and the optimizers that the module has configured.
+    def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
+        """Register the optimizers that the module has configured.
 
         Args:
             wrapped: what averages gradients, a FixedBucketDDP or anything else.
         """
         if self.plan.strategy.sharded:
-            full_weights.watch(self.plan, self.module, callbacks, optimizers)
+            for optimizer in optimizers:
+                divide(optimizer)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
@@ -122,8 +120,7 @@ class ModuleStep(Step):
         """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
         array = self.data.transfer(self.module.example_input_array)
         example = array if isinstance(array, tuple) else () if array is None else (array,)
-        with self.plan.strategy.tensors.full_weights(self.module):
-            show_net(self.plan, self.loggers, self.module, example, self.data.device)
+        show_net(self.plan, self.loggers, self.module, example, self.data.device)
 
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]
@@ -134,12 +131,9 @@ class ModuleStep(Step):
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        with (
-            self.plan.strategy.tensors.full_weights(self.module),
-            self._without_traces() if self.share.is_dummy else nullcontext(),
-        ):
+        with self._without_traces() if self.share.is_dummy else nullcontext():
             outputs = original(batch, *rest, **options)
-            self.loss = self._require_loss(outputs, detach=True)
+        self.loss = self._require_loss(outputs, detach=True)
         return outputs
 
     @contextmanager
@@ -168,18 +162,8 @@ class ModuleStep(Step):
         raise config_error("model", self.plan.model.name, reason, "one that returns a loss, or a dictionary with loss")
 
     def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
-        weight = self.weight
-        weighted = loss if weight == 1.0 else loss * weight
-
-        def call() -> None:
-            original(weighted, *arguments, **options)
-
         self.backward_passes += 1
-        sharded = self.plan.strategy.tensors.sharded_module(self.module)
-        if sharded is not None:
-            sharded.backward(call)
-        else:
-            call()
+        original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **options)
 
     def _lbfgs_step(
         self, original: Callable[..., None], epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None

@@ -6,7 +6,7 @@ backward pass; there it waits until all have come as far, and goes on with the s
 parameters: rank 0 steps, the steps of others do nothing.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import add
 from threading import Semaphore, Thread
@@ -94,9 +94,9 @@ class VirtualSteps(ModuleStep):
         self.rank = 0
         self.turns: list[RankStep] = []
 
-    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
+    def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register what `ModuleStep.watch` does; for a rank above 0 optimizers and schedules do not step."""
-        super().watch(callbacks, optimizers, wrapped)
+        super().watch(optimizers, wrapped)
         for name in ("optimizers", "lr_schedulers"):
             replace_method(self.module, name, self._optimizers)
 
