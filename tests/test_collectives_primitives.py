@@ -8,10 +8,9 @@ import pytest
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.collectives import ranks
+from lockstep.collectives import tour
 from lockstep.collectives.primitives import BUS_FACTORS, PRIMITIVES
-from lockstep.collectives.ranks import TourPayload
-from lockstep.collectives.runner import check, compare
+from lockstep.collectives.tour import TourPayload, check, compare
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.private_api.torch import default_store
@@ -23,7 +22,7 @@ A, B, C = [1.0, 2.0, 3.0], [10.0, 20.0, 40.0], [100.0, -300.0, 200.0]
 SUM = [111.0, -278.0, 243.0]
 BY_HAND: dict[str, list[list[float] | None]] = {
     "send/recv": [A, A, C],
-    "isend/irecv": [B, A, C],
+    "isend/irecv": [C, A, B],
     "batched isend/irecv": [C, A, B],
     "broadcast": [B, B, B],
     "reduce": [None, SUM, None],
@@ -105,8 +104,8 @@ FAULTS = (
 
 
 def tour_of_faults(plan: Plan, context: RankContext) -> Any:
-    vars(ranks)["PRIMITIVES"] = FAULTS
-    return ranks.run(TourPayload(plan.world, root=1), context)
+    vars(tour)["PRIMITIVES"] = FAULTS
+    return tour.run(TourPayload(plan.world, root=1), context)
 
 
 def test_each_fault_is_found(make_plan: MakePlan) -> None:

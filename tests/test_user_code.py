@@ -91,9 +91,7 @@ def test_killed_in_any_step_it_ends_the_same(
     world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
     every = ("checkpoint.every_n_steps=1", f"engine={engine}")
     plan = make_user_plan("model=odd", "model.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
-    expected = start(plan, monkeypatch)
-    for step in (2, 5):
-        same_after_kill(plan, step, expected, monkeypatch)
+    same_after_kill(plan, 2, start(plan, monkeypatch), monkeypatch, 5)
 
 
 @pytest.mark.parametrize(

@@ -206,33 +206,29 @@ steps/module_step.py test_user_module.py::test_layers_thawed_later
 steps/module_step.py test_user_module.py::test_a_rank_without_samples_draws_nothing
 -        restore_random_state(state, [device])
 # each rank weighs its gradient by its own targets
-steps/task_step.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes]
--            sums = self.counts.take(self.device)
-+            sums = self.counts.sums.tolist()
+sums/running.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes]
+-all_reduce_sums(self.sums, device).tolist()
++self.sums.tolist()
 # ignored targets count among the classes
 sums/running.py test_ignored_targets.py::test_it_is_the_mean_over_those_that_count[holes]
 -pairs.flatten() if ignored is None else pairs[targets != ignored]
 +pairs.flatten().clamp(min=0)
 # raw: a curve of rank 0 alone
-steps/task_step.py test_loggers.py::test_points_are_of_all_ranks[raw]
--sums, now = self.curve.take(self.device),
-+sums, now = self.curve.sums.tolist(),
+sums/running.py test_loggers.py::test_points_are_of_all_ranks[raw]
+-all_reduce_sums(self.sums, device).tolist()
++self.sums.tolist()
 # raw: a speed of rank 0 alone
 steps/task_step.py test_loggers.py::test_points_are_of_all_ranks[raw]
--            sums, now = self.curve.take(self.device), time.perf_counter()
--            speed = sums[SAMPLES]
-+            local, sums, now = self.curve.sums, self.curve.take(self.device), time.perf_counter()
-+            speed = float(local[SAMPLES])
+-speed = sums[SAMPLES] /
++speed = sums[SAMPLES] / self.plan.world_size /
 # lightning: a curve of rank 0 alone
-steps/task_step.py test_loggers.py::test_points_are_of_all_ranks[lightning]
--sums, now = self.curve.take(self.device),
-+sums, now = self.curve.sums.tolist(),
+sums/running.py test_loggers.py::test_points_are_of_all_ranks[lightning]
+-all_reduce_sums(self.sums, device).tolist()
++self.sums.tolist()
 # lightning: a speed of rank 0 alone
 steps/task_step.py test_loggers.py::test_points_are_of_all_ranks[lightning]
--            sums, now = self.curve.take(self.device), time.perf_counter()
--            speed = sums[SAMPLES]
-+            local, sums, now = self.curve.sums, self.curve.take(self.device), time.perf_counter()
-+            speed = float(local[SAMPLES])
+-speed = sums[SAMPLES] /
++speed = sums[SAMPLES] / self.plan.world_size /
 # right answers among the wrong
 sums/running.py test_monitor.py::test_most_confident_errors_are_collected
 -confidence.where(predicted != targets, -1.0)

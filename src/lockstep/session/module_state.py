@@ -45,7 +45,7 @@ class ModuleState:
         """Restore what this rank had logged, and which parameters and layers were frozen."""
         for state in self._states():
             self.log.restore(state.get("logged", {}))
-        saved = {} if self.start.content is None else self.start.content.ranks[0].module
+        saved = {} if self.start.content is None else self.start.content["ranks"][0]["module"]
         if "frozen" in saved:
             for name, parameter in self.module.named_parameters():
                 parameter.requires_grad_(name not in saved["frozen"])
@@ -73,7 +73,7 @@ class ModuleState:
 
     def _states(self) -> Sequence[Mapping[str, Any]]:
         """Return the states that this rank restores: its own, or, in another world, all of them on rank 0."""
-        states = [] if self.start.content is None else [rank.module for rank in self.start.content.ranks]
+        states = [] if self.start.content is None else [rank["module"] for rank in self.start.content["ranks"]]
         if len(states) == self.plan.world_size:
             return [states[self.context.rank]]
         return [] if self.context.rank else states

@@ -1,7 +1,6 @@
 """Where training stands, and what follows a batch: a validation, the end of the epoch, the end of the run."""
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any
 
 from lockstep.checkpoint.content import Progress
@@ -25,7 +24,7 @@ class RunProgress:
     ) -> None:
         self.plan, self.context, self.start = plan, context, start
         self.time_limit, self.has_validation = time_limit, has_validation
-        self.position = replace(start.at)
+        self.position = start.at
         self.interrupted_epoch = self.ended = self.checking = False
 
     @property
@@ -39,8 +38,8 @@ class RunProgress:
         content, checkpoint = self.start.content, self.start.checkpoint
         if content is None or checkpoint is None:
             return False
-        done = self.plan.steps.is_finished(content.position.epochs, checkpoint["global_step"])
-        return done or (self.plan.resume and content.ended)
+        done = self.plan.steps.is_finished(self.start.at.epochs, checkpoint["global_step"])
+        return done or (self.plan.resume and content["ended"])
 
     @property
     def has_sanity_check(self) -> bool:

@@ -102,7 +102,7 @@ class Session:
             if self.data.runs("val") and not self.progress.is_finished:
                 self.data.loaders("val")  # raises for wrong ones before the first step
             at, content = self.start.at, self.start.content
-            rank, offset = self.context.rank, content.record if content else None
+            rank, offset = self.context.rank, content["record"] if content else None
             self.recorder = self.results.recorder = Recorder(plan, rank, self.net, at.epochs, at.batch, offset)
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
@@ -121,7 +121,7 @@ class Session:
             sums = self.checkpoints.restore(content, self.net)
             self.step.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
-            self.results.values = dict(content.results)
+            self.results.values = dict(content["results"])
 
     def watch(self, trainer: Any) -> None:
         """Register the optimizers and schedules of the module.
@@ -218,7 +218,7 @@ class Session:
             norms = [norm for _, norms in self.optimizer_steps for norm in norms]
             self.recorder.steps.step(rate, norms, log.of_record() if log.step_values else None)
             position.steps += 1
-            self.recorder.stepped(*trainer.optimizers, last=last)
+            self.recorder.stepped(trainer.optimizers, last)
         step.log_points(position.steps if is_step_boundary else None, rate)
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
             trainer.logged_metrics.update(as_tensors(log.step("logger")))

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class TaskStep(Step):
     """`stats`: the sums of the last training batch; `epoch`: of an epoch; `evaluation`: of a split.
 
-    curve: the sums since the last point of the curves, which began at `curve_began`.
     confusion: the counts (true, predicted) of the latest validation, over all ranks, if there are classes.
     counts: the sums of the current optimizer step, if some targets are ignored.
+    curve: the sums since the last point on the curves, and `point_time` its time.
     virtual: the ranks that the net's forward runs in turn; None without strategy=virtual.
     """
 
@@ -58,7 +58,7 @@ class TaskStep(Step):
         self.virtual: VirtualRanks | None = module.compute if is_virtual else None  # type: ignore[assignment]
         self.device, *_ = plan.strategy.devices(plan)
         self.counts, self.epoch, self.curve = (RunningSums(plan.objective) for _ in range(3))
-        self.curve_began = time.perf_counter()
+        self.point_time = 0.0
         self.results: dict[str, float] = {}
         self.confusion: Tensor | None = None
         self.stats: BatchStats = ()
@@ -91,8 +91,8 @@ class TaskStep(Step):
     # a batch of training
 
     def begin_epoch(self, position: Progress) -> None:
-        self.curve_began = time.perf_counter()
-        if position.batch == 0:
+        self.point_time = time.perf_counter()
+        if not position.batch:
             self.curve = RunningSums(self.plan.objective)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
@@ -111,15 +111,15 @@ class TaskStep(Step):
     def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
         """Return the norms of the gradients, which are complete and averaged over ranks.
 
-        If some targets are ignored, how many count is unknown before the last batch of the step. Until then gradients
-        are of a mean over samples.
+        If some targets are ignored, scale them first: the number that counts is unknown before the last batch of a
+        step, so until then gradients are of a mean over samples.
         """
         if self.plan.objective.ignored is not None:
-            sums = self.counts.take(self.device)
-            counted = self.plan.objective.divisor(sums)
-            for parameter in recorder.parameters:
-                if parameter.grad is not None and counted:
-                    parameter.grad.mul_(sums[SAMPLES] / counted)
+            sums = self.counts.reduce(self.device)
+            if counted := self.plan.objective.divisor(sums):
+                for parameter in recorder.parameters:
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(sums[SAMPLES] / counted)
         return recorder.norms(recorder.parameters)
 
     def record_batch(self, recorder: Recorder) -> None:
@@ -127,20 +127,19 @@ class TaskStep(Step):
         self.epoch.add(self.stats)
 
     def log_points(self, step: int | None, rate: float) -> None:
-        """Add the batch to the curves; every N optimizer steps log a point over all ranks.
+        """Add the batch to the curves; every N optimizer steps log a point, of all ranks since the last one.
 
         Args:
             step: that ends with this batch, if one does.
         """
-        if not self.plan.logger:
-            return
-        self.curve.add(self.stats)
-        if step is not None and step % self.plan.log_every_n_steps == 0:
-            sums, now = self.curve.take(self.device), time.perf_counter()
-            speed = sums[SAMPLES] / (now - self.curve_began)
-            loss = sums[LOSS] / (self.plan.objective.divisor(sums) or math.nan)
-            self.loggers.log_metrics({"train/loss": loss, "lr": rate, "samples_per_second": speed}, step)
-            self.curve_began = now
+        if self.plan.logger:
+            self.curve.add(self.stats)
+            if step is not None and step % self.plan.log_every_n_steps == 0:
+                sums, seconds = self.curve.reduce(self.device), time.perf_counter() - self.point_time
+                loss = sums[LOSS] / (self.plan.objective.divisor(sums) or math.nan)
+                speed = sums[SAMPLES] / seconds
+                self.point_time += seconds
+                self.loggers.log_metrics({"train/loss": loss, "lr": rate, "samples_per_second": speed}, step)
 
     # evaluations and the ends of epochs
 
@@ -195,5 +194,5 @@ class TaskStep(Step):
         self.counts, self.epoch, self.curve = (
             RunningSums(self.plan.objective, begun) for begun in (window, sums["epoch"], sums["curve"])
         )
-        self.curve_began = time.perf_counter()
-        self.results |= content.results
+        self.point_time = time.perf_counter()
+        self.results |= content["results"]
