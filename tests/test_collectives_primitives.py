@@ -47,8 +47,6 @@ def test_expected_values_equal_those_by_hand() -> None:
             assert (expected is None) == (by_hand is None), name
             if expected is not None and by_hand is not None:
                 np.testing.assert_allclose(expected, by_hand, rtol=1e-12, err_msg=name)
-    pairs = [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
-    np.testing.assert_array_equal(BY_NAME["all-to-all"].expected(pairs, 0), [[1, 2, 5, 6], [3, 4, 7, 8]])
 
 
 def test_the_check_is_strict() -> None:
