@@ -20,7 +20,6 @@ WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")
     [
         MODULES["autoencoder"],
         pytest.param(("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16"), id="net"),
-        pytest.param(("model=residual", "data=noisy", "batch_size=16", "callbacks=timer"), marks=pytest.mark.slow),
     ],
 )
 def test_barebones_writes_less_and_computes_the_same(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:

@@ -17,9 +17,8 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.parametrize("world", [("strategy=single",), ("strategy=ddp", "devices=2"), ("strategy=dp", "devices=3")])
-def test_the_engines_agree(world: tuple[str, ...], command: Command) -> None:
-    ended = command.train("engine=both", *QUICK, *world)
+def test_the_engines_agree(command: Command) -> None:
+    ended = command.train("engine=both", *QUICK, "strategy=ddp", "devices=2")
     assert (ended.status, ended.err) == (0, "")
     assert "identical; expected: identical" in ended.out
     metrics, comparison = read(ended.run_dir / "metrics.json"), read(ended.run_dir / "comparison.json")
@@ -35,23 +34,13 @@ def test_the_engines_agree(world: tuple[str, ...], command: Command) -> None:
         None,
     )
     assert comparison["quantities"]["loss"]["compared"] == 22
-    assert {"validation", "test", "layers.0.weight"} <= comparison["quantities"].keys()
+    assert {"validation", "test", "parameters and buffers"} <= comparison["quantities"].keys()
     digests = [read(ended.run_dir / name / "metrics.json")["digest"] for name in ("lightning", "raw")]
     assert digests == [metrics["digest"]] * 2
     for name in ("lightning", "raw"):
         folder = ended.run_dir / name
         assert {"config.yaml", "record.jsonl", "tensorboard"} <= {path.name for path in folder.iterdir()}
         assert (folder / "checkpoints" / "best.ckpt").is_file()
-
-
-def test_four_ranks_by_the_ring_are_within_a_bound(command: Command) -> None:
-    world = ("strategy=ddp", "devices=4", "engine=both", "engine.gradient_sync=ring", "precision=64-true")
-    ended = command.train(*world, *QUICK)
-    assert ended.status == 0, ended.err
-    comparison = read(ended.run_dir / "comparison.json")
-    assert comparison["tolerance"] == "within 1e-10"
-    assert comparison["verdict"].startswith("within ")
-    assert f"{comparison['verdict']}; expected: within 1e-10" in ended.out
 
 
 @pytest.mark.slow
@@ -99,5 +88,5 @@ def test_a_checkpoint_is_tested_by_both(command: Command) -> None:
     ended = command.train("engine=both", "train=false", f"ckpt_path={best}", "name=tested", *QUICK)
     assert (ended.status, ended.err) == (0, "")
     [comparison] = command.folder.glob("logs/tested/*/comparison.json")
-    assert {"test", "confusion matrix", "digest"} <= read(comparison)["quantities"].keys()
+    assert {"test", "digest"} <= read(comparison)["quantities"].keys()
     assert read(comparison)["verdict"] == "identical"

@@ -53,12 +53,24 @@ def from_one_and_zero(*_: Any, **__: Any) -> Linear:
 
 
 def by_both_engines(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: both engines, on the integers, from w = 1 and b = 0."""
-    data.load = partial(integers, plan.data.train_samples)
+    """On a rank: each case by both engines, on the integers, from w = 1 and b = 0."""
     schemas.Linear.path = f"{__name__}.{from_one_and_zero.__name__}"
-    for name, run in ENGINES.items():
-        run(with_engine(plan, name, Path(plan.run_dir) / name), context)
+    for case, each in cases_of(plan).items():
+        data.load = partial(integers, each.data.train_samples)
+        for name, run in ENGINES.items():
+            run(with_engine(each, name, Path(plan.run_dir) / case / name), context)
     return {}
+
+
+def cases_of(plan: Plan) -> dict[str, Plan]:
+    """Return two epochs of four samples; one of three in batches of two, and the same in one step."""
+    assert isinstance(plan.data, schemas.Line)
+    ragged = replace(plan, max_epochs=1, batch_size=2, seed=SEED, data=replace(plan.data, samples=3))
+    return {
+        "four": plan,
+        "ragged": ragged,
+        "accumulated": replace(ragged, accumulate_grad_batches=2, optimizer=plan.optimizer.with_lr(3 / 32)),
+    }
 
 
 def steps(folder: Path) -> list[dict[str, Any]]:
@@ -66,35 +78,14 @@ def steps(folder: Path) -> list[dict[str, Any]]:
     return [line["step"] for line in lines if "step" in line]
 
 
-WORLDS = [("single", 1), ("ddp", 2), ("ddp_spawn", 4), ("dp", 3)]
 REGRESSION = [
-    *("model=linear", "data=line", "data.val_size=0", "optimizer=sgd", "optimizer.lr=0.125"),
-    *("max_epochs=2", "logger=none", "accelerator=cpu"),
+    *("model=linear", "data=line", "data.val_size=0", "data.samples=4", "batch_size=4", "optimizer=sgd"),
+    *("optimizer.lr=0.125", "max_epochs=2", "logger=none", "accelerator=cpu"),
 ]
 
 
-@pytest.mark.parametrize(("strategy", "devices"), WORLDS)
-def test_two_steps_on_four_samples(strategy: str, devices: int, make_plan: MakePlan) -> None:
-    overrides = (f"strategy={strategy}", f"devices={devices}", "batch_size=4", "data.samples=4")
-    plan = make_plan(*REGRESSION, *overrides)
-    on_ranks(plan, by_both_engines)
-    for name in ENGINES:
-        folder = Path(plan.run_dir) / name
-        first, second = steps(folder)
-        assert (first["loss_sum"], second["loss_sum"]) == (43.0, 50.2734375)
-        assert first["grad_norm"] == pytest.approx((17.5**2 + 5.5**2) ** 0.5, rel=1e-7)
-        assert second["grad_norm"] == pytest.approx((18.75**2 + 6.8125**2) ** 0.5, rel=1e-7)
-        assert [(line["epoch"], line["step"], line["samples"], line["lr"]) for line in (first, second)] == [
-            (1, 1, 4, 0.125),
-            (2, 2, 4, 0.125),
-        ]
-        state = net_state(folder / "checkpoints" / "last.ckpt")
-        assert [tensor.item() for tensor in state.values()] == [0.84375, -0.1640625]
-
-
 @pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("ddp", 2), ("dp", 2)])
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_ragged_batch(strategy: str, devices: int, accumulate: int, make_plan: MakePlan) -> None:
+def test_steps_on_integers(strategy: str, devices: int, make_plan: MakePlan) -> None:
     """The first three samples in batches of two: the second batch is (3, 7) alone, on rank 0.
 
     step 1: errors -1 -1; dL/dw = 2/2 · (-1 - 2) = -3, dL/db = -2     w ← 1.375, b ← 0.25
@@ -104,15 +95,21 @@ def test_a_ragged_batch(strategy: str, devices: int, accumulate: int, make_plan:
         dL/dw · lr = 1/16 · (-1 - 2 - 12) = -0.9375, dL/db · lr = 1/16 · -6 = -0.375     w ← 1.9375, b ← 0.375
     """
     assert torch.randperm(3, generator=torch.Generator().manual_seed(SEED)).tolist() == [0, 1, 2]
-    overrides = (f"strategy={strategy}", f"devices={devices}", "batch_size=2", "data.samples=3", f"seed={SEED}")
-    plan = replace(make_plan(*REGRESSION, *overrides, f"accumulate_grad_batches={accumulate}"), max_epochs=1)
-    if accumulate == 2:
-        plan = replace(plan, optimizer=plan.optimizer.with_lr(3 / 32))
+    plan = make_plan(*REGRESSION, f"strategy={strategy}", f"devices={devices}")
     on_ranks(plan, by_both_engines)
     for name in ENGINES:
-        state = net_state(Path(plan.run_dir) / name / "checkpoints" / "last.ckpt")
-        weights = [tensor.item() for tensor in state.values()]
-        if accumulate == 1:
-            assert weights == [3.34375, 0.90625]
-        else:
-            assert weights == pytest.approx([1.9375, 0.375], rel=1e-6)  # 2/3 is no sum of powers of two
+        first, second = steps(Path(plan.run_dir) / "four" / name)
+        assert (first["loss_sum"], second["loss_sum"]) == (43.0, 50.2734375)
+        assert first["grad_norm"] == pytest.approx((17.5**2 + 5.5**2) ** 0.5, rel=1e-7)
+        assert second["grad_norm"] == pytest.approx((18.75**2 + 6.8125**2) ** 0.5, rel=1e-7)
+        assert [(line["epoch"], line["step"], line["samples"], line["lr"]) for line in (first, second)] == [
+            (1, 1, 4, 0.125),
+            (2, 2, 4, 0.125),
+        ]
+        states = {
+            case: net_state(Path(plan.run_dir) / case / name / "checkpoints" / "last.ckpt") for case in cases_of(plan)
+        }
+        weights = {case: [tensor.item() for tensor in state.values()] for case, state in states.items()}
+        assert weights["four"] == [0.84375, -0.1640625]
+        assert weights["ragged"] == [3.34375, 0.90625]
+        assert weights["accumulated"] == pytest.approx([1.9375, 0.375], rel=1e-6)  # 2/3 is no sum of powers of two

@@ -1,13 +1,11 @@
 """Sliced masks: one mask of the global batch whatever the world, another for each step, layer and seed."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-import lockstep
 from lockstep.config_error import ConfigError
 from lockstep.nets.lenet import LeNet
 from lockstep.parallel.cpu_data_parallel import CpuDataParallel
@@ -109,10 +107,3 @@ def test_no_default_dtype_changes_a_mask(plan: Plan) -> None:
         assert torch.equal(GlobalMasks(plan, 0).mask(0, (3, 5), 0.5), expected)
     finally:
         torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
-def test_both_engines_draw_the_same(precision: str, tmp_path: Path) -> None:
-    more = ("max_epochs=2", "accumulate_grad_batches=2", f"precision={precision}", "logger=none", "accelerator=cpu")
-    metrics = lockstep.run(["engine=both", *SLICED, *more, f"hydra.run.dir={tmp_path}"])
-    assert metrics["verdict"] == "identical"

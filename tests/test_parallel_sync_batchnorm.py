@@ -14,7 +14,8 @@ from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (3, 5))
-SLICES: dict[int, list[tuple[int, ...]]] = {2: [(5, 3), (7, 1), (4, 0)], 3: [(4, 3, 2), (6, 0, 1)]}
+SLICES = [(4, 3, 2), (6, 0, 1)]
+"""The samples of each of three ranks."""
 
 
 def batch(samples: int, *shape: int) -> Tensor:
@@ -35,11 +36,10 @@ def stats(net: nn.Module, inputs: Tensor, weights: Tensor) -> tuple[Tensor, Tens
     )
 
 
-def largest_error(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: the largest difference from plain BatchNorm over the joined slices, over two steps."""
+def compare_with_plain(plan: Plan, context: RankContext) -> Metrics:
+    """Return the largest difference from plain BatchNorm over the joined slices, over two steps, and an error."""
     worst = 0.0
-    slices = [sizes for sizes in SLICES[plan.world_size] if plan.sync_batchnorm or min(sizes) > 1]
-    for sizes in slices:
+    for sizes in SLICES:
         for shape in SHAPES:
             kind: type[_BatchNorm] = nn.BatchNorm2d if len(shape) == 2 else nn.BatchNorm1d
             plain = kind(4).double()
@@ -48,7 +48,7 @@ def largest_error(plan: Plan, context: RankContext) -> Metrics:
                 plain.bias.copy_(torch.arange(4.0))
             ours = kind(4).double()
             ours.load_state_dict(plain.state_dict())
-            net = convert_batchnorm(nn.Sequential(ours)) if plan.sync_batchnorm else nn.Sequential(ours)
+            net = convert_batchnorm(nn.Sequential(ours))
             weights = torch.linspace(0.5, 2, sum(sizes), dtype=torch.float64).view(-1, *[1] * (1 + len(shape)))
             rows = slice(sum(sizes[: context.rank]), sum(sizes[: context.rank + 1]))
             for _step in range(2):
@@ -71,34 +71,17 @@ def largest_error(plan: Plan, context: RankContext) -> Metrics:
             worst = max(worst, (net(alone) - plain(alone)).abs().max().item())
     everyones: list[float] = [0.0] * plan.world_size
     dist.all_gather_object(everyones, worst)
-    return {"worst": max(everyones)}
+    with pytest.raises(ValueError) as raised:  # noqa: PT011
+        convert_batchnorm(nn.Sequential(nn.BatchNorm1d(4)))(torch.ones(int(context.rank == 0), 4))
+    return {"worst": max(everyones), "error": str(raised.value)}
 
 
-@pytest.mark.parametrize("devices", [2, 3])
-def test_equals_batchnorm_over_the_global_batch(make_plan: MakePlan, devices: int) -> None:
-    plan = make_plan(
-        "strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "sync_batchnorm=true", "accelerator=cpu"
-    )
-    assert on_ranks(plan, largest_error)["worst"] < 1e-10  # type: ignore[operator]
-
-
-def test_without_it_the_difference_is_real(make_plan: MakePlan) -> None:
-    plan = make_plan("strategy=ddp_spawn", "devices=2", "batch_size=12", "accelerator=cpu")
-    assert on_ranks(plan, largest_error)["worst"] > 0.01  # type: ignore[operator]
-
-
-def one_sample_in_all(plan: Plan, context: RankContext) -> Metrics:
-    net = convert_batchnorm(nn.Sequential(nn.BatchNorm1d(4)))
-    try:
-        net(torch.ones(1 - context.rank, 4))
-    except ValueError as error:
-        return {"error": str(error)}
-    return {"error": ""}
-
-
-def test_one_value_per_channel_is_an_error_as_it_is_for_batchnorm(make_plan: MakePlan) -> None:
-    plan = make_plan("strategy=ddp_spawn", "devices=2", "sync_batchnorm=true", "accelerator=cpu")
-    assert "more than one value per channel" in str(on_ranks(plan, one_sample_in_all)["error"])
+def test_equals_batchnorm_over_the_global_batch(make_plan: MakePlan) -> None:
+    """And one value per channel is an error, as it is for BatchNorm."""
+    plan = make_plan("strategy=ddp_spawn", "devices=3", "batch_size=12", "accelerator=cpu")
+    metrics = on_ranks(plan, compare_with_plain)
+    assert metrics["worst"] < 1e-10  # type: ignore[operator]
+    assert "more than one value per channel" in str(metrics["error"])
 
 
 def test_one_rank_alone_takes_the_same_path() -> None:

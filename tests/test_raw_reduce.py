@@ -1,4 +1,4 @@
-"""Each method of averaging gradients against the mean computed by hand, on 1 to 4 ranks; tensors of any size."""
+"""Each method of averaging gradients against the mean computed by hand, on 2 and 3 ranks; tensors of any size."""
 
 import tempfile
 from functools import cache
@@ -61,7 +61,7 @@ def wrong_on(devices: int) -> Metrics:
 
 
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
-@pytest.mark.parametrize("devices", [1, 2, 3, 4])
+@pytest.mark.parametrize("devices", [2, 3])
 def test_by_hand(devices: int, check: str) -> None:
     assert wrong_on(devices)[check] == ""
 

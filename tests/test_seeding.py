@@ -10,7 +10,7 @@ from torch import nn
 from lockstep import data
 from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.conftest import MakePlan
 
 

@@ -54,11 +54,10 @@ def test_equals_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) 
     assert other.max_diff > 1e-3, "control: ranks do draw, or take statistics, of their own"
 
 
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_killed_it_ends_the_same(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_it_ends_the_same(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within an epoch and within an accumulation, with the generators and statistics of each rank."""
     world = ("strategy=virtual", "devices=3", "checkpoint.every_n_steps=1", "accumulate_grad_batches=2", "max_epochs=2")
-    plan = make_plan(*SMALL, *EACH_ITS_OWN["dropout"], *world, f"engine={engine}")
+    plan = make_plan(*SMALL, *EACH_ITS_OWN["dropout"], *world, "engine=lightning")
     same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
 
 

@@ -32,6 +32,7 @@ def test_counts_of_an_epoch(words: tuple[str, ...], batches: int, steps: int, ma
     plan = make_plan(*SMALL, *words)
     assert (plan.steps.epoch_batches, plan.steps.steps_before(1)) == (batches, steps)
     assert plan.steps.total_steps == steps * plan.max_epochs
+    assert make_plan(*SMALL, *words, "trainer.max_steps=1").steps.total_steps == 1
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.test_user_module import MODULES, SINGLE, trained
         (
             (*MODULES["classifier"], "strategy=model_parallel", "devices=2"),
             "strategy=model_parallel: it places the stages of a net on devices, and a LightningModule does not "
-            "compute by stages alone; write strategy=fsdp, which shards the weights.",
+            "compute by stages alone; write strategy=fsdp, which divides the optimizer state.",
         ),
         (
             (*MODULES["gan"], "accumulate_grad_batches=2"),

@@ -88,40 +88,6 @@ class UserBackward(Regressor):
         return loss
 
 
-class OnceByHand(Regressor):
-    """Manual optimization of two nets, the second of which goes past Lightning; `zeroed`: what went past is dropped.
-
-    skips: ranks that leave out their second step.
-    """
-
-    def __init__(self, zeroed: bool = False, skips: tuple[int, ...] = ()) -> None:
-        super().__init__()
-        self.automatic_optimization, self.zeroed, self.skips = False, zeroed, skips
-        self.second = nn.Linear(4, 1)
-
-    def training_step(self, batch: Any, batch_idx: int = 0) -> Any:
-        if batch_idx == 1 and self.global_rank in self.skips:
-            return None
-        optimizers: Any = self.optimizers()
-        first, second = optimizers
-        loss = super().training_step(batch)
-        first.zero_grad()
-        self.manual_backward(loss)
-        first.step()
-        other = (self.second(batch[0]) - batch[1]).square().mean()
-        second.zero_grad()
-        other.backward(retain_graph=True)
-        if self.zeroed:
-            second.zero_grad()
-            self.manual_backward(other)
-        second.step()
-        return loss
-
-    def configure_optimizers(self) -> Any:
-        first = [weight for name, weight in self.named_parameters() if "second" not in name]
-        return [torch.optim.SGD(first, lr=0.1), torch.optim.SGD(self.second.parameters(), lr=0.1)]
-
-
 class Late(pl.LightningModule):
     """Layers that exist only once the model is configured, in tensors of their own data."""
 

@@ -129,35 +129,3 @@ class Critic(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         critic = torch.optim.RMSprop([*self.critic.parameters(), self.scale], lr=0.01)
         return critic, torch.optim.SGD(self.maker.parameters(), lr=0.1, momentum=0.9)
-
-
-class Remembering(Teacher):
-    """Its optimizer, or `penalized`, has what was a parameter once."""
-
-    def __init__(self, early: str = "SGD") -> None:
-        super().__init__()
-        self.early = early
-        if early == "SGD":
-            self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
-        if early == "list":
-            self.penalized = [weight for weight in self.parameters() if weight.dim() > 1]
-
-    def configure_optimizers(self) -> Any:
-        return self.optimizer if self.early == "SGD" else torch.optim.Adafactor(self.parameters())
-
-
-class Experts(pl.LightningModule):
-    """Which of two layers of one shape gets a gradient depends on a rank's samples."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.experts = nn.ModuleList(nn.Linear(4, 1) for _ in range(2))
-        self.scales = nn.ParameterList(nn.Parameter(torch.tensor(1.0)) for _ in range(2))
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        x, y = batch
-        chosen = int(x[0, 0] > 0)
-        return F.mse_loss(self.experts[chosen](x) * self.scales[chosen], y)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), lr=0.1)

@@ -30,6 +30,7 @@ class RankData:
 
     def __init__(self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress) -> None:
         self.plan, self.context, self.source, self.module, self.begin = plan, context, source, module, begin
+        source.seed_setup()
         self.device: torch.device = plan.strategy.devices(plan)[0]
         self.of_stage: dict[str, list[RankLoader]] = {}
         owner = source.owner or module

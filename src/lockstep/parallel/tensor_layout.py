@@ -1,8 +1,7 @@
 """How parameters, gradients and optimizer states are stored on ranks: full tensors, or shards (DTensor) under FSDP2."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,12 +10,6 @@ from torch.optim import Optimizer
 
 from lockstep.private_api.torch import norms
 from lockstep.structures import map_tensors, tensors_of
-
-if TYPE_CHECKING:
-    from lockstep.parallel.sharded_module import ShardedModule
-
-SHARDED_MODULE = "lockstep_sharded_module"
-"""The attribute of a LightningModule with its ShardedModule."""
 
 
 def is_sharded(tensor: Any) -> bool:
@@ -54,8 +47,6 @@ class TensorLayout:
         if not any(map(is_sharded, gradients)):
             return norms(gradients)
         squares = torch.stack([*norms([self.local_shard(gradient) for gradient in gradients])]).double().square()
-        copies = [1 if is_sharded(gradient) else dist.get_world_size() for gradient in gradients]
-        squares /= torch.tensor(copies, device=squares.device)
         dist.all_reduce(squares)
         return squares.sqrt().unbind()
 
@@ -91,12 +82,3 @@ class TensorLayout:
 
     def _sharded(self, entry: Any, like: Tensor) -> Any:
         return map_tensors(lambda full: self.shard_like(full, like) if full.shape == like.shape else full, entry)
-
-    def sharded_module(self, module: nn.Module) -> "ShardedModule | None":
-        """Return the object that shards the weights of a LightningModule, or None if they are not sharded."""
-        return vars(module).get(SHARDED_MODULE)
-
-    def full_weights(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Return a context in which the weights of a LightningModule are full tensors."""
-        sharded = self.sharded_module(module)
-        return nullcontext() if sharded is None else sharded.computing()

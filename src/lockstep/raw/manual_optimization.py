@@ -1,6 +1,6 @@
 """Manual optimization: backward passes and optimizer steps are within the module's training step."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.parallel.divided_optimizer import call_before_update
 from lockstep.private_api.torch import prepare_for_backward
 
 if TYPE_CHECKING:
@@ -40,26 +41,12 @@ def watch_manual_steps(run: "Training") -> None:
         run.session.before_optimizer_step(optimizer)
         run.hooks.call("on_before_optimizer_step", optimizer)
 
-    def before_step(optimizer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Measure now, or after the closure that computes the gradient."""
-        closure: Callable[[], Any] | None = options.get("closure") or (arguments[1] if len(arguments) > 1 else None)
-        if closure is None:
-            measure(optimizer)
-            return None
-
-        def measured_closure() -> Any:
-            loss = closure()
-            measure(optimizer)
-            return loss
-
-        return arguments[:1], {**options, "closure": measured_closure}
-
     def after_step(*_: Any) -> None:
         run.trainer.global_step += 1
 
     optimizers: list[Any] = run.trainer.optimizers
     for optimizer in optimizers:
-        optimizer.register_step_pre_hook(before_step)
+        call_before_update(optimizer, measure)
         optimizer.register_step_post_hook(after_step)
         optimizer.optimizer = optimizer  # LightningOptimizer has this attribute
         optimizer.toggle_model = partial(_toggle_model, run, optimizer)

@@ -47,9 +47,9 @@ class Training:
             reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
             fits = session.manual or count == 1
             require(fits, "model", session.plan.model.name, reason, "self.automatic_optimization = False in it")
-        session.step.watch(trainer.callbacks, trainer.optimizers, self.wrapped.ddp)
         if session.manual:
             watch_manual_steps(self)
+        session.step.watch(trainer.optimizers, self.wrapped.ddp)
 
 
 class NoOptimizer(SGD):

@@ -4,9 +4,9 @@ Methods of this one object are wrapped: `training_step` records its loss and run
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,71 +19,51 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import Example, show_net
+from lockstep.monitor.net import show_net
+from lockstep.parallel.divided_optimizer import divide
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
-from lockstep.steps import full_weights
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
 from lockstep.steps.metric_objects import preserve_metrics
 from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
 
-if TYPE_CHECKING:
-    from lockstep.parallel.virtual_ranks import VirtualRanks
-    from lockstep.steps.virtual_steps import VirtualSteps
-
 TRAIN_LOSS = "train/loss"
 
 
 class ModuleStep(Step):
-    """`loss`: that of the current batch, over all virtual ranks.
+    """`loss`: that of the current batch; `virtual`: the ranks that run in turn in this process, if there are several.
 
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
     sums: Mapping[str, Tensor] = {}
     confusion: Tensor | None = None
+    virtual: Any = None
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
-        virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks
-        self.ranks = plan.world_size * virtual_ranks
-        self.virtual_steps: VirtualSteps | None = None
-        self.virtual: VirtualRanks | None = None
-        if virtual_ranks > 1:
-            from lockstep.steps import virtual_steps
-
-            self.virtual_steps = virtual_steps.VirtualSteps(plan, module, log, self, data.transfer)
-            self.virtual = self.virtual_steps.ranks
+        self.ranks = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks
         self.averaged: frozenset[int] | None = None
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
-        self.is_simple = self.virtual is None and not plan.strategy.sharded
-        """Whether the step only has to record its loss."""
-        self.has_default_backward = self.is_simple and not overrides(module, "backward")
+        self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
+        replace_method(module, "training_step", self._training_step)
+        replace_method(module, "backward", self._backward)
 
-    def wrap(self) -> None:
-        """Wrap methods of the module: steps are weighted, and hooks see full weights if they are sharded."""
-        replace_method(self.module, "training_step", self._training_step)
-        replace_method(self.module, "backward", self._backward)
-        if self.plan.strategy.sharded:
-            full_weights.wrap_hooks(self.plan, self.module)
-
-    def watch(self, callbacks: Iterable[Any], optimizers: Sequence[Optimizer], wrapped: object) -> None:
-        """Register the callbacks of the run and the optimizers that the module has configured.
+    def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
+        """Register the optimizers that the module has configured.
 
         Args:
             wrapped: what averages gradients, a FixedBucketDDP or anything else.
         """
         if self.plan.strategy.sharded:
-            full_weights.watch(self.plan, self.module, callbacks, optimizers)
-        if self.virtual_steps is not None:
-            for name in ("optimizers", "lr_schedulers"):
-                replace_method(self.module, name, self.virtual_steps.optimizers)
+            for optimizer in optimizers:
+                divide(optimizer)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
@@ -91,16 +71,7 @@ class ModuleStep(Step):
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
         self.share, self.loss = share, None
-        if self.virtual_steps is None:
-            self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
-        else:
-            self.weight = 1.0
-            self.virtual_steps.begin(share, batches)
-
-    @property
-    def samples(self) -> int:
-        """Return this process's samples of the batch: those of all virtual ranks."""
-        return super().samples if self.virtual is None else self.share.samples
+        self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
         """Run backward from the loss of one of `batches` batches, by the module's `backward` if it overrides it."""
@@ -148,17 +119,8 @@ class ModuleStep(Step):
     def show(self) -> None:
         """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
         array = self.data.transfer(self.module.example_input_array)
-        if isinstance(array, Mapping):
-            example = Example((), array)
-        else:
-            example = Example(array if isinstance(array, tuple) else () if array is None else (array,))
-        with self.plan.strategy.tensors.full_weights(self.module):
-            show_net(self.plan, self.loggers, self.module, example, self.data.device)
-
-    def begin_evaluation(self, stage: str) -> None:
-        """Drop the buffers of virtual ranks: as under DDP, all ranks evaluate with rank 0's."""
-        if self.virtual is not None:
-            self.virtual.buffers = {}
+        example = array if isinstance(array, tuple) else () if array is None else (array,)
+        show_net(self.plan, self.loggers, self.module, example, self.data.device)
 
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]
@@ -169,20 +131,10 @@ class ModuleStep(Step):
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        if self.is_simple and not self.share.is_dummy:
+        with self._without_traces() if self.share.is_dummy else nullcontext():
             outputs = original(batch, *rest, **options)
-            self.loss = self._require_loss(outputs, detach=True)
-            return outputs
-        with self.plan.strategy.tensors.full_weights(self.module):
-            if self.virtual_steps is None:
-                with self._without_traces() if self.share.is_dummy else nullcontext():
-                    outputs = original(batch, *rest, **options)
-                self.loss = self._require_loss(outputs, detach=True)
-            else:
-                outputs, self.loss = self.virtual_steps.run(
-                    batch, lambda rank_batch: original(rank_batch, *rest, **options), self._require_loss
-                )
-            return outputs
+        self.loss = self._require_loss(outputs, detach=True)
+        return outputs
 
     @contextmanager
     def _without_traces(self) -> Iterator[None]:
@@ -208,20 +160,8 @@ class ModuleStep(Step):
         raise config_error("model", self.plan.model.name, reason, "one that returns a loss, or a dictionary with loss")
 
     def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
-        weight = self.weight
-        weighted = loss if weight == 1.0 else loss * weight
-
-        def call() -> None:
-            original(weighted, *arguments, **options)
-
         self.backward_passes += 1
-        sharded = self.plan.strategy.tensors.sharded_module(self.module)
-        if sharded is not None:
-            sharded.backward(call)
-        elif self.virtual_steps is not None:
-            self.virtual_steps.backward(call)
-        else:
-            call()
+        original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **options)
 
     def _lbfgs_step(
         self, original: Callable[..., None], epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None

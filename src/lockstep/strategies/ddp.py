@@ -37,7 +37,7 @@ class Replicated(Distributed):
         DDP broadcasts the initial weights of rank 0. Without DDP they are the same because the seed is.
         """
         wrapped = super().wrap(plan, module)
-        if plan.gradient_sync != "ddp":
+        if plan.engine.gradient_sync != "ddp":
             from lockstep.parallel.reduce import average_gradients
 
             return Wrapped(wrapped.forward, partial(average_gradients, plan.gradient_sync, module))

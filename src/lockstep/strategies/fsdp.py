@@ -2,6 +2,9 @@
 
 `fully_shard` is applied to each block and at the root: the weights of a block are gathered from all ranks while it
 computes, and its gradient is reduced to shards. Checkpoints, digests and logs have full tensors.
+
+A LightningModule may read and change any weight anywhere, so each rank needs all of them in each step. DDP averages its
+gradients, and the states of its optimizers are divided over ranks.
 """
 
 from collections import Counter
@@ -11,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, require
 from lockstep.constraints import NonNegativeInt
-from lockstep.strategies.strategy import Distributed, Wrapped, plain_net
+from lockstep.strategies.ddp import Replicated
+from lockstep.strategies.strategy import Wrapped, plain_net
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
-    from torch.distributed.device_mesh import DeviceMesh
 
     from lockstep.plan import Plan
 
@@ -32,7 +35,7 @@ NEEDS_FULL_TENSORS = {
 
 
 @dataclass(frozen=True)
-class FSDP(Distributed):
+class FSDP(Replicated):
     name: Literal["fsdp"]
     max_restarts: NonNegativeInt
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
@@ -62,50 +65,36 @@ class FSDP(Distributed):
             raise config_error("strategy", self.name, reason, "strategy=ddp")
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """Shard each block of a plain net, but all weights of a LightningModule at once: the order in which its layers
-        compute is unknown. Gradients are reduced after each batch, also while accumulating.
+        """Shard a plain net in place, once. Its gradients are reduced after each batch, also while accumulating.
 
-        Raises:
-            ConfigError: the module keeps references to weights that shards replace.
+        The initial weights of all ranks are the same because the seed is. Gradients are summed and divided for every
+        dtype: FSDP2 averages float32 by gloo's average, which is a sum in some versions of torch.
         """
-        wrapped = super().wrap(plan, module)
-        if (net := plain_net(module)) is not module:
-            self._shard(plan, net)
-            return wrapped
-        from lockstep.parallel.sharded_module import ShardedModule
-
-        sharded = self.tensors.sharded_module(module) or ShardedModule(module, self._mesh(plan))
-        reason = f"the module keeps weights in {sharded.stale_attribute} too, where they would never change"
-        hint = "self.parameters() where they are used, or strategy=ddp"
-        require(not sharded.stale_attribute, "strategy", "fsdp", reason, hint)
-        return wrapped
-
-    def _shard(self, plan: "Plan", net: "nn.Module") -> None:
-        """Shard a net in place, once. The initial weights of all ranks are the same because the seed is.
-
-        Gradients are summed and divided for every dtype: FSDP2 averages float32 by gloo's average, which is a sum in
-        some versions of torch.
-        """
+        if plan.model.lightning:
+            return super().wrap(plan, module)
         import torch
+        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
-        if isinstance(net, FSDPModule):
-            return
-        net.to(memory_format=torch.contiguous_format)
-        mesh = self._mesh(plan)
-        for module in (*_blocks(net), net):
-            fully_shard(module, mesh=mesh).set_force_sum_reduction_for_comms(True)
+        self.move_to_devices(plan, module)
+        net = plain_net(module)
+        if not isinstance(net, FSDPModule):
+            net.to(memory_format=torch.contiguous_format)
+            mesh = init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
+            for part in (*_blocks(net), net):
+                fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(True)
+        return Wrapped(module.training_step)
 
-    def _mesh(self, plan: "Plan") -> "DeviceMesh":
-        from torch.distributed.device_mesh import init_device_mesh
-
-        return init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
+    def _finds_unused(self, plan: "Plan") -> bool:
+        return True
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
-        """Return a DDPStrategy that shards the module instead of wrapping it in DistributedDataParallel.
+        """Return a DDPStrategy that shards a plain net instead of wrapping it in DistributedDataParallel.
 
         Lightning's ModelParallelStrategy supports neither a checkpoint plugin nor 64-true.
         """
+        if plan.model.lightning:
+            return super().lightning(plan)
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
         from lightning.pytorch.strategies import DDPStrategy
         from lightning.pytorch.trainer.states import TrainerFn

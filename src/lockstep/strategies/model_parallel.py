@@ -23,7 +23,7 @@ class ModelParallel(Strategy):
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_modules: ClassVar[tuple[str, str] | None] = (
         "it places the stages of a net on devices, and a LightningModule does not compute by stages alone",
-        "strategy=fsdp, which shards the weights",
+        "strategy=fsdp, which divides the optimizer state",
     )
 
     def check(self, plan: "Plan") -> None:

@@ -64,7 +64,7 @@ class Strategy:
     start: whether the ranks can be restarted (elastic) or not (spawn).
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
-    sharded: whether each rank stores a shard of every parameter.
+    sharded: whether each rank stores a part of the optimizer state, and of a plain net's parameters.
     batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and the key of the run's metadata that
         counts the parts of a batch.
     order: a name if sums are added in another order than by other strategies of that `batch_key`.

@@ -1,0 +1,125 @@
+"""strategy=fsdp with LightningModules: DDP averages gradients, and each rank updates and stores its own parameters."""
+
+import copy
+import json
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import LBFGS, Adafactor, Adagrad, Adam, Optimizer
+
+from lockstep.compare import compare
+from lockstep.launch.topology import RankContext
+from lockstep.parallel.divided_optimizer import divide
+from lockstep.plan import Plan
+from lockstep.run_files import Metrics
+from tests.checkpoints import net_state
+from tests.conftest import MakePlan, MakeUserPlan
+from tests.rank_helpers import on_ranks
+from tests.resuming import same_after_kill, start
+from tests.test_user_module import MODULES, SINGLE, by_both, trained
+
+TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
+TEACHER, CRITIC = ("model=teacher", "data=rows"), ("model=critic", "data=rows")
+ACCUMULATED = ("accumulate_grad_batches=2", "gradient_clip_val=0.3")
+
+
+def train(net: nn.Module, optimizer: Optimizer, steps: int) -> None:
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = net(torch.ones(2, 4)).square().sum()
+        loss.backward()
+        value: float = loss.item()
+        return value
+
+    for _ in range(steps):
+        optimizer.step(closure)
+        assert all(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
+
+
+def train_divided_and_whole(plan: Plan, context: RankContext) -> Metrics:
+    """Compare optimizers that are divided over ranks with such as are not."""
+    create: list[Callable[..., Optimizer]] = [Adam, Adagrad, Adafactor, LBFGS]
+    for kind in create:
+        torch.manual_seed(0)
+        nets = [nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)) for _ in range(3)]
+        optimizers = [kind(net[0].parameters()) for net in nets]
+        whole, divided, resumed = optimizers
+        nets[1].load_state_dict(nets[0].state_dict())
+        divide(divided)
+        divide(resumed)
+        for net, optimizer in zip(nets[:2], optimizers, strict=False):
+            train(net, optimizer, 2)
+        if kind is not LBFGS:  # as a callback adds a group
+            for net, optimizer in zip(nets, optimizers, strict=True):
+                optimizer.add_param_group({"params": [*net[1].parameters()], "weight_decay": 0.1})
+        for net, optimizer in zip(nets[:2], optimizers, strict=False):
+            train(net, optimizer, 2)
+        saved, expected = divided.state_dict(), copy.deepcopy(whole.state_dict())
+        if context.rank == 0:
+            torch.testing.assert_close(saved, expected, rtol=0, atol=0)
+        nets[2].load_state_dict(nets[1].state_dict())
+        resumed.load_state_dict(expected)
+        for net, optimizer in zip(nets, optimizers, strict=True):
+            train(net, optimizer, 1)
+            torch.testing.assert_close(net.state_dict(), nets[0].state_dict(), rtol=0, atol=0)
+        if kind in (Adam, Adafactor):  # Adagrad creates all states before
+            sizes = [sum(parameter.numel() for parameter in optimizer.state) for optimizer in (divided, resumed)]
+            assert sizes == ([20 + 3] * 2 if context.rank == 0 else [5 + 15] * 2)
+    return {}
+
+
+def test_divided_optimizers_compute_the_same(make_plan: MakePlan) -> None:
+    """Bit for bit, with a group that is added later, and after loading a checkpoint."""
+    on_ranks(make_plan("strategy=ddp", "devices=2", "data=line", "model=linear"), train_divided_and_whole)
+
+
+@pytest.mark.parametrize(
+    ("job", "ranks"),
+    [
+        pytest.param((*TEACHER, *ACCUMULATED, "callbacks=[ema]", "callbacks.ema.decay=0.5"), THREE, id="teacher"),
+        pytest.param(CRITIC, TWO, id="critic"),
+        pytest.param(MODULES["gan"], TWO, id="gan", marks=pytest.mark.slow),
+    ],
+)
+def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    """Both engines are bit-equal, and each rank has other optimizer states; another seed gives another run."""
+    job = (*job, "precision=64-true")
+    single = trained(make_user_plan(*job, "engine=raw", *SINGLE, folder="single"))
+    runs = by_both(make_user_plan(*job, *ranks, folder="both"))
+    for run in runs:
+        verdict = compare(single, run)
+        assert verdict.within_tolerance, verdict.text()
+        assert verdict.max_diff < 1e-10
+    assert compare(runs[0], runs[1]).verdict == "identical"
+    if ranks == THREE:
+        other = trained(make_user_plan(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
+        assert not compare(runs[1], other).within_tolerance
+    lines = [json.loads(line) for line in (runs[1] / "record.jsonl").read_text().splitlines()]
+    fingerprints = [line["fingerprint"] for line in lines if "fingerprint" in line]
+    assert all(len({*line["weights"]}) == 1 and len({*line["optimizer"]}) > 1 for line in fingerprints)
+
+
+@pytest.mark.parametrize(
+    ("engine", "job"),
+    [("lightning", (*TEACHER, *ACCUMULATED)), pytest.param("raw", CRITIC, marks=pytest.mark.slow)],
+)
+def test_killed_in_a_step_it_ends_the_same(
+    engine: str, job: tuple[str, ...], make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_user_plan(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")
+    same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+
+
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_checkpoints_resume_under_other_strategies(engine: str, make_user_plan: MakeUserPlan) -> None:
+    job = (*TEACHER, "precision=64-true")
+    uninterrupted = trained(make_user_plan(*job, "engine=raw", *SINGLE, folder="uninterrupted"))
+    for name, first, second in (("from single", SINGLE, TWO), ("from fsdp", TWO, SINGLE)):
+        begun = trained(make_user_plan(*job, f"engine={engine}", *first, "max_epochs=1", folder=f"{name}, begun"))
+        path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
+        ended = trained(make_user_plan(*job, f"engine={engine}", *second, path, folder=name))
+        expected, resumed = (net_state(run / "checkpoints" / "last.ckpt") for run in (uninterrupted, ended))
+        for key, tensor in expected.items():
+            torch.testing.assert_close(resumed[key], tensor, rtol=0, atol=1e-10)
