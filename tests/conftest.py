@@ -45,7 +45,7 @@ MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
-    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.ranks", "lockstep.collectives.failures"),
+    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour", "lockstep.collectives.failures"),
     *("bench.count_collectives", "tests.rank_helpers", "tests.fault_injection.faulty_engine"),
     *("tests.fault_injection.engine", "tests.engine_counted_collectives", "tests.engine_wrong_seed"),
 )

@@ -264,7 +264,6 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
         ("tuple", "this returns a tuple, but the task expects (batch, …) with 3 numbers a sample."),
         ("flat", "this returns outputs of shape (12,), but the task expects (batch, …) with 3 numbers a sample."),
         ("wide", "this returns outputs of shape (12, 6), but the task expects (batch, …) with 3 numbers a sample."),
-        ("lazy", "lazy layers are not supported"),
         ("empty", "no parameter requires gradients"),
         ("no_net", "this returns a str, and not a plain nn.Module; write the path of a net"),
     ],

@@ -108,7 +108,7 @@ class Wrong(nn.Module):
         if kind == "raises":
             raise RuntimeError("no weights today")
         self.kind = kind
-        self.last = {"lazy": nn.LazyLinear(3), "empty": nn.Identity()}.get(kind, nn.Linear(4, 3))
+        self.last = nn.Identity() if kind == "empty" else nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> object:
         y: Tensor = self.last(x)

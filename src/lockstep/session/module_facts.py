@@ -32,7 +32,7 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
     trains, reason = overrides(module, "training_step"), "it has no training_step"
     require(trains, key, path, reason, "a LightningModule with one")
     manual = not module.automatic_optimization
-    return schemas.UserLightningModule(model.name, model._target_, model.arguments, manual), module
+    return schemas.UserLightningModule(**vars(model), manual=manual), module
 
 
 def inspect_loaders(options: dict[str, Any], module: Any) -> None:
