@@ -101,7 +101,7 @@ def test_both_baselines_learn(
     from bench import baselines
     from lockstep import data
     from lockstep.optimizers import create_optimizer
-    from lockstep.session.create_model import create_float32_net
+    from lockstep.session.task import create_net
 
     overrides = ["experiment=linear_regression", "data.samples=100"]
     if mnist_samples:
@@ -112,7 +112,7 @@ def test_both_baselines_learn(
     samples = tensors.as_float(tensors.train[torch.arange(len(tensors.train))], torch.float32)
     loss = torch.nn.functional.cross_entropy if plan.data.classes else torch.nn.functional.mse_loss
     for loop in baselines.LOOPS.values():
-        net = create_float32_net(plan, tensors)
+        net = create_net(plan, tensors)
         before = loss(net(samples.inputs), samples.targets).item()
         train_epoch = loop(plan, tensors, net, create_optimizer(plan.optimizer, net), torch.device("cpu"))
         for _ in range(3):

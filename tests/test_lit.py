@@ -9,7 +9,7 @@ from torch import nn
 from lockstep import data
 from lockstep.lit import run
 from lockstep.record.digest import digest
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.conftest import MakePlan, events_of
 from tests.rank_helpers import ALONE
 

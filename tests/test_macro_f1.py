@@ -13,7 +13,7 @@ from lockstep import data
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics, save_metrics
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.checkpoints import net_state
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 

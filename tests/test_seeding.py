@@ -15,7 +15,7 @@ from lockstep.random_state import seed_rank
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from lockstep.sampler import epoch_order
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.rank_helpers import on_ranks
 
 

@@ -12,7 +12,7 @@ import torch
 from lockstep import data
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.checkpoints import net_state
 from tests.conftest import ROOT, Command
 from tests.oracle import largest_difference

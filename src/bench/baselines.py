@@ -23,7 +23,7 @@ from lockstep.data.tensors import Split, TensorData
 from lockstep.launch.topology import RankContext
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
-from lockstep.session.create_model import create_float32_net
+from lockstep.session.task import create_net
 from lockstep.sums.phases import synchronize
 
 
@@ -32,7 +32,7 @@ def run(payload: BenchPayload, context: RankContext) -> float:
     plan = payload.plan
     tensors = data.load(plan.data)
     device, *_ = plan.strategy.devices(plan)
-    net = create_float32_net(plan, tensors).to(device)
+    net = create_net(plan, tensors).to(memory_format=torch.contiguous_format).to(device)
     train_epoch = LOOPS[payload.subject](plan, tensors, net, create_optimizer(plan.optimizer, net), device)
     began = time.perf_counter()
     for _ in range(plan.max_epochs):

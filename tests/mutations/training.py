@@ -130,7 +130,7 @@ raw/loop.py test_trainer_keys.py::test_validation_within_an_epoch
 -if validates or stops or interrupts or (is_step
 +if stops or interrupts or (is_step
 # a plateau may monitor what nothing logs
-raw/automatic_optimization.py test_user_plateau.py::test_a_step_knows_only_what_is_logged_on_it
+raw/automatic_optimization.py test_user_plateau.py::test_a_monitor_that_nothing_logs_is_named[step]
 -metric is None and config.strict
 +False
 # every epoch in the same order
@@ -166,7 +166,7 @@ session/progress.py test_trainer_keys_modules.py::test_max_steps_counts_what_opt
 -is_finished(self.position.epochs, trainer.global_step)
 +is_finished(self.position.epochs, self.position.steps)
 # virtual ranks may step by gradients that are not averaged
-steps/module_step.py test_user_steps.py::test_gradients_that_nobody_averages_are_refused[virtual]
+steps/module_step.py test_user_steps.py::test_steps_that_are_refused[backward-virtual]
 -self.ranks > 1 and self.plan.ckpt_path is None
 +self.plan.world_size > 1 and self.plan.ckpt_path is None
 # a plateau's schedule steps every other epoch
@@ -174,7 +174,7 @@ steps/task_module.py test_schedulers.py::test_a_plateau_of_the_monitored_metric[
 -config |= {"interval": "epoch", "monitor"
 +config |= {"interval": "epoch", "frequency": 2, "monitor"
 # ranks may step by gradients that are not averaged
-steps/module_step.py test_user_steps.py::test_gradients_that_nobody_averages_are_refused
+steps/module_step.py test_user_steps.py::test_steps_that_are_refused[backward]
 -averaged = self.backward_passes > 0 or
 +averaged = True or
 # a rank's loss is not weighed by its samples
@@ -235,6 +235,6 @@ sums/running.py test_monitor.py::test_most_confident_errors_are_collected
 +confidence
 # tested on rank 0's samples alone
 steps/task_step.py test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]
--totals = all_reduce_sums(self.evaluation.totals, self.device)
-+totals = self.evaluation.totals
+-totals = all_reduce_sums(torch.cat([*sums.values()]), self.device)
++totals = torch.cat([*sums.values()])
 """

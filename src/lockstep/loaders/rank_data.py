@@ -26,14 +26,12 @@ class RankData:
     """Loaders by stage (train, val, test).
 
     begin: where training begins, which may be within an epoch.
-    virtual_ranks: among which a batch of training is divided in this process.
     """
 
-    def __init__(
-        self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress, virtual_ranks: int
-    ) -> None:
-        self.plan, self.context, self.source, self.module = plan, context, source, module
-        self.begin, self.virtual_ranks = begin, virtual_ranks
+    def __init__(self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress) -> None:
+        self.plan, self.context, self.source, self.module, self.begin = plan, context, source, module, begin
+        self.virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks if plan.model.lightning else 1
+        source.seed_setup()
         self.device: torch.device = plan.strategy.devices(plan)[0]
         self.of_stage: dict[str, list[RankLoader]] = {}
         owner = source.owner or module

@@ -51,8 +51,7 @@ class TaskModule(nn.Module):
         _, stats, outputs, batch = self._shared_step(batch)
         self.sums.evaluation_batch(stats, outputs, batch)
 
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.validation_step(batch, batch_idx)
+    test_step = validation_step
 
     def _shared_step(self, batch: Any) -> tuple[Tensor, BatchStats, Any, Batch]:
         """Return the loss summed over the batch, the sums of the batch, the outputs of the net, and their batch."""
