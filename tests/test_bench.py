@@ -101,20 +101,21 @@ def test_both_baselines_learn(
     from bench import baselines
     from lockstep import data
     from lockstep.optimizers import create_optimizer
-    from lockstep.session.create_model import create_float32_net
+    from lockstep.session.task import create_net
 
     overrides = ["experiment=linear_regression", "data.samples=100"]
     if mnist_samples:
         root = request.getfixturevalue("mnist")
         overrides = ["data=mnist", f"data.root={root}", f"data.samples={mnist_samples}", "model=mlp", "batch_size=50"]
     plan = plan_from(compose_job([*overrides, "accelerator=cpu"])[0], tmp_path)
-    tensors = data.load(plan.data)
-    samples = tensors.as_float(tensors.train[torch.arange(len(tensors.train))], torch.float32)
+    splits = data.load(plan.data)
+    train = splits.train
+    samples = train.as_float(train[torch.arange(len(train))], torch.float32)
     loss = torch.nn.functional.cross_entropy if plan.data.classes else torch.nn.functional.mse_loss
     for loop in baselines.LOOPS.values():
-        net = create_float32_net(plan, tensors)
+        net = create_net(plan, splits)
         before = loss(net(samples.inputs), samples.targets).item()
-        train_epoch = loop(plan, tensors, net, create_optimizer(plan.optimizer, net), torch.device("cpu"))
+        train_epoch = loop(plan, train, net, create_optimizer(plan.optimizer, net), torch.device("cpu"))
         for _ in range(3):
             train_epoch()
         assert loss(net(samples.inputs), samples.targets).item() < before

@@ -16,7 +16,7 @@ from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record.run_metadata import depends_on_world
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES
 

@@ -17,7 +17,7 @@ from lockstep import data
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.plan import Plan
 from lockstep.record.run_metadata import run_metadata
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.conftest import MNIST_ROOT, ROOT, Command
 from tests.test_layers import FILES, imports, room
 

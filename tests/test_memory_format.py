@@ -21,7 +21,7 @@ from lockstep.memory.format import TESTED, is_tested, memory_format_of
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.comparing import require_identical
 from tests.conftest import ROOT, MakePlan, MakeUserPlan
 from tests.rank_helpers import by_engines, on_ranks

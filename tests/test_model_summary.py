@@ -52,18 +52,19 @@ def test_net_and_generators_are_unchanged(make_plan: MakePlan, capsys: pytest.Ca
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    ("name", "job", "said"),
+    ("job", "key", "text"),
     [
-        ("a plain net", SMALL, "mlp: forward of an example"),
-        ("a plain net with callbacks", (*SMALL, "callbacks=timer"), "mlp: forward of an example"),
-        ("a LightningModule", MODULES["autoencoder"], "AutoEncoder: forward of an example"),
-        ("one without an example", MODULES["classifier"], "Classifier: parameters"),
+        (SMALL, "model_summary", "mlp: forward of an example"),
+        ((*SMALL, "callbacks=timer"), "model_summary", "mlp: forward of an example"),
+        (MODULES["autoencoder"], "model_summary", "AutoEncoder: forward of an example"),
+        (MODULES["classifier"], "trainer.enable_model_summary", "Classifier: parameters"),
     ],
+    ids=["net", "net with callbacks", "module", "module without an example"],
 )
 def test_summary_of_each_kind_of_net(
-    name: str,
     job: tuple[str, ...],
-    said: str,
+    key: str,
+    text: str,
     engine: str,
     make_user_plan: Callable[..., Plan],
     capsys: pytest.CaptureFixture[str],
@@ -71,12 +72,12 @@ def test_summary_of_each_kind_of_net(
     """Printed before the first epoch's line, once; with and without it the same losses."""
     digests = []
     for asked in (True, False):
-        words = (*job, *SINGLE, f"engine={engine}", "max_epochs=1", f"model_summary={asked}".lower())
+        words = (*job, *SINGLE, f"engine={engine}", "max_epochs=1", f"{key}={asked}".lower())
         plan = make_user_plan(*words, folder=str(asked))
         digests.append(RUN[engine](plan, RankContext(0, 1, 0, 1))["digest"])
         out = capsys.readouterr().out
-        assert (out.count(said), out.count("Trainable params")) == (asked, asked)
-        assert not asked or out.index(said) < out.index("epoch 1/1")
+        assert (out.count(text), out.count("Trainable params")) == (asked, asked)
+        assert not asked or out.index(text) < out.index("epoch 1/1")
     assert digests[0] == digests[1]
 
 

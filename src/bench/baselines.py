@@ -6,6 +6,7 @@ the first batch on. They keep no record and save nothing.
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,21 +20,21 @@ from torchvision.datasets import MNIST
 
 from bench.runs import BenchPayload
 from lockstep import data, schemas
-from lockstep.data.tensors import Split, TensorData
+from lockstep.data.tensors import Split
 from lockstep.launch.topology import RankContext
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
-from lockstep.session.create_model import create_float32_net
+from lockstep.session.task import create_net
 from lockstep.sums.phases import synchronize
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:
     """Train by the loop called `payload.subject` and return the seconds; the launcher calls it."""
     plan = payload.plan
-    tensors = data.load(plan.data)
+    splits = data.load(plan.data)
     device, *_ = plan.strategy.devices(plan)
-    net = create_float32_net(plan, tensors).to(device)
-    train_epoch = LOOPS[payload.subject](plan, tensors, net, create_optimizer(plan.optimizer, net), device)
+    net = create_net(plan, splits).to(memory_format=torch.contiguous_format).to(device)
+    train_epoch = LOOPS[payload.subject](plan, splits.train, net, create_optimizer(plan.optimizer, net), device)
     began = time.perf_counter()
     for _ in range(plan.max_epochs):
         train_epoch()
@@ -41,15 +42,13 @@ def run(payload: BenchPayload, context: RankContext) -> float:
     return time.perf_counter() - began
 
 
-def source(
-    plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device
-) -> Callable[[], None]:
+def source(plan: Plan, train: Split, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
     """Return an epoch as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too.)"""
-    dataset: Any = tensors.datasets["train"]
+    dataset: Any = train.as_dataset()
     if isinstance(plan.data, schemas.MNIST):
         normalize = transforms.Normalize((plan.data.mean,), (plan.data.std,))
         mnist = MNIST(plan.data.root, download=True, transform=transforms.Compose([transforms.ToTensor(), normalize]))
-        dataset = Subset(mnist, range(len(tensors.train)))
+        dataset = Subset(mnist, range(len(train)))
     loader = DataLoader(dataset, batch_size=plan.batch_size, shuffle=True)
     criterion = nn.CrossEntropyLoss() if plan.data.classes else nn.MSELoss()
 
@@ -70,16 +69,14 @@ def source(
     return train_epoch
 
 
-def bare(
-    plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device
-) -> Callable[[], None]:
+def bare(plan: Plan, train: Split, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
     """Return an epoch over tensors in memory; uint8 images are normalized batch by batch."""
-    train = Split(tensors.train.inputs.to(device), tensors.train.targets.to(device))
+    train = replace(train, inputs=train.inputs.to(device), targets=train.targets.to(device))
     criterion = F.cross_entropy if plan.data.classes else F.mse_loss
 
     def train_epoch() -> None:
         for indices in torch.split(torch.randperm(len(train), device=device), plan.batch_size):
-            x, y = tensors.as_float(train[indices], torch.float32)
+            x, y = train.as_float(train[indices], torch.float32)
             optimizer.zero_grad()
             criterion(net(x), y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()

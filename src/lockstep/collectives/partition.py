@@ -7,13 +7,14 @@ many; those samples count twice.
 
 import textwrap
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 
+import torch
 from torch.utils.data import DistributedSampler
 
 from lockstep.batch_math import batch_count
 from lockstep.constraints import NonNegativeInt, PositiveInt
-from lockstep.sampler import epoch_order, rank_slices
+from lockstep.sampler import epoch_order
 from lockstep.text_table import terminal_width
 
 
@@ -33,8 +34,8 @@ def lockstep_batches(options: Options, epoch: int, rank: int) -> list[list[int]]
     """Return the batches of one rank by the sampler of training."""
     batch_size = options.devices * options.batch_size_per_device
     order = epoch_order(options.samples, options.seed, epoch)
-    slices = rank_slices(order, batch_size, rank, options.devices)
-    return [ids.tolist() for ids in islice(slices, batch_count(options.samples, batch_size, options.drop_last))]
+    batches = torch.split(order, batch_size)[: batch_count(options.samples, batch_size, options.drop_last)]
+    return [ids[rank :: options.devices].tolist() for ids in batches]
 
 
 def torch_batches(options: Options, epoch: int, rank: int) -> list[list[int]]:

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Content, Progress
-from lockstep.data.samples import SampleData
-from lockstep.data.tensors import Batch, TensorData
+from lockstep.data.samples import Splits
+from lockstep.data.tensors import Batch
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
@@ -24,10 +24,10 @@ from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.record.recorder import Recorder
 from lockstep.run_files import save_confusion
+from lockstep.schemas.target import BuiltIn
 from lockstep.steps.loss_weight import Step, loss_weight
 from lockstep.steps.task_module import TaskModule
 from lockstep.sums.running import BatchStats, EvaluationSums, RunningSums
-from lockstep.targets.kinds import replace_method
 
 if TYPE_CHECKING:
     from lockstep.parallel.global_dropout import GlobalMasks
@@ -45,9 +45,7 @@ class TaskStep(Step):
 
     evaluation: EvaluationSums
 
-    def __init__(
-        self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None", splits: TensorData | SampleData | None
-    ) -> None:
+    def __init__(self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None", splits: Splits | None) -> None:
         """Create the step of a module.
 
         Args:
@@ -71,17 +69,8 @@ class TaskStep(Step):
         return self
 
     def open(self, loggers: Loggers) -> None:
-        shape = (self.splits if isinstance(self.splits, TensorData) else self.plan.data).shape  # type: ignore[union-attr]
+        shape = (self.splits if isinstance(self.plan.data, BuiltIn) else self.plan.data).shape  # type: ignore[union-attr]
         self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module.net, shape)
-
-    def wrap(self) -> None:
-        """Weight the loss in `backward`, which Lightning's own loop calls."""
-        if hasattr(self.module, "backward"):
-            replace_method(
-                self.module,
-                "backward",
-                lambda original, loss, *rest, **options: original(loss * self.weight, *rest, **options),
-            )
 
     def show(self) -> None:
         """Show a copy of the net, before a strategy wraps it, with a sample of its data unless they are in loaders."""
@@ -107,12 +96,12 @@ class TaskStep(Step):
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
-        self.begin_evaluation_batch(share)
+        self.set_share(share)
         self.weight = loss_weight(self.plan, share, 1, self.plan.world_size, batches)
         if self.masks is not None:
             self.masks.begin(position.epochs, position.batch)
 
-    def begin_evaluation_batch(self, share: BatchShare) -> None:
+    def set_share(self, share: BatchShare) -> None:
         """Have the module compute with no samples if the batch is a dummy, because FSDP's ranks meet in each layer."""
         self.share = share
         if self.module.is_dummy_batch is not share.is_dummy:  # setting an attribute of a module takes 2 µs
@@ -169,42 +158,28 @@ class TaskStep(Step):
             within: whether the epoch goes on after this validation, or is interrupted here.
             work: curves of the epoch's work.
         """
-        if stage == "test" or (stage == "val" and within):
-            totals = all_reduce_sums(self.evaluation.totals, self.device)
-            metrics = self.plan.objective.metrics(stage, totals)
-            self.results |= metrics
-            if stage == "test" and self.loggers.rank == 0 and self.plan.objective.classes:
-                save_confusion(Path(self.plan.run_dir), self.plan.objective.confusion_of(totals).tolist())
-            return metrics, metrics
-        was_summed, self.epoch_is_summed = self.epoch_is_summed, stage == "val"
-        if was_summed and stage == "train":
+        objective, measured = self.plan.objective, dict[str, float]()
+        sums = {} if stage == "train" else {stage: self.evaluation.totals}
+        ends_epoch = stage == "train" or (stage == "val" and not within)
+        if ends_epoch and not self.epoch_is_summed:
+            sums = {"train": self.epoch.sums, **sums}
+            self.epoch = RunningSums(objective)
+        self.epoch_is_summed = stage == "val" and ends_epoch
+        if not sums:
             return {}, {}
-        metrics = self._end_epoch(self.evaluation.totals if stage == "val" else None)
-        if within:
-            return metrics, {}
-        trained = {name: value for name, value in self.results.items() if name.startswith("train/")}
-        curves = {**trained, **metrics, **work}
+        totals = all_reduce_sums(torch.cat([*sums.values()]), self.device)
+        for name, total in zip(sums, torch.split(totals, [len(each) for each in sums.values()]), strict=True):
+            measured |= objective.metrics(name, total)
+            if name != "train" and objective.classes:
+                self.confusion = objective.confusion_of(total)
+        self.results |= measured
+        if stage == "test" and self.loggers.rank == 0 and self.confusion is not None:
+            save_confusion(Path(self.plan.run_dir), self.confusion.tolist())
+        metrics = {name: value for name, value in measured.items() if not name.startswith("train/")}
+        curves = {**measured, **work} if ends_epoch and not within else metrics
         for name in ("train/loss", "samples_per_second"):  # these are curves over steps
             curves.pop(name, None)
         return metrics, curves
-
-    def _end_epoch(self, validation: Tensor | None) -> dict[str, float]:
-        """Compute the metrics of training and validation; return the latter.
-
-        Args:
-            validation: this rank's `EvaluationSums.totals`, sent in one message with the sums of training.
-        """
-        objective, sums, self.confusion = self.plan.objective, self.epoch.sums, None
-        self.epoch = RunningSums(objective)
-        totals = all_reduce_sums(sums if validation is None else torch.cat([sums, validation]), self.device)
-        self.results |= objective.metrics("train", totals[: len(sums)])
-        if validation is None:
-            return {}
-        metrics = objective.metrics("val", totals[len(sums) :])
-        self.results |= metrics
-        if objective.classes:
-            self.confusion = objective.confusion_of(totals[len(sums) :])
-        return metrics
 
     # checkpoints
 
@@ -215,7 +190,8 @@ class TaskStep(Step):
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         """Restore this rank's sums from a checkpoint; `window` are those of the unfinished optimizer step."""
-        self.counts = RunningSums(self.plan.objective, window)
-        self.epoch = RunningSums(self.plan.objective, sums["epoch"])
-        self.curve = RunningSums(self.plan.objective, sums["curve"])
+        self.counts, self.epoch, self.curve = (
+            RunningSums(self.plan.objective, begun) for begun in (window, sums["epoch"], sums["curve"])
+        )
+        self.point_time = time.perf_counter()
         self.results |= content["results"]

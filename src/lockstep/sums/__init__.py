@@ -1,1 +1,1 @@
-"""Exact sums: over batches and ranks (`running`), and seconds (`phases`)."""
+"""Exact sums of batches and ranks (`running`), and seconds (`phases`)."""
