@@ -198,12 +198,21 @@ def test_confusion_picture_shades_shares_of_a_row() -> None:
     assert corners[3][0] < corners[2][0] < 255
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan) -> None:
+    """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
+    words = ("model=drawing", "data=model", *SINGLE, "logger=tensorboard", "max_epochs=1", "test=false")
+    plan = make_user_plan(*words, f"engine={engine}")
+    RUN[engine](plan, RankContext(0, 1, 0, 1))
+    assert [one.step for one in events_of(Path(plan.run_dir), images=0).Images("mine")] == [1]
+
+
 @pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("job", "weight"),
     [
-        (("model=drawing", "data=model"), "net.0.weight"),
+        (MODULES["classifier"], "net.0.weight"),
         (MODULES["gan"], "discriminator.0.weight"),
         (("model.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
         pytest.param(
@@ -219,7 +228,7 @@ def test_curves_and_pictures_of_each_kind_of_module(
     weight: str,
     make_user_plan: MakePlan,
 ) -> None:
-    """Seconds by phase, histograms, first filters; the graph of its forward; what it draws itself."""
+    """Seconds by phase, histograms, first filters; the graph of its forward."""
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "logger.tensorboard.graph=true", "test=false")
     plan = make_user_plan(*job, *SINGLE, *asked, f"engine={engine}", "max_epochs=2")
     metrics = RUN[engine](plan, RankContext(0, 1, 0, 1))
@@ -235,7 +244,6 @@ def test_curves_and_pictures_of_each_kind_of_module(
     assert [one.step for one in events.Histograms(f"weights/{weight}")] == [steps]
     forward = "model=resnet18" in job or "callbacks=timer" in job
     assert ("weights/first layer" in names["images"], bool(names["graph"])) == (forward, forward)
-    assert ("mine" in names["images"]) == ("model=drawing" in job)
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
