@@ -104,7 +104,7 @@ class TaskStep(Step):
         self.begin_evaluation_batch(share)
         self.weight = loss_weight(self.plan, share, 1, self.plan.world_size, batches)
         if self.masks is not None:
-            self.masks.begin(position.epochs, position.batch)
+            self.masks.epoch, self.masks.batch = position.epochs, position.batch
 
     def begin_evaluation_batch(self, share: BatchShare) -> None:
         """Have the module compute with no samples if the batch is a dummy, because FSDP's ranks meet in each layer."""
