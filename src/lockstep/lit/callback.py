@@ -15,47 +15,12 @@ from lockstep.session.session import Session
 from lockstep.targets.kinds import replace_method
 
 
-class EvaluationCallback(Callback):
-    """The hooks of evaluations."""
-
-    def __init__(self, session: Session) -> None:
-        self.session, self.progress = session, session.progress
-        self.sanity_check = ExitStack()
-
-    def on_sanity_check_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sanity_check.enter_context(self.session.sanity_check())
-
-    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sanity_check.close()
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.begin_evaluation("val")
-
-    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.begin_evaluation("test")
-
-    def on_validation_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *loader: int) -> None:
-        self.session.begin_evaluation_batch("val", *(loader or [0]))
-
-    def on_test_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *loader: int) -> None:
-        self.session.begin_evaluation_batch("test", *(loader or [0]))
-
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.results.before_epoch_end(trainer, "val")
-
-    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.results.before_epoch_end(trainer, "test")
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.log.enter("train")
-
-
-class SessionCallback(EvaluationCallback):
+class SessionCallback(Callback):
     """Runs before all other callbacks. `attach` wraps hooks of the module for what has to run after them."""
 
     def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self.saving = Saving(session)
+        self.session, self.progress, self.saving = session, session.progress, Saving(session)
+        self.sanity_check = ExitStack()
 
     def attach(self, trainer: pl.Trainer) -> None:
         """End batches, stages and evaluations after the module's own hooks, which may log values."""
@@ -64,12 +29,23 @@ class SessionCallback(EvaluationCallback):
         _call_after(module, "on_train_start", self._restore_metrics)
         _call_after(module, "on_train_batch_end", self._end_batch)
         _call_after(module, "on_train_epoch_end", self._end_training_stage)
-        _call_after(module, "on_validation_batch_end", lambda *_: session.log.end_batch())
-        _call_after(module, "on_validation_epoch_end", lambda: session.results.end_stage(trainer, "val"))
+        self._attach_evaluation("val", "validation")
+        self._attach_evaluation("test", "test")
         _call_after(module, "on_validation_end", self._end_validation)
-        _call_after(module, "on_test_batch_end", lambda *_: session.log.end_batch())
-        _call_after(module, "on_test_epoch_end", lambda: session.results.end_stage(trainer, "test"))
         _call_after(module, "on_test_end", session.end_evaluation)
+
+    def _attach_evaluation(self, stage: str, name: str) -> None:
+        """Add the hooks of an evaluation, which have `name` in theirs."""
+        trainer, session, module = self.trainer, self.session, self.session.module
+
+        def begin_batch(trainer: Any, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0) -> None:
+            session.begin_evaluation_batch(stage, loader)
+
+        setattr(self, f"on_{name}_start", lambda *_: session.begin_evaluation(stage))
+        setattr(self, f"on_{name}_batch_start", begin_batch)
+        setattr(self, f"on_{name}_epoch_end", lambda *_: session.results.before_epoch_end(trainer, stage))
+        _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.end_batch())
+        _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage))
 
     # training
 
@@ -137,6 +113,17 @@ class SessionCallback(EvaluationCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         checkpoint |= self.session.extra_state()
+
+    # evaluations
+
+    def on_sanity_check_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sanity_check.enter_context(self.session.sanity_check())
+
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sanity_check.close()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.log.enter("train")
 
     def _end_validation(self) -> None:
         """End an evaluation; record and save it if it was within an epoch."""
