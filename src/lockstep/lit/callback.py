@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
-from lockstep.lit.saving import Saving
+from lockstep.errors import TrainingInterrupted
 from lockstep.private_api import lightning as private
 from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.session import Session
@@ -16,11 +16,16 @@ from lockstep.targets.kinds import replace_method
 
 
 class SessionCallback(Callback):
-    """Runs before all other callbacks. `attach` wraps hooks of the module for what has to run after them."""
+    """Runs before all other callbacks. `attach` wraps hooks of the module for what has to run after them.
+
+    stop: whether a signal asks for the end.
+    epoch_ended: whether an epoch has ended and is not saved yet.
+    """
 
     def __init__(self, session: Session) -> None:
-        self.session, self.progress, self.saving = session, session.progress, Saving(session)
+        self.session, self.progress = session, session.progress
         self.sanity_check = ExitStack()
+        self.stop = self.epoch_ended = False
 
     def attach(self, trainer: pl.Trainer) -> None:
         """End batches, stages and evaluations after the module's own hooks, which may log values."""
@@ -69,7 +74,7 @@ class SessionCallback(Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the previous epoch only now: schedules that monitor a metric step after its last hook."""
-        self.saving.finish_epoch(trainer)
+        self._finish_epoch()
         self.session.begin_epoch()
 
     def on_train_batch_start(
@@ -93,26 +98,45 @@ class SessionCallback(Callback):
             trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
         if is_last:  # the end of the epoch saves by itself
             return
-        self.saving.stop, interrupts = progress.should_stop(), progress.interrupts_epoch(trainer)
+        self.stop, interrupts = progress.should_stop(), progress.interrupts_epoch(trainer)
         if progress.epoch_goes_on(trainer, is_last) and not progress.is_validation_due(trainer, is_last):
             is_due = interrupts or (is_step_boundary and session.checkpoints.due(progress.position.steps))
-            self.saving.save_within_epoch(trainer, is_due)
+            if is_due or self.stop:
+                self._save(self.stop)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.results.before_epoch_end(trainer, "train")
 
     def _end_training_stage(self) -> None:
         self.session.results.end_stage(self.trainer, "train")
-        self.saving.epoch_ended = True
+        self.epoch_ended = True
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.saving.finish_epoch(trainer)
+        self._finish_epoch()
         self.session.results.end_training()
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         checkpoint |= self.session.extra_state()
+
+    def _finish_epoch(self) -> None:
+        """Record an epoch that has ended, print its line, and save a checkpoint. Not for an interrupted one."""
+        if self.epoch_ended and not self.progress.interrupted_epoch:
+            self.progress.ended = self.trainer.should_stop
+            self.session.results.end_epoch()
+            self._save()
+            if self.progress.should_stop():
+                raise TrainingInterrupted(self.progress.position.steps)
+        self.epoch_ended = False
+
+    def _save(self, stops: bool = False) -> None:
+        """Save a checkpoint, after the values that are logged until now; then end the run if it `stops`."""
+        if self.session.plan.saves:
+            self.session.loggers.flush()
+            self.trainer.save_checkpoint(self.session.checkpoints.last)
+        if stops:
+            raise TrainingInterrupted(self.progress.position.steps)
 
     # evaluations
 
@@ -130,7 +154,7 @@ class SessionCallback(Callback):
         self.session.end_evaluation()
         if not self.progress.checking and self.progress.epoch_goes_on(self.trainer, self.trainer.is_last_batch):
             self.session.results.end_validation()
-            self.saving.save_within_epoch(self.trainer, is_due=True)
+            self._save(self.stop)
 
 
 def _restore_optimizers(session: Session, trainer: pl.Trainer) -> None:
