@@ -18,7 +18,6 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read as torch is loaded: threads th
 
 import psutil
 import pytest
-import torch
 
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
@@ -26,7 +25,6 @@ from lockstep.command_line.compose import compose_job
 from lockstep.launch import forkserver
 from lockstep.plan import Plan
 from tests.composition import remembered
-from tests.inspections import asked_once
 from tests.zygote import MARK, Forked, zygote
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
-    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.ranks", "lockstep.collectives.failures"),
+    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour", "lockstep.collectives.failures"),
     *("bench.count_collectives", "tests.rank_helpers", "tests.fault_injection.faulty_engine"),
     *("tests.fault_injection.engine", "tests.engine_counted_collectives", "tests.engine_wrong_seed"),
 )
@@ -89,9 +87,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compute with one thread in each of several workers: two on a busy core wait for each other."""
-    if hasattr(config, "workerinput"):
-        torch.set_num_threads(1)
+    """Import torch where tests run; one thread in each of several workers: two on a busy core wait for each other."""
+    if getattr(config.option, "numprocesses", None) is None:
+        import torch  # 1.6 s that the process in front of the workers need not wait
+
+        if hasattr(config, "workerinput"):
+            torch.set_num_threads(1)
 
 
 def events_of(run_dir: Path, **sizes: int) -> "EventAccumulator":
@@ -223,6 +224,8 @@ def fresh_where_marked(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 @pytest.fixture
 def process_as_it_was() -> Iterator[None]:
     """For tests that run an engine in this process, with one thread: restore what it changes."""
+    import torch
+
     handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -278,6 +281,8 @@ def make_plan(tmp_path: Path) -> MakePlan:
 @pytest.fixture
 def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeUserPlan:
     """Make plans of the code in `user_code/`, each in a separate folder."""
+    from tests.inspections import asked_once
+
     monkeypatch.syspath_prepend(str(USER_CODE))
     monkeypatch.setattr("lockstep.launch.child.in_child", asked_once(USER_CODE))
 

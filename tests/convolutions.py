@@ -41,15 +41,14 @@ def errors(
     torch.set_num_threads(threads)
     worst = dict.fromkeys(PRECISIONS, 0.0)
     for shape, size in zip(shapes, sizes, strict=True):
-        inward, outward, kernel, stride = shape[:4]
         for batch in batches * steps:
-            plain = nn.Conv2d(inward, outward, kernel, stride, *shape[4:]).double()
-            inputs = torch.randn(batch, inward, size, size, dtype=torch.float64)
+            plain = nn.Conv2d(*shape).double()
+            inputs = torch.randn(batch, shape[0], size, size, dtype=torch.float64)
             outward_gradient = torch.randn_like(plain(inputs))
             expected = [*passes(plain, inputs, outward_gradient)]
             for precision in PRECISIONS:
                 wide = torch.float64 if precision == "float64" else torch.float32
-                net = nn.Conv2d(inward, outward, kernel, stride, *shape[4:]).to(wide)
+                net = nn.Conv2d(*shape).to(wide)
                 net.load_state_dict({name: value * scale for name, value in plain.state_dict().items()})
                 net = net.to(memory_format=torch.channels_last)
                 with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lockstep.checkpoint.choice import newest_checkpoint
+from lockstep.checkpoint.reading import read_start
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
@@ -20,11 +21,15 @@ def start(plan: Plan, monkeypatch: pytest.MonkeyPatch, fault: str = "") -> Metri
     return metrics
 
 
-def killed(plan: Plan, monkeypatch: pytest.MonkeyPatch, step: int) -> Plan:
-    """Kill a run in a step; return the plan that resumes it."""
-    with pytest.raises(RankFailed, match="SIGKILL"):
-        start(plan, monkeypatch, f"kill@{step % plan.world_size}:step:{step}")
-    return going_on_with(plan)
+def killed(plan: Plan, monkeypatch: pytest.MonkeyPatch, *steps: int) -> Plan:
+    """Kill a run in a step, resume it, kill it in the next of the steps, …; return the plan that resumes it."""
+    done = 0
+    for step in steps:
+        with pytest.raises(RankFailed, match="SIGKILL"):
+            start(plan, monkeypatch, f"kill@{step % plan.world_size}:step:{step - done}")
+        plan = going_on_with(plan)
+        done = read_start(plan).at.steps
+    return plan
 
 
 def going_on_with(plan: Plan) -> Plan:
@@ -46,11 +51,13 @@ def alike(metrics: Metrics, expected: Metrics) -> None:
     assert untimed(metrics) == untimed(expected)
 
 
-def same_after_kill(plan: Plan, step: int, expected: Metrics, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """Kill a run of the plan in a step, resume it, compare its end; return the plan that resumed."""
+def same_after_kill(
+    plan: Plan, step: int, expected: Metrics, monkeypatch: pytest.MonkeyPatch, *later_steps: int
+) -> Plan:
+    """Kill a run of the plan in each of the steps, resume it, compare its end; return the plan that resumed."""
     other = replace(plan, run_dir=str(Path(plan.run_dir) / f"killed-{step}"))
     Path(other.run_dir).mkdir()
-    resumed = killed(other, monkeypatch, step)
+    resumed = killed(other, monkeypatch, step, *later_steps)
     alike(start(resumed, monkeypatch), expected)
     assert record(other) == record(plan)
     return resumed

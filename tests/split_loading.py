@@ -5,17 +5,15 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from lockstep.data.samples import SampleData
-from lockstep.data.tensors import InMemory, TensorData, to_device_if_fits
+from lockstep.data.samples import Splits
+from lockstep.data.tensors import CPU, for_net
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.sampler import EVALUATION_BATCH
 
-CPU = torch.device("cpu")
-
 
 def split_loader(
-    data: TensorData | SampleData,
+    splits: Splits,
     *,
     stage: str = "train",
     rank: int = 0,
@@ -26,11 +24,8 @@ def split_loader(
 ) -> MapLoader:
     """Return a loader in the epoch and at the batch where training begins; tensors become float32."""
     training = stage == "train"
-    dataset: Any = data.datasets[stage]
-    if isinstance(data, TensorData):
-        resident = to_device_if_fits(data, device)
-        dataset = InMemory(resident, resident.splits[stage], device, torch.float32)
-    user_loader = DataLoader(dataset, batch_size=7, shuffle=training, **data.loader)
+    dataset = for_net(splits.datasets, device, torch.float32)[stage]
+    user_loader: DataLoader[Any] = DataLoader(dataset, batch_size=7, shuffle=training, **splits.loader)
     loader = MapLoader(user_loader, RankSlice(rank, world), seed, training, None)
     loader.begin, loader.evaluation_batch = begin, 1 if training else EVALUATION_BATCH
     loader.set_epoch(begin[0])

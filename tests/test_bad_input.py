@@ -27,7 +27,6 @@ TYPED: list[tuple[str, str, str]] = [
     ("hydra.run.dir=", "hydra.run.dir=:", "write hydra.run.dir=FOLDER"),
     ("", ": this cannot be parsed", "write KEY=VALUE"),
     ("seed=1 -m devices=1", "unrecognized arguments: devices=1", "write flags"),
-    ("--foo", "unrecognized arguments: --foo", "write flags"),
     ("data=mnist data.root=nowhere", "data.root=", "write data=digits"),
 ]
 """One error of each kind: from the shell, Hydra, a schema, a folder and a file."""
@@ -126,19 +125,6 @@ def test_a_logs_folder_that_is_not_writable(command: Command, plain: list[str]) 
     (command.folder / "logs").mkdir(mode=0o555)
     is_refused(command, "what the run leaves cannot be written there (Permission denied)", "write a folder", *plain)
     is_refused(command, "hydra.sweep.dir=logs/", "write a folder", *plain, "-m")
-
-
-def test_a_run_folder_that_is_not_writable(command: Command, plain: list[str]) -> None:
-    (command.folder / "mine").mkdir(mode=0o555)
-    line = (*plain, "hydra.run.dir=mine")
-    is_refused(
-        command, "mine: what the run leaves cannot be written there (Permission denied)", "write a folder", *line
-    )
-
-
-def test_a_file_where_the_logs_should_be(command: Command) -> None:
-    (command.folder / "logs").write_text("mine")
-    is_refused(command, "hydra.run.dir=logs/train/", "write a folder", sys.executable, str(ROOT / "train.py"))
 
 
 @pytest.mark.parametrize("locked", ["folder", "file"])

@@ -23,7 +23,8 @@ import pytest
 import torch
 
 from lockstep import data, schemas
-from lockstep.data.tensors import Split, TensorData
+from lockstep.data.samples import Splits
+from lockstep.data.tensors import Split
 from lockstep.launch.topology import RankContext
 from lockstep.nets.linear import Linear
 from lockstep.plan import Plan
@@ -38,9 +39,9 @@ SEED = 7
 FOUR = [(1.0, 2.0), (2.0, 3.0), (3.0, 7.0), (4.0, 9.0)]
 
 
-def integers(samples: int, _choice: object) -> TensorData:
+def integers(samples: int, _choice: object) -> Splits:
     x, y = torch.tensor(FOUR[:samples]).T[:, :, None]
-    return TensorData(Split(x, y), Split(x[:0], y[:0]), Split(x, y), outputs=1)
+    return Splits(Split(x, y), Split(x[:0], y[:0]), Split(x, y), outputs=1)
 
 
 def from_one_and_zero(*_: Any, **__: Any) -> Linear:

@@ -8,7 +8,7 @@ import pytest
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
-from tests.comparing import require_close, require_identical
+from tests.comparing import lines, require_close, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import same_after_kill, start
 from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
@@ -65,19 +65,11 @@ def test_a_callback_that_needs_lightnings_trainer_fails_by_raw(
 
 def test_learning_rates_are_logged_alike(make_user_plan: MakeUserPlan) -> None:
     """LearningRateMonitor reads private attributes; it logs at the logged steps, also for a plain net."""
+    net = ("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", "scheduler=onecycle", *DDP)
     curves = []
     for engine in ENGINES:
-        options = (
-            "callbacks=lr_monitor",
-            "logger=csv",
-            "log_every_n_steps=2",
-            f"engine={engine}",
-            "scheduler=onecycle",
-        )
-        plan = make_user_plan(
-            "model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", *DDP, *options, folder=engine
-        )
-        with next(trained(plan).glob("csv/**/metrics.csv")).open() as file:
+        options = ("callbacks=lr_monitor", "logger=csv", "log_every_n_steps=2", f"engine={engine}")
+        with next(trained(make_user_plan(*net, *options, folder=engine)).glob("csv/**/metrics.csv")).open() as file:
             curves.append([(row["step"], row["lr-Adam"]) for row in csv.DictReader(file) if row["lr-Adam"]])
     assert curves[0] == curves[1]
     assert [int(step) for step, _ in curves[0]] == [1, 3, 5, 7, 9, 11]
@@ -115,14 +107,10 @@ def test_batches_of_a_step_change_by_epoch(
     require_identical(runs["lightning", "ddp"], runs["raw", "ddp"])
     require_close(runs["raw", "single"], runs["raw", "ddp"])
     assert json.loads((runs["raw", "ddp"] / "metrics.json").read_text())["steps"] == sum(steps)
-    losses = [
-        json.loads(line)["step"]
-        for line in (runs["raw", "ddp"] / "record.jsonl").read_text().splitlines()[1:]
-        if line.startswith('{"step"')
-    ]
-    assert [sum(step["epoch"] == epoch for step in losses) for epoch in (1, 2, 3, 4)] == steps
-    samples = [sum(step["samples"] for step in losses if step["epoch"] == epoch) for epoch in (1, 2, 3, 4)]
-    assert len({*samples}) == 1
+    recorded = lines(runs["raw", "ddp"], "step")
+    epochs = [[step["samples"] for step in recorded if step["epoch"] == epoch] for epoch in (1, 2, 3, 4)]
+    assert [len(samples) for samples in epochs] == steps
+    assert len({sum(samples) for samples in epochs}) == 1
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])

@@ -16,7 +16,7 @@ from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record.run_metadata import depends_on_world
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES
 
@@ -36,22 +36,20 @@ def trained(make_plan: MakePlan, *overrides: str) -> Plan:
 
 def test_checkpoints_that_do_not_fit_are_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     trained(make_plan)
-    last, torn, other = tmp_path / "checkpoints" / "last.ckpt", tmp_path / "torn.ckpt", tmp_path / "other.ckpt"
+    last, torn, other = (tmp_path / "checkpoints" / f"{name}.ckpt" for name in ("last", "torn", "other"))
     torn.write_bytes(last.read_bytes()[:1000])
-    other.write_text("not a checkpoint")
+    checkpoint = torch.load(last, weights_only=True)
+    del checkpoint[SECTION]
+    torch.save(checkpoint, other)
+    incomplete = "it is no complete checkpoint of this project (BadZipFile); write ckpt_path=last"
+    foreign = "it is not a checkpoint that this project wrote; write ckpt_path=last, or "
     cases = [
-        (
-            [f"ckpt_path={torn}"],
-            "torn.ckpt: it is no complete checkpoint of this project (BadZipFile); write ckpt_path=last",
-        ),
-        ([f"ckpt_path={other}", "train=false"], "other.ckpt: it is no complete checkpoint of this project"),
+        ([f"ckpt_path={torn}"], f"ckpt_path={torn}: {incomplete}"),
+        ([f"ckpt_path={torn}", "train=false"], f"ckpt_path={torn}: {incomplete}"),
+        ([f"ckpt_path={other}"], f"ckpt_path={other}: {foreign}"),
         ([f"ckpt_path={last}", "max_epochs=1"], "it has trained for 1 epochs already; write max_epochs=2"),
-        ([f"ckpt_path={last}", "seed=43"], "seed=43: the run of ckpt_path="),
-        ([f"ckpt_path={last}", "optimizer=adamw"], "write optimizer=adam."),
-        ([f"ckpt_path={last}", "optimizer.lr=0.5"], "optimizer.lr=0.5: the run of"),
         ([f"ckpt_path={last}", "model.hidden=[7]"], "had model.hidden=[256,128], and what is trained would not be"),
         ([f"ckpt_path={last}", "seed=1", "batch_size=32"], "write seed=42 batch_size=64."),
-        ([f"ckpt_path={last}", "data=points"], "data=points: the run of"),
     ]
     for overrides, message in cases:
         with pytest.raises(ConfigError) as raised:
@@ -79,18 +77,6 @@ def test_another_net_is_refused(engine: str, make_plan: MakePlan, tmp_path: Path
     for model in ("model.hidden=[7]", "model=cnn"):
         with pytest.raises(ConfigError, match="it holds another net than model="):
             ENGINES[engine](make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
-
-
-def test_checkpoint_of_another_program_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
-    trained(make_plan)
-    checkpoint = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
-    del checkpoint[SECTION]
-    torch.save(checkpoint, tmp_path / "other.ckpt")
-    path = f"ckpt_path={tmp_path / 'other.ckpt'}"
-    with pytest.raises(ConfigError) as raised:
-        check_checkpoint(make_plan("max_epochs=2", path))
-    reason = "it is not a checkpoint that this project wrote; write ckpt_path=last, or "
-    assert str(raised.value).startswith(f"{path}: {reason}")
 
 
 def test_sums_of_other_metrics_are_refused(make_plan: MakePlan) -> None:

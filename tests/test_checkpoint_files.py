@@ -1,15 +1,14 @@
 """Files of checkpoints: written atomically, kept under a second name, and checked for damage."""
 
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 import torch
 
-from lockstep.checkpoint.files import LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint, write_synced
+from lockstep.checkpoint.files import LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
+from lockstep.files import atomic_write
 
 
 def an_archive(path: Path, text: str = "numbers") -> Path:
@@ -18,42 +17,34 @@ def an_archive(path: Path, text: str = "numbers") -> Path:
 
 
 def test_file_is_replaced_only_when_it_is_complete(tmp_path: Path) -> None:
-    path = tmp_path / "last.ckpt"
+    path = tmp_path / LAST
     path.write_text("before")
-
-    def write(file: BinaryIO, fails: bool) -> None:
-        for _ in range(3):
-            file.write(b"x" * 100_000)
-            assert path.read_text() == "before"
-        if fails:
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space"):
-        write_synced(path, lambda file: write(file, fails=True))
-    assert path.read_text() == "before"
-    assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
-    write_synced(path, lambda file: write(file, fails=False))
-    assert path.stat().st_size == 300_000
+    with suppress(OSError), atomic_write(path) as temporary:
+        temporary.write_text("half")
+        assert path.read_text() == "before"
+        raise OSError(28, "No space left on device")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(LAST, "before")]
+    with atomic_write(path) as temporary:
+        temporary.write_text("after")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(LAST, "after")]
 
 
-def test_second_name_keeps_the_old_file(tmp_path: Path) -> None:
-    last = an_archive(tmp_path / LAST, "first")
-    (tmp_path / PREVIOUS).write_text("older")
-    hardlink(last, PREVIOUS)
-    an_archive(tmp_path / "new", "second").replace(last)
-    assert torch.load(tmp_path / PREVIOUS)["text"] == "first" * 100
-    assert torch.load(last)["text"] == "second" * 100
+@pytest.mark.parametrize("has_links", [True, False])
+def test_second_name_keeps_the_old_file(has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a file system without links, by a copy."""
 
-
-def test_file_is_copied_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*_: object) -> None:
         raise OSError("not supported")
 
-    monkeypatch.setattr(os, "link", no_links)
-    last = an_archive(tmp_path / LAST)
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    last = an_archive(tmp_path / LAST, "first")
+    (tmp_path / PREVIOUS).write_text("older")
     hardlink(last, PREVIOUS)
-    assert (tmp_path / PREVIOUS).read_bytes() == last.read_bytes()
-    assert (tmp_path / PREVIOUS).stat()[stat.ST_INO] != last.stat()[stat.ST_INO]
+    assert last.samefile(tmp_path / PREVIOUS) == has_links
+    an_archive(tmp_path / "new", "second").replace(last)
+    assert torch.load(tmp_path / PREVIOUS)["text"] == "first" * 100
+    assert torch.load(last)["text"] == "second" * 100
 
 
 def test_damage_is_found(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint.content import SECTION, Content, Progress, RankState
+from lockstep.checkpoint.content import SECTION, Progress, state_of_rank
 from lockstep.checkpoint.saving import CheckpointManager, save
 from lockstep.plan import Plan
-from lockstep.record.file import RecordOffset
 from lockstep.record.recorder import Recorder
 from tests.conftest import MakePlan
 
@@ -53,14 +52,14 @@ def test_best_of_a_resumed_run(overrides: list[str], resume: bool, better: bool,
     before.update_best({"val/acc": 0.9})
     saved = before.extra_state(Progress(1, 0, 20), {"val/acc": 0.9}, {}, NET)[SECTION]
     after = manager_of(replace(make_plan("accelerator=cpu", *overrides), resume=resume))
-    after.restore(Content.from_saved(saved), NET)
+    after.restore(saved, NET)
     assert best_so_far(after, {"val/acc": 0.8, "val/f1": 0.8}) == better
     assert best_so_far(after, {"val/acc": 0.95, "val/f1": 0.95})
 
 
 def test_undamaged_checkpoint_replaces_the_damaged(make_plan: MakePlan, tmp_path: Path) -> None:
     """Else the first save would rotate the damaged one to previous.ckpt."""
-    content = Content.from_saved(manager_of(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {}, NET)[SECTION])
+    content = manager_of(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {}, NET)[SECTION]
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / "previous.ckpt").write_text("whole")
@@ -82,27 +81,24 @@ def test_every_generator_is_restored(make_plan: MakePlan, tmp_path: Path) -> Non
     draws()
     save(manager_of(plan).extra_state(Progress(0, 3, 3), {"val/acc": 0.1}, saved_sums, NET), tmp_path / "a.ckpt")
     expected = draws()
-    content = Content.from_saved(torch.load(tmp_path / "a.ckpt", weights_only=True)[SECTION])
+    content = torch.load(tmp_path / "a.ckpt", weights_only=True)[SECTION]
     assert draws() != expected
     sums = manager_of(plan).restore(content, NET)
     assert draws() == expected
     assert sums["epoch"].tolist() == [0.1, 2.0, 3.0]
-    assert (content.position, content.results) == (Progress(0, 3, 3), {"val/acc": 0.1})
+    assert (content["position"], content["results"]) == (vars(Progress(0, 3, 3)), {"val/acc": 0.1})
 
 
-def test_rank_0_takes_all_sums_in_another_world(make_plan: MakePlan) -> None:
-    ranks = [{"random": {"torch": 1}, "sums": {"epoch": torch.tensor([1.0 + rank, 2.0])}} for rank in range(3)]
-    saved = manager_of(make_plan()).extra_state(Progress(), {}, {}, NET)[SECTION] | {"ranks": ranks}
-    content = Content.from_saved(saved)
-    assert content.of_rank(2, 3).sums["epoch"].tolist() == [3.0, 2.0]
-    assert content.of_rank(0, 2).sums["epoch"].tolist() == [6.0, 6.0]
-    assert content.of_rank(1, 2).sums["epoch"].tolist() == [0.0, 0.0]
-    assert not content.of_rank(0, 2).random
-
-
-def test_each_rank_takes_the_mean_gradient_in_another_world() -> None:
-    """Of three ranks one had no sample in its share; the mean over any number of ranks stays what it was."""
-    states = [RankState({}, {}, {"w": torch.tensor([3.0, 6.0])}), RankState(), RankState({}, {}, {"w": torch.ones(2)})]
-    content = Content({}, Progress(), RecordOffset(), {}, None, False, states)
-    for rank in range(2):
-        assert content.of_rank(rank, 2).gradients["w"].tolist() == pytest.approx([4 / 3, 7 / 3])
+def test_rank_0_takes_all_sums_in_another_world() -> None:
+    """Each rank takes the mean gradient; of three ranks one had no sample in its share."""
+    gradients = [{"w": torch.tensor([3.0, 6.0])}, {}, {"w": torch.ones(2)}]
+    ranks = [
+        {"random": {"torch": 1}, "sums": {"epoch": torch.tensor([1.0 + rank, 2.0])}, "gradients": gradients[rank]}
+        for rank in range(3)
+    ]
+    states = [state_of_rank({"ranks": ranks}, rank, 2) for rank in range(2)]
+    assert [state["sums"]["epoch"].tolist() for state in states] == [[6.0, 6.0], [0.0, 0.0]]
+    for state in states:
+        assert not state["random"]
+        assert state["gradients"]["w"].tolist() == pytest.approx([4 / 3, 7 / 3])
+    assert state_of_rank({"ranks": ranks}, 2, 3) == ranks[2]

@@ -1,29 +1,14 @@
-"""Wrong calls, made on purpose: each ends within its time, with a message that names the error."""
+"""Wrong calls on purpose: which are caught. The command with all of them is one of docs/, which test_docs.py runs."""
 
-import csv
-import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from lockstep.collectives import failures
-from lockstep.collectives.failures import CASES, FailureOptions, run_failures
-from tests.conftest import Command
+from lockstep.collectives.failures import show
+from lockstep.collectives.tour import RankOptions
 
-
-@pytest.mark.slow
-def test_all_cases(command: Command) -> None:
-    """The fixture sees to it that no process is left."""
-    ended = command(sys.executable, "-m", "lockstep.collectives", "failures", "timeout=5", "devices=3")
-    assert (ended.status, ended.err) == (0, ""), ended.out
-    assert "7 of 7 failures caught" in ended.out
-    with (Path(ended.out.splitlines()[-1].strip()) / "failures.csv").open(newline="") as file:
-        rows = dict(zip(CASES, csv.DictReader(file), strict=True))
-    assert {row["caught"] for row in rows.values()} == {"True"}
-    assert re.match(r"rank 0|Wait timeout|\[.*\] Timed out", rows["peer"]["message"])
-    assert rows["sizes"]["message"].startswith("rank 2")
-    assert "Ranks 2 failed to pass monitoredBarrier" in rows["missing"]["message"]
+DTYPES, SIZES = "all-reduce of different dtypes", "receive of another size than was sent (gloo crashes)"
 
 
 def test_a_crash_and_a_mismatch_are_caught(
@@ -31,7 +16,7 @@ def test_a_crash_and_a_mismatch_are_caught(
 ) -> None:
     """One rank that the signal of a crash ends, and one error that torch raises."""
     monkeypatch.chdir(tmp_path)
-    assert run_failures(FailureOptions(), ["sizes", "dtypes"]) == 0
+    assert show(RankOptions(), [SIZES, DTYPES]) == 0
     out = capsys.readouterr().out
     assert "1/2 receive of another size than was sent (gloo crashes): caught after" in out
     assert "2/2 all-reduce of different dtypes: caught after" in out
@@ -45,8 +30,7 @@ def test_calls_that_return_or_hang_are_not_caught(
     messages = iter(["no error: the call returned", "rank 1 failed: it exited with status 1"])
     monkeypatch.setattr(failures, "start_ranks", lambda *_: (next(messages), 0.1))
     monkeypatch.chdir(tmp_path)
-    assert run_failures(FailureOptions(timeout=1.0), ["sizes"]) == 1
-    assert run_failures(FailureOptions(timeout=1.0), ["sizes"]) == 1
+    assert show(RankOptions(), [SIZES, SIZES]) == 1
     out = capsys.readouterr().out
     assert out.count("NOT CAUGHT after 0.1 s") == 2
-    assert "0 of 1 failures caught" in out
+    assert "0 of 2 failures caught" in out

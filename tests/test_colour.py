@@ -42,8 +42,8 @@ def test_on_a_terminal_alone(terminal: TextIO, tmp_path: Path, monkeypatch: pyte
 
 def test_a_verdict_is_green_or_red(terminal: TextIO, monkeypatch: pytest.MonkeyPatch) -> None:
     alike, apart = Comparison("a", "b", IDENTICAL), Comparison("a", "b", IDENTICAL)
-    alike.quantity("loss").add(1.0, 1.0, "step 1", (1, 0))
-    apart.quantity("loss").add(1.0, 2.0, "step 1", (1, 0))
+    alike.add("record.jsonl:step.loss_sum", 1.0, 1.0, "step 1", (1, 0))
+    apart.add("record.jsonl:step.loss_sum", 1.0, 2.0, "step 1", (1, 0))
     monkeypatch.setattr(sys, "stdout", terminal)
     assert f"{GREEN}identical{END}; expected: identical" in alike.text(coloured=True)
     assert f"{RED}different{END}; expected: identical" in apart.text(coloured=True)

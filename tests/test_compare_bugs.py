@@ -5,13 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch.optim import Optimizer
 
 from lockstep import optimizers
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
 from lockstep.loaders import map_loader
@@ -33,22 +30,22 @@ def raw_run(plan: Plan, context: RankContext, gradient_sync: str = "ddp") -> Met
     return ENGINES["raw"](with_engine(plan, "raw", Path(plan.run_dir) / "wrong", gradient_sync), context)
 
 
-def with_an_unreduced_gradient_at_step_7_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
+def plant_an_unreduced_gradient(rank: int) -> None:
+    """At step 7, on rank 1."""
     calls = iter(range(1, 1000))
     right = reduce.all_reduce
 
     def wrong(gradients: reduce.Gradients) -> None:
         before = [gradient.clone() for gradient in gradients]
         right(gradients)
-        if next(calls) == 7 and context.rank == 1:
+        if next(calls) == 7 and rank == 1:
             for gradient, local in zip(gradients, before, strict=True):
                 gradient.copy_(local)
 
     reduce.BY_HAND["all_reduce"] = wrong
-    return raw_run(plan, context, "all_reduce")
 
 
-def with_two_samples_swapped(plan: Plan, context: RankContext) -> Metrics:
+def plant_two_swapped_samples() -> None:
     """Positions 40 and 100 of the second epoch: in its batches 3 and 8, steps 11 + 4 and 11 + 9."""
     right = map_loader.epoch_order  # type: ignore[attr-defined]
 
@@ -59,11 +56,10 @@ def with_two_samples_swapped(plan: Plan, context: RankContext) -> Metrics:
         return order
 
     map_loader.epoch_order = wrong  # type: ignore[attr-defined]
-    return raw_run(plan, context)
 
 
-def with_a_rate_off_by_one_ulp(plan: Plan, context: RankContext) -> Metrics:
-    """At step 5 alone, in the last bit."""
+def plant_a_rate_off_by_one_ulp() -> None:
+    """At step 9 alone, in the last bit."""
     right, steps = Precision.step, 0
 
     def wrong(self: Precision, optimizer: Optimizer, closure: Callable[[], Any]) -> None:
@@ -71,47 +67,35 @@ def with_a_rate_off_by_one_ulp(plan: Plan, context: RankContext) -> Metrics:
         steps += 1
         [group] = optimizer.param_groups
         before = group["lr"]
-        if steps == 5:
+        if steps == 9:
             group["lr"] = math.nextafter(before, 1)
         right(self, optimizer, closure)
         group["lr"] = before
 
     Precision.step = wrong  # type: ignore[method-assign]
-    return raw_run(plan, context)
 
 
-def two_ranks(folder: Path) -> Plan:
-    return plan_from(compose_job(["strategy=ddp", "devices=2", "model.hidden=[16]", *SMALL])[0], folder)
+def with_three_bugs(plan: Plan, context: RankContext) -> Metrics:
+    lightning_run(plan, context)
+    plant_an_unreduced_gradient(context.rank)
+    plant_two_swapped_samples()
+    plant_a_rate_off_by_one_ulp()
+    return raw_run(plan, context, "all_reduce")
 
 
-@pytest.fixture(scope="module")
-def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a correct run."""
-    folder = tmp_path_factory.mktemp("lightning")
-    on_ranks(two_ranks(folder), lightning_run)
-    return folder / "right"
-
-
-@pytest.mark.parametrize(
-    ("wrong", "first", "where"),
-    [
-        (with_an_unreduced_gradient_at_step_7_on_rank_1, "ranks in step", "epoch 1, step 7, grad_norm_spread"),
-        (with_two_samples_swapped, "sample ids", "epoch 2, step 15, ids"),
-        (with_a_rate_off_by_one_ulp, "learning rate", "epoch 1, step 5, lr"),
-    ],
-)
-def test_bug_is_found_at_its_step(
-    wrong: Callable[[Plan, RankContext], Metrics], first: str, where: str, right: Path, tmp_path: Path
-) -> None:
-    on_ranks(two_ranks(tmp_path), wrong)
+def test_bugs_are_found_at_their_steps(make_plan: MakePlan) -> None:
+    plan = make_plan("strategy=ddp", "devices=2", "model.hidden=[16]", *SMALL)
+    on_ranks(plan, with_three_bugs)
+    runs = Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong"
     for tolerance in (None, 1e-10):
-        comparison = compare(right, tmp_path / "wrong", tolerance)
+        comparison = compare(*runs, tolerance)
         assert comparison.verdict == "different"
-        name, position = first_of(comparison)
-        assert name == first
-        assert position.startswith(where)
-        assert f"They differ first in {first}, {where}" in comparison.text()
-    assert compare(right, right).verdict == "identical"
+        first = {name: str(quantity.first) for name, quantity in comparison.quantities.items()}
+        assert first["ranks in step"].startswith("epoch 1, step 7, grad_norm_spread in ")
+        assert first["learning rate"].startswith("epoch 1, step 9, lr: ")
+        assert first["sample ids"].startswith("epoch 2, step 15, ids: ")
+        assert "They differ first in ranks in step, epoch 1, step 7, grad_norm_spread" in comparison.text()
+    assert compare(runs[0], runs[0]).verdict == "identical"
 
 
 def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:

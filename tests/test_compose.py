@@ -12,11 +12,6 @@ from lockstep.schemas.groups import GROUPS
 from tests.conftest import Command
 
 
-def test_an_unusual_value_in_quotes() -> None:
-    config, _ = compose_job(["ckpt_path='logs/naïve run/epoch=3, step=4.ckpt'"])
-    assert config.ckpt_path == "logs/naïve run/epoch=3, step=4.ckpt"
-
-
 def test_every_run_has_another_folder() -> None:
     folders = {compose_job(["name=here"])[1] for _ in range(5)}
     assert len(folders) == 5

@@ -7,7 +7,8 @@ from torch import nn
 from lockstep import data
 from lockstep.data.digits import read_rows
 from lockstep.data.line import fitted_line
-from lockstep.data.tensors import Split, TensorData, split_three
+from lockstep.data.samples import split_three
+from lockstep.data.tensors import Split
 from lockstep.schemas import Digits, Line, Points, RandomRegression
 
 DIGITS = Digits("digits", val_size=180, test_size=360)
@@ -15,15 +16,14 @@ DIGITS = Digits("digits", val_size=180, test_size=360)
 
 def test_splits_are_consecutive() -> None:
     rows = torch.arange(10)
-    splits = split_three(rows, rows, val_size=3, test_size=2)
-    assert [split.inputs.tolist() for split in splits] == [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]
+    splits = split_three(rows, rows, val_size=3, test_size=2, outputs=1)
+    assert [split.inputs.tolist() for split in splits.datasets.values()] == [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]
 
 
 def test_pixels_are_scaled_in_a_batch_alone_and_classes_stay() -> None:
     images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
-    split = Split(images, torch.tensor([1]))
-    tensors = TensorData(split, split, split, outputs=2, mean=0.5, std=0.25)
-    inputs, targets = tensors.as_float(split[torch.tensor([0])], torch.float64)
+    split = Split(images, torch.tensor([1]), mean=0.5, std=0.25)
+    inputs, targets = split.as_float(split[torch.tensor([0])], torch.float64)
     assert inputs.tolist() == [[[[-2.0, 2.0]]]]
     assert targets.dtype == torch.int64
     assert images.tolist() == [[[[0, 255]]]]
@@ -49,7 +49,7 @@ def test_generated_points_surround_the_same_classes() -> None:
 def test_a_generated_line_has_its_slope_intercept_and_noise() -> None:
     choice = Line("line", slope=2.0, intercept=3.0, noise=0.1, samples=10_000, inputs=(), val_size=500, predict=())
     line = data.load(choice)
-    assert [len(split) for split in line.splits.values()] == [10_000, 500, 1000]
+    assert [len(split) for split in line.datasets.values()] == [10_000, 500, 1000]
     x, y = line.train.inputs[:, 0], line.train.targets[:, 0]
     design = torch.stack([x, torch.ones_like(x)], dim=1)
     solution = torch.linalg.lstsq(design, y[:, None]).solution[:, 0]
@@ -60,7 +60,7 @@ def test_a_generated_line_has_its_slope_intercept_and_noise() -> None:
 
 def test_digits_are_the_real_ones_each_in_one_split() -> None:
     digits = data.load(DIGITS)
-    splits = digits.splits.values()
+    splits = digits.datasets.values()
     assert [len(split) for split in splits] == [1257, 180, 360]
     assert digits.shape == (1, 28, 28)
     assert digits.train.inputs.dtype == torch.uint8
@@ -69,7 +69,7 @@ def test_digits_are_the_real_ones_each_in_one_split() -> None:
     ink = sorted(torch.cat([split.inputs.sum(dim=(1, 2, 3)) for split in splits]).tolist())
     originals = sorted((load_digits().images.sum(axis=(1, 2)) * 255 / 16 * 400 / 64).tolist())
     assert ink == pytest.approx(originals, rel=0.05), "enlarging 8×8 to 20×20 spreads each digit's ink over 400/64"
-    pixels, _ = digits.as_float(digits.train[torch.arange(1257)], torch.float64)
+    pixels, _ = digits.train.as_float(digits.train[torch.arange(1257)], torch.float64)
     assert [pixels.mean().item(), pixels.std().item()] == pytest.approx([0, 1], abs=0.005)
 
 

@@ -80,11 +80,12 @@ def saved(path: Path, **arrays: Any) -> str:
 
 
 def test_arrays_with_and_without_splits_and_targets(tmp_path: Path, make_user_plan: MakeUserPlan) -> None:
+    job = ("data=npz", "engine=raw", "strategy.in_process=true")
     x, y = np.arange(80.0).reshape(40, 2), np.arange(40) % 3
     file = saved(tmp_path / "one.npz", x=x, y=y)
     pair: Any = npz(file)
     assert [tensor.tolist() for tensor in pair] == [x.tolist(), y.tolist()]
-    plan = make_user_plan("data=npz", f"data.file={file}", "engine=raw", "max_epochs=1")
+    plan = make_user_plan(*job, f"data.file={file}")
     assert (plan.data.train_samples, plan.data.val_size, plan.data.classes) == (32, 4, 3)
     images = np.random.RandomState(0).randint(256, size=(6, 5, 4)).astype(np.uint8)
     colours = np.stack([images] * 3, axis=3)
@@ -96,7 +97,7 @@ def test_arrays_with_and_without_splits_and_targets(tmp_path: Path, make_user_pl
     assert splits["test"][1].tolist() == y[:6].tolist()
     file = saved(tmp_path / "inputs.npz", x=x)
     assert isinstance(npz(file), torch.Tensor)
-    trained(make_user_plan("data=npz", f"data.file={file}", "task=autoencoding", "engine=raw", folder="inputs"))
+    trained(make_user_plan(*job, f"data.file={file}", "task=autoencoding", folder="inputs"))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_images_in_three_splits_augmented_by_workers(tmp_path: Path, make_user_p
     jitter = "data.transforms=[{_target_:torchvision.transforms.v2.ColorJitter,brightness:0.5}]"
     images = ("data=image_folder", f"data.root={tmp_path}", "data.size=8", jitter)
     job = (*images, "model=mlp", "batch_size=6", "model.hidden=[4]", "precision=64-true", "max_epochs=1")
-    plan = make_user_plan(*job, "engine=raw", "data.loader.num_workers=2")
+    plan = make_user_plan(*job, "engine=raw", "data.loader.num_workers=2", "strategy.in_process=true")
     choice: Any = plan.data
     assert (choice.train_samples, choice.val_size, choice.shape) == (20, 6, (3, 8, 8))
     data: Any = load(choice, 0)

@@ -1,16 +1,15 @@
 """Samples that are mappings: a plain net is trained on the keys that the data's configuration names."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import default_collate
 
-from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.data.samples import SampleKeys
+from lockstep.data.samples import collate_values
+from tests.comparing import require_close, require_identical
 from tests.conftest import MakeUserPlan
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
@@ -20,37 +19,30 @@ MLP = ("model=mlp", "model.hidden=[6]", "batch_size=16", "precision=64-true")
 def test_lists_and_a_users_collate_function() -> None:
     """A table without a format has lists; torch's collate function would collate them place by place."""
     samples: list[dict[str, Any]] = [{"x": [1.0, 2.0], "y": 1, "name": "a"}, {"x": [3.0, 4.0], "y": 0, "name": "b"}]
-    keys = SampleKeys("x", "y")
+    keys = {"data.inputs": "x", "data.targets": "y"}
     expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
     for function in (default_collate, lambda samples: default_collate([*samples])):
-        assert all(map(torch.equal, keys.collate(function, samples), expected))
-    assert torch.equal(SampleKeys("x", None).collate(default_collate, samples)[0], expected[0])
-
-
-def digest_of(run: Path) -> str:
-    return str(json.loads((run / "metrics.json").read_text())["digest"])
+        assert all(map(torch.equal, collate_values(keys, function, samples), expected))
+    assert torch.equal(collate_values({"data.inputs": "x"}, default_collate, samples)[0], expected[0])
 
 
 def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUserPlan) -> None:
     job = (*MLP, "data=mapped", "engine=raw", "strategy.in_process=true")
     pairs = ("data.dataset._target_=strange_loaders.BlobPairs", "~data.inputs", "~data.targets")
     runs = (trained(make_user_plan(*job, *words, folder=name)) for name, words in (("mapped", ()), ("pairs", pairs)))
-    assert len({digest_of(run) for run in runs}) == 1
+    assert len({json.loads((run / "metrics.json").read_text())["digest"] for run in runs}) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("data", "more"), [("mapped", ()), ("mapped", ("callbacks=timer",)), ("mapped_stream", ("max_epochs=1",))]
-)
-def test_named_keys_in_every_world(data: str, more: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+@pytest.mark.parametrize("data", ["mapped", "mapped_stream"])
+def test_named_keys_in_every_world(data: str, make_user_plan: MakeUserPlan) -> None:
     """By both engines alike, and by ranks as by one process."""
-    job = (*MLP, f"data={data}", *more)
+    job = (*MLP, f"data={data}", "max_epochs=1")
     runs = by_both(make_user_plan(*job, *DDP, folder="both"))
-    verdict = compare(runs[0], runs[1])
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(runs[0], runs[1])
     for world in (SINGLE, VIRTUAL):
-        verdict = compare(trained(make_user_plan(*job, *world, "engine=raw", folder=world[0])), runs[1])
-        assert verdict.within_tolerance, verdict.text()
+        job_of_one = (*job, *world, "strategy.in_process=true", "engine=raw")
+        require_close(trained(make_user_plan(*job_of_one, folder=world[0])), runs[1])
 
 
 @pytest.mark.parametrize(

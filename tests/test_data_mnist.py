@@ -1,7 +1,5 @@
 """MNIST's real files, as torchvision reads them."""
 
-import gzip
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ from torchvision.datasets import MNIST
 
 from lockstep.config_error import ConfigError
 from lockstep.data import mnist as mnist_files
-from lockstep.data.mnist import FILES, load, prepare
+from lockstep.data.mnist import FILES, find, load, prepare
 
 IMAGES = FILES[0].name
 
@@ -31,14 +29,14 @@ def test_the_real_files_load_as_torchvision_reads_them(mnist: str) -> None:
     assert torch.equal(few.val.targets, tensors.val.targets)
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("folder", ["MNIST/raw", "raw", "."])
-def test_packed_files_are_found_in_the_usual_places(mnist: str, tmp_path: Path, folder: str) -> None:
-    shutil.copytree(Path(mnist) / "MNIST" / "raw", tmp_path / folder, dirs_exist_ok=True)
-    packed = gzip.compress((tmp_path / folder / IMAGES).read_bytes(), compresslevel=1)
-    (tmp_path / folder / IMAGES).unlink()
-    (tmp_path / folder / f"{IMAGES}.gz").write_bytes(packed)
-    prepare(str(tmp_path))
-    assert len(load(str(tmp_path), 0, 0.0, 1.0).test) == 10_000
+def test_files_are_found_in_the_usual_places(folder: str, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / folder / f"{IMAGES}{suffix}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    assert find(tmp_path, FILES[0]) is None
+    path.touch()
+    assert find(tmp_path, FILES[0]) == path
 
 
 def test_a_missing_file_is_downloaded_from_each_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

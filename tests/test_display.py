@@ -20,7 +20,7 @@ def test_it_goes_on_where_an_earlier_run_stopped(make_plan: MakePlan, capsys: py
     plan = make_plan(*NET[:2], "batch_size=256", "max_epochs=4", "trainer.enable_progress_bar=true")
     display = Display(plan, rank=0)
     display.begin_epoch(Progress(epochs=1, batch=2, steps=7))
-    display.end_batch(3, {})
+    display.end_batch({})
     display.show({"val/acc": 0.91234, "train/loss": 0.5})
     display.end_epoch(2, {})
     shown = capsys.readouterr()

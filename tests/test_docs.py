@@ -17,7 +17,7 @@ from lockstep import data
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.plan import Plan
 from lockstep.record.run_metadata import run_metadata
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.conftest import MNIST_ROOT, ROOT, Command
 from tests.test_layers import FILES, imports, room
 
@@ -55,8 +55,7 @@ def needs(text: str) -> str:
 
 NOT_RUN_HERE = ("your_own.md", "CHANGELOG.md")
 """A test below runs the commands of the first; the second names old ones."""
-FEW_IMAGES = ("max_epochs=1", "data.val_size=59000", "test=false", "precision=bf16-mixed", "scheduler=none")
-"""1,000 images to train on and no test: the files of MNIST cannot be cut, but the splits can."""
+FEW_IMAGES = ("data.samples=1000", "data.val_size=1000", "test=false", "precision=bf16-mixed")
 YOUR_OWN = " mine|=mine"
 """In commands with the files of your_own.md."""
 ALL = dict.fromkeys(
@@ -93,14 +92,14 @@ def test_the_pages_hold_commands() -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("words", [*parameters()])
 def test_a_command_runs_as_it_stands_there(words: str, command: Command, request: pytest.FixtureRequest) -> None:
-    """For one epoch, where it says no number."""
+    """Train for one epoch, or to the second from a checkpoint, whatever number the page says."""
     program, *arguments = shlex.split(words)
     for name in ("train.py", "conf", "src", "docs"):
         (command.folder / name).symlink_to(ROOT / name)
     if "mnist" in words:
         request.getfixturevalue("mnist")
         (command.folder / "data").symlink_to(MNIST_ROOT)
-        arguments += FEW_IMAGES if "experiment=" in words else ()
+        arguments += FEW_IMAGES
     if {"resume=true", "ckpt_path=last"} & {*arguments} or "…" in words:
         [best] = command.train("max_epochs=1").folder.glob("logs/train/*/checkpoints/best.ckpt")
         arguments = [f"ckpt_path={best}" if "…" in argument else argument for argument in arguments]
@@ -115,8 +114,10 @@ def test_a_command_runs_as_it_stands_there(words: str, command: Command, request
         "torchrun": [sys.executable, "-m", "torch.distributed.run"],
         "tensorboard": [sys.executable, "-m", "tensorboard.main"],
     }[program]
-    if "train.py" in words.split(" -m ")[0] and not re.search(r"max_epochs|resume|ckpt_path|experiment", words):
-        arguments.append("max_epochs=1")
+    if "strategy" in words or "train.py" in words.split(" -m ")[0]:
+        arguments.append("max_epochs=2" if re.search("resume|ckpt_path", words) else "max_epochs=1")
+    if "amp_recipe" in words:
+        arguments.append("scheduler.warmup_steps=1")  # of 100, more than an epoch has
     ended = command(*start, *arguments, timeout=220)
     assert ended.status == 0, ended.err
     if program == "python" and "-m" not in arguments:

@@ -17,7 +17,10 @@ MODULE = ("model=example_module", "data=example_module")
 def test_two_ranks_learn_what_one_does(own: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     job = (CONFIGS, *own, "max_epochs=5", "engine=raw", "precision=64-true", "logger=none")
-    for name, world in {"one": ["strategy=single"], "two": ["strategy=ddp", "devices=2"]}.items():
+    for name, world in {
+        "one": ["strategy=single", "strategy.in_process=true"],
+        "two": ["strategy=ddp", "devices=2"],
+    }.items():
         metrics = run([*job, *world, f"hydra.run.dir={tmp_path / name}"])
         assert float(metrics["test/acc"]) > 0.9
     verdict = compare(tmp_path / "one", tmp_path / "two")

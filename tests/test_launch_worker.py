@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from lockstep.collectives.failures import FailureOptions, debug_group
-from lockstep.collectives.runner import world_of
+from lockstep.collectives.failures import debug_group
+from lockstep.collectives.tour import RankOptions, world_of
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group
@@ -52,7 +52,7 @@ def run(job: Job, context: RankContext) -> list[float]:
 @pytest.mark.parametrize("forms", ["init_process_group", "new_group"])
 def test_no_rank_goes_on_before_all_are_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forms: str) -> None:
     monkeypatch.chdir(tmp_path)
-    world = replace(world_of(FailureOptions(devices=2)), distributed=False, folder=str(tmp_path))
+    world = replace(world_of(RankOptions()), distributed=False, folder=str(tmp_path))
     connected, *went_on = start_ranks(Job(world, forms), __name__)
     assert len(went_on) == 2
     assert min(went_on) >= connected > 0

@@ -9,7 +9,7 @@ from torch import nn
 from lockstep import data
 from lockstep.lit import run
 from lockstep.record.digest import digest
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.conftest import MakePlan, events_of
 from tests.rank_helpers import ALONE
 
@@ -30,7 +30,7 @@ def test_metrics_are_those_of_the_checkpoint(make_plan: MakePlan) -> None:
     net = create_net(plan, tensors)
     net.load_state_dict({key.removeprefix("net."): value for key, value in last.items()})
     for stage, split in (("val", tensors.val), ("test", tensors.test)):
-        inputs, targets = tensors.as_float(split[torch.arange(len(split))], torch.float32)
+        inputs, targets = split.as_float(split[torch.arange(len(split))], torch.float32)
         with torch.no_grad():
             outputs = net(inputs)
         assert metrics[f"{stage}/acc"] == (outputs.argmax(1) == targets).double().mean().item()

@@ -129,7 +129,7 @@ def trained(
     default = trainer.fit_loop.epoch_loop
     step = SimpleNamespace(backward=lambda loss, batches, _: (loss / batches).backward())
     data = SimpleNamespace(transfer=lambda batch: [tensor.to(module.dtype) for tensor in batch])
-    session = SimpleNamespace(phases=Phases(), step=step, data=data)
+    session = SimpleNamespace(phases=Phases(torch.device("cpu")), step=step, data=data)
     first: Any = () if loop is _TrainingEpochLoop else (session,)
     trainer.fit_loop.epoch_loop = loop(*first, trainer, default.min_steps, default.max_steps)
     trainer.fit(module, loader, loader)

@@ -13,7 +13,7 @@ from lockstep import data
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics, save_metrics
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.checkpoints import net_state
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
@@ -48,7 +48,7 @@ def test_counts_are_of_every_sample_once(strategy: str, devices: int, make_plan:
         folder = Path(plan.run_dir) / name
         net.load_state_dict(net_state(folder / "checkpoints" / "last.ckpt"))
         ids = torch.arange(361)
-        batch = tensors.as_float(tensors.test[ids], torch.float32)
+        batch = tensors.test.as_float(tensors.test[ids], torch.float32)
         predicted = net(batch.inputs).argmax(1)
         with (folder / "confusion.csv").open() as file:
             header, *rows = csv.reader(file)

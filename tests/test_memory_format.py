@@ -17,24 +17,17 @@ from lockstep import data
 from lockstep.checkpoint.identity import identity
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
-from lockstep.memory.format import TESTED, Shape, memory_format_of, shape_of
+from lockstep.memory.format import TESTED, is_tested, memory_format_of
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
-from lockstep.session.create_model import create_net
+from lockstep.session.task import create_net
 from tests.comparing import require_identical
 from tests.conftest import ROOT, MakePlan, MakeUserPlan
 from tests.rank_helpers import by_engines, on_ranks
 from tests.user_code.strange_nets import Halving
 
-SEEN = {
-    Shape(1, 16, (3, 3)): 28,
-    Shape(16, 32, (3, 3)): 26,
-    Shape(32, 64, (3, 3)): 12,
-    Shape(64, 128, (3, 3)): 10,
-    Shape(1, 10, (5, 5)): 28,
-    Shape(10, 20, (5, 5)): 12,
-}
+SEEN = {(1, 16, 3): 28, (16, 32, 3): 26, (32, 64, 3): 12, (64, 128, 3): 10, (1, 10, 5): 28, (10, 20, 5): 12}
 """The side in pixels of the input of each convolution of the built-in nets."""
 BOUNDS = {"float32": 3e-5, "float64": 1e-12, "bfloat16": 0.03}
 BAD = {"shapes": [[8, 8, 1, 2]], "sizes": [12], "batches": [5], "threads": 2, "steps": 60}
@@ -81,7 +74,7 @@ def test_the_table_holds_for_other_batches() -> None:
 def test_every_convolution_of_the_built_in_nets_is_in_the_table() -> None:
     shape = (1, 28, 28)
     nets: list[nn.Module] = [CNN(shape, 10, "batch"), LeNet(shape, 10, dropout=0.5), SplitCNN(shape, 10)]
-    assert {shape_of(module) for net in nets for module in net.modules() if isinstance(module, nn.Conv2d)} == TESTED
+    assert all(is_tested(module) for net in nets for module in net.modules() if isinstance(module, nn.Conv2d))
 
 
 @pytest.mark.parametrize("model", ["cnn", "lenet", "split_cnn"])

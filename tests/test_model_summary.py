@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
-from lockstep.monitor.net import Example, show_net
+from lockstep.monitor.net import show_net
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakePlan
@@ -42,28 +42,29 @@ def test_net_and_generators_are_unchanged(make_plan: MakePlan, capsys: pytest.Ca
     plan, net = make_plan("model_summary=true", "logger=none"), Net()
     net.first.eval()
     before = torch.get_rng_state()
-    show_net(plan, Loggers(plan, 0, []), net, Example((torch.zeros(1, 3, 16),)), torch.device("cpu"))
+    show_net(plan, Loggers(plan, 0, []), net, (torch.zeros(1, 3, 16),), torch.device("cpu"))
     assert re.search("[0-9.]+ K +Trainable params", capsys.readouterr().out)
     assert torch.equal(torch.get_rng_state(), before)
     assert (net.training, net.first.training, int(net.calls)) == (True, False, 0)
-    show_net(plan, Loggers(plan, 1, []), net, Example((torch.zeros(1, 3, 16),)), torch.device("cpu"))
+    show_net(plan, Loggers(plan, 1, []), net, (torch.zeros(1, 3, 16),), torch.device("cpu"))
     assert not capsys.readouterr().out, "above rank 0"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    ("name", "job", "said"),
+    ("job", "key", "text"),
     [
-        ("a plain net", SMALL, "mlp: forward of an example"),
-        ("a plain net with callbacks", (*SMALL, "callbacks=timer"), "mlp: forward of an example"),
-        ("a LightningModule", MODULES["autoencoder"], "AutoEncoder: forward of an example"),
-        ("one without an example", MODULES["classifier"], "Classifier: parameters"),
+        (SMALL, "model_summary", "mlp: forward of an example"),
+        ((*SMALL, "callbacks=timer"), "model_summary", "mlp: forward of an example"),
+        (MODULES["autoencoder"], "model_summary", "AutoEncoder: forward of an example"),
+        (MODULES["classifier"], "trainer.enable_model_summary", "Classifier: parameters"),
     ],
+    ids=["net", "net with callbacks", "module", "module without an example"],
 )
 def test_summary_of_each_kind_of_net(
-    name: str,
     job: tuple[str, ...],
-    said: str,
+    key: str,
+    text: str,
     engine: str,
     make_user_plan: Callable[..., Plan],
     capsys: pytest.CaptureFixture[str],
@@ -71,12 +72,12 @@ def test_summary_of_each_kind_of_net(
     """Printed before the first epoch's line, once; with and without it the same losses."""
     digests = []
     for asked in (True, False):
-        words = (*job, *SINGLE, f"engine={engine}", "max_epochs=1", f"model_summary={asked}".lower())
+        words = (*job, *SINGLE, f"engine={engine}", "max_epochs=1", f"{key}={asked}".lower())
         plan = make_user_plan(*words, folder=str(asked))
         digests.append(RUN[engine](plan, RankContext(0, 1, 0, 1))["digest"])
         out = capsys.readouterr().out
-        assert (out.count(said), out.count("Trainable params")) == (asked, asked)
-        assert not asked or out.index(said) < out.index("epoch 1/1")
+        assert (out.count(text), out.count("Trainable params")) == (asked, asked)
+        assert not asked or out.index(text) < out.index("epoch 1/1")
     assert digests[0] == digests[1]
 
 

@@ -21,7 +21,6 @@ POISON = 15
 INPUTS = ",".join("1e30" if index == POISON else str(index / SAMPLES) for index in range(SAMPLES))
 LINE = ("data=line", "data.val_size=0", f"data.inputs=[{INPUTS}]", "model=linear", "optimizer=sgd", "optimizer.lr=0.01")
 JOB = (*LINE, f"batch_size={BATCH}", f"seed={SEED}", "max_epochs=2", "checkpoint.every_n_steps=1", "logger=none")
-WORLDS = {"single": 1, "ddp": 2}
 WRITE = "write a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on."
 
 
@@ -32,15 +31,15 @@ def where(world: int, accumulate: int) -> tuple[int, int]:
     return position // BATCH // accumulate + 1, position % BATCH % world
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("strategy", WORLDS)
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    ("engine", "strategy", "devices", "accumulate"), [("lightning", "ddp", 2, 1), ("raw", "single", 1, 2)]
+)
 def test_infinite_loss_ends_the_run(
-    engine: str, strategy: str, accumulate: int, make_plan: MakePlan, tmp_path: Path
+    engine: str, strategy: str, devices: int, accumulate: int, make_plan: MakePlan, tmp_path: Path
 ) -> None:
-    world = (f"strategy={strategy}", f"devices={WORLDS[strategy]}", f"accumulate_grad_batches={accumulate}")
+    world = (f"strategy={strategy}", f"devices={devices}", f"accumulate_grad_batches={accumulate}")
     plan = with_engine(make_plan(*JOB, *world, "accelerator=cpu", "threads=1"), engine, tmp_path / "run")
-    step, rank = where(WORLDS[strategy], accumulate)
+    step, rank = where(devices, accumulate)
     with pytest.raises(RankFailed) as failed:
         start_ranks(plan, ENGINES[engine])
     sentence = f"the loss of step {step} is inf; the checkpoints before it are kept; {WRITE}"
@@ -50,10 +49,9 @@ def test_infinite_loss_ends_the_run(
     assert torch.load(last, weights_only=True)["global_step"] == step - 1
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_detect_nan_false_trains_on(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+def test_detect_nan_false_trains_on(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*JOB, "strategy=ddp", "devices=2", "accelerator=cpu", "detect_nan=false")
-    assert start_ranks(with_engine(plan, engine, tmp_path), ENGINES[engine])["steps"] == 8
+    assert start_ranks(with_engine(plan, "raw", tmp_path), ENGINES["raw"])["steps"] == 8
     lines = map(json.loads, (tmp_path / "record.jsonl").read_text().splitlines())
     losses = [line["step"]["loss_sum"] for line in lines if "step" in line]
     assert [loss is None for loss in losses] == [False] * 3 + [True] * 5

@@ -65,9 +65,6 @@ def test_ranks_add_one_row() -> None:
     assert counts.tolist() == [[2, 1], [1, 1]]
     assert metrics == {"val/loss": 3 / 5, "val/acc": 3 / 5, "val/f1": pytest.approx((4 / 6 + 2 / 4) / 2, abs=1e-15)}
     assert REGRESSION.metrics("val", torch.tensor([2.0, 4], dtype=torch.float64)) == {"val/loss": 0.5}
-
-
-def test_sums_of_unequal_batches_divide_once() -> None:
     totals = torch.tensor([2.0, 1.0, 1.0]) + torch.tensor([1.0, 3.0, 2.0])
     assert TWO.metrics("train", totals) == {"train/loss": 0.75, "train/acc": 0.75}
 
@@ -94,11 +91,12 @@ def test_an_entry_is_a_name_a_sum_and_a_direction() -> None:
 
 
 def test_a_row_of_several_outputs_counts_their_mean() -> None:
-    """As nn.MSELoss does: (1 + 4) / 2 and (9 + 0) / 2."""
+    """As nn.MSELoss does: (1 + 4) / 2 and (9 + 0) / 2; in any shape."""
     outputs, targets = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.0], [0.0, 4.0]])
     loss = squared_error(outputs, targets)
     assert loss.item() == 7
     assert loss.item() / 2 == nn.MSELoss()(outputs, targets).item()
+    assert squared_error(torch.zeros(2, 2, 2), torch.tensor([1.0, 3.0])[:, None, None].expand(2, 2, 2)).item() == 10
 
 
 def test_confusion_and_macro_f1_by_hand() -> None:
@@ -124,13 +122,6 @@ def test_macro_f1_is_that_of_scikit_learn_and_of_no_mean_of_shards() -> None:
     expected = f1_score(targets, outputs.argmax(1), average="macro")
     assert actual == pytest.approx(expected, abs=1e-12)
     assert abs(sum(map(macro_f1, shards)) / 3 - actual) > 1e-4, "the mean over ranks is another number"
-
-
-def test_a_squared_error_is_a_mean_over_all_numbers_of_a_sample() -> None:
-    """By hand: two samples of 2 x 2, of which each number is off by 1 and by 3: (4·1 + 4·9) / 4."""
-    outputs = torch.zeros(2, 2, 2)
-    targets = torch.tensor([1.0, 3.0])[:, None, None].expand(2, 2, 2)
-    assert squared_error(outputs, targets).item() == 10
 
 
 def test_a_class_for_each_element_by_hand() -> None:

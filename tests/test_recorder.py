@@ -1,19 +1,16 @@
 """The record of a run: its lines, compared with values computed by hand."""
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
-from lockstep.plan import Plan
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
 from lockstep.record.step_buffer import id_digests, step_lines
 from lockstep.sums.running import BatchStats
+from tests.comparing import lines
 from tests.conftest import MakePlan
 
 
@@ -29,57 +26,48 @@ def net_with_gradients(*gradients: float) -> nn.Module:
     return net
 
 
-def lines(plan: Plan, kind: str) -> list[dict[str, Any]]:
-    record = map(json.loads, (Path(plan.run_dir) / "record.jsonl").read_text().splitlines())
-    return [line[kind] for line in record if kind in line]
-
-
 def stats(loss: float, count: int) -> BatchStats:
     return loss, count, 0.0
 
 
-def test_each_optimizer_step_has_a_line(make_plan: MakePlan) -> None:
+def test_each_optimizer_step_has_a_line(make_plan: MakePlan, tmp_path: Path) -> None:
     """Three batches, two a step: steps of 3 + 3 and of 1 samples. The norm of (3, 4) is 5."""
     plan = make_plan("accumulate_grad_batches=2", "batch_size=3", "accelerator=cpu")
     recorder = Recorder(plan, 0, net_with_gradients(3.0, 4.0))
     recorder.batch(stats(0.1, 3), torch.tensor([4, 2, 0]))
     recorder.batch(stats(0.2, 3), torch.tensor([1, 5, 3]))
     record_step(recorder, 0.1 + 0.2)
-    record_step(recorder, 0.5)
     recorder.batch(stats(7.0, 1), torch.tensor([6]))
+    record_step(recorder, 0.5)
     recorder.end_epoch(epoch=3, last_step=10)
-    first, second = lines(plan, "step")
+    first, second = lines(tmp_path, "step")
     assert first.pop("ids") != second.pop("ids")
     common = {"epoch": 3, "grad_norm": 5.0, "grad_norm_spread": 0.0}
     assert first == {**common, "step": 9, "samples": 6, "lr": 0.1 + 0.2, "loss_sum": 0.1 + 0.2}
     assert second == {**common, "step": 10, "samples": 1, "lr": 0.5, "loss_sum": 7.0}
 
 
-@pytest.mark.parametrize("step_first", [True, False])
-def test_norm_is_of_the_parameters_with_a_gradient(make_plan: MakePlan, step_first: bool) -> None:
-    """(3, 4), then (3, none): norms 5 and 3. An engine may add a batch before or after its step."""
+def test_norm_is_of_the_parameters_with_a_gradient(make_plan: MakePlan, tmp_path: Path) -> None:
+    """(3, 4), then (3, none): norms 5 and 3."""
     plan = make_plan("accelerator=cpu")
     net = net_with_gradients(3.0, 4.0)
     recorder = Recorder(plan, 0, net)
     for index in range(2):
-        if step_first:
-            record_step(recorder, 0.1)
         recorder.batch(stats(index, 1), torch.tensor([index]))
-        if not step_first:
-            record_step(recorder, 0.1)
+        record_step(recorder, 0.1)
         list(net.parameters())[1].grad = None
     recorder.end_epoch(1, 2)
-    values = [(line["step"], line["loss_sum"], line["grad_norm"]) for line in lines(plan, "step")]
+    values = [(line["step"], line["loss_sum"], line["grad_norm"]) for line in lines(tmp_path, "step")]
     assert values == [(1, 0.0, 5.0), (2, 1.0, 3.0)]
 
 
-def test_nan_and_infinity_are_null(make_plan: MakePlan) -> None:
+def test_nan_and_infinity_are_null(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan("accelerator=cpu", "detect_nan=false")
     recorder = Recorder(plan, 0, net_with_gradients(math.nan, 1.0))
-    record_step(recorder, 0.1)
     recorder.batch(stats(math.inf, 2), torch.tensor([0, 1]))
+    record_step(recorder, 0.1)
     recorder.end_epoch(1, 1)
-    [line] = lines(plan, "step")
+    [line] = lines(tmp_path, "step")
     assert (line["loss_sum"], line["grad_norm"], line["samples"]) == (None, None, 2)
 
 
@@ -129,26 +117,17 @@ def test_ids_add_up_over_ranks() -> None:
         assert [sum(digests) % 2**64 for digests in zip(*ranks, strict=True)] == [value % 2**64 for value in expected]
 
 
-def test_lines_of_run_validation_and_tensors(make_plan: MakePlan) -> None:
+def test_lines_of_run_validation_and_tensors(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan("accelerator=cpu", "seed=7")
     net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    (Path(plan.run_dir) / "record.jsonl").write_text("what an earlier run left\n")
+    (tmp_path / "record.jsonl").write_text("what an earlier run left\n")
+    Recorder(plan, 1, net).end()  # another rank writes nothing
     recorder = Recorder(plan, 0, net)
     recorder.validation(1, {"val/loss": 0.1 + 0.2})
     recorder.end()
-    assert lines(plan, "run") == [{**plan.summary(), "dropout_rng": "none", "per_rank_buffers": False}]
-    assert lines(plan, "validation") == [{"epoch": 1, "val/loss": 0.1 + 0.2}]
+    assert lines(tmp_path, "run") == [{**plan.summary(), "dropout_rng": "none", "per_rank_buffers": False}]
+    assert lines(tmp_path, "validation") == [{"epoch": 1, "val/loss": 0.1 + 0.2}]
     tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
-    assert lines(plan, "tensor") == [
+    assert lines(tmp_path, "tensor") == [
         {"name": name, "digest": digest({name: tensor})} for name, tensor in tensors.items()
     ]
-
-
-def test_other_ranks_write_nothing(make_plan: MakePlan) -> None:
-    plan = make_plan("accelerator=cpu")
-    recorder = Recorder(plan, 1, net_with_gradients(0.0, 0.0))
-    record_step(recorder, 0.1)
-    recorder.batch(stats(1.0, 1), torch.tensor([0]))
-    recorder.end_epoch(1, 1)
-    recorder.end()
-    assert not (Path(plan.run_dir) / "record.jsonl").exists()

@@ -12,11 +12,7 @@ import pytest
 import torch
 
 from lockstep.safe_loading import load
-from lockstep.schemas.engine import ENGINES
 from lockstep.session.loadable import loadable
-from tests.conftest import MakeUserPlan
-from tests.resuming import same_after_kill, start
-from tests.test_user_module import MODULES, SINGLE
 
 
 def packed(value: Any) -> io.BytesIO:
@@ -74,14 +70,6 @@ def test_no_code_is_executed(wrapped: bool, tmp_path: Path) -> None:
     file.seek(0)
     torch.load(file, weights_only=False)  # the control
     assert (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_module_saves_arrays(engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its on_load_checkpoint checks what its on_save_checkpoint has saved."""
-    job = (*MODULES["autoencoder"], *SINGLE, "checkpoint.every_n_steps=2")
-    plan = make_user_plan(*job, f"engine={engine}")
-    same_after_kill(plan, 7, start(plan, monkeypatch), monkeypatch)
 
 
 def test_other_values_of_a_module_are_left_out_with_a_notice(capsys: pytest.CaptureFixture[str]) -> None:

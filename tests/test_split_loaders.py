@@ -6,37 +6,39 @@ import pytest
 import torch
 
 from lockstep.data import tensors
-from lockstep.data.tensors import ALIGNED, Split, TensorData, to_device_if_fits
-from lockstep.sampler import epoch_order, rank_slices
-from tests.split_loading import CPU, split_loader
+from lockstep.data.samples import Splits
+from lockstep.data.tensors import ALIGNED, Split, for_net
+from lockstep.sampler import epoch_order
+from tests.split_loading import split_loader
 
 
-def numbers(samples: int = 23) -> TensorData:
+def numbers(samples: int = 23) -> Splits:
     """Rows of 5 float64: 20 bytes a sample in float32, so that few batches begin at a multiple of 64."""
     split = Split(torch.randn(samples, 5, dtype=torch.float64), torch.randn(samples, 1, dtype=torch.float64))
-    return TensorData(split, split, split, outputs=1)
+    return Splits(split, split, split)
 
 
-def images(samples: int = 23) -> TensorData:
-    split = Split(torch.randint(0, 256, (samples, 1, 4, 4), dtype=torch.uint8), torch.arange(samples) % 10)
-    return TensorData(split, split, split, outputs=10, mean=0.25, std=0.5)
+def images(samples: int = 23) -> Splits:
+    rows = torch.randint(0, 256, (samples, 1, 4, 4), dtype=torch.uint8)
+    split = Split(rows, torch.arange(samples) % 10, mean=0.25, std=0.5)
+    return Splits(split, split, split)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2])
 @pytest.mark.parametrize("block", [1, 300, 2**20])
 @pytest.mark.parametrize("create", [numbers, images])
 def test_blocks_change_nothing(
-    create: Callable[[], TensorData], block: int, rank: int, monkeypatch: pytest.MonkeyPatch
+    create: Callable[[], Splits], block: int, rank: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three ranks, of which the last has nothing of the ragged batch; the epoch begins at its second batch."""
     monkeypatch.setattr(tensors, "BLOCK_BYTES", block)
     data = create()
     loader = split_loader(data, rank=rank, world=3, begin=(4, 1))
-    slices = [*rank_slices(epoch_order(23, 1, 4), 7, rank, 3)][1:]
+    slices = [ids[rank::3] for ids in torch.split(epoch_order(23, 1, 4), 7)][1:]
     batches = [*loader]
     assert [share.count for share in loader.shares] == {0: [3, 3, 1], 1: [2, 2, 1], 2: [2, 2, 0]}[rank]
     for ids, batch, share in zip(slices, batches, loader.shares, strict=True):
-        expected = data.as_float(data.train[ids], torch.float32)
+        expected = data.train.as_float(data.train[ids], torch.float32)
         assert torch.equal(share.ids, ids)
         assert share.is_dummy == (len(ids) == 0)
         assert all(torch.equal(tensor[: len(ids)], other) for tensor, other in zip(batch, expected, strict=True))
@@ -45,24 +47,30 @@ def test_blocks_change_nothing(
         assert batch.inputs.data_ptr() % ALIGNED == 0
 
 
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("samples", [1, 7, 9])
+def test_ranks_share_out_each_batch(samples: int, world: int) -> None:
+    """A rank without samples of a ragged batch has an empty share of it, so ranks have equally many batches."""
+    batches = torch.split(epoch_order(samples, seed=1, epoch=0), 7)
+    for rank in range(world):
+        loader = split_loader(numbers(samples), rank=rank, world=world)
+        assert len([*loader]) == len(batches)
+        assert [share.ids.tolist() for share in loader.shares] == [ids.tolist()[rank::world] for ids in batches]
+
+
 def test_a_resumed_epoch_has_the_length_of_a_complete_one() -> None:
     assert len(split_loader(numbers(), begin=(0, 2))) == 4
-
-
-def test_on_a_cpu_data_stays_where_it_is() -> None:
-    data = numbers()
-    assert to_device_if_fits(data, CPU) is data
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("create", [numbers, images])
 def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(
-    create: Callable[[], TensorData], monkeypatch: pytest.MonkeyPatch
+    create: Callable[[], Splits], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device, data = torch.device("cuda", 0), create()
-    resident = to_device_if_fits(data, device)
-    assert resident.train.inputs.device == device
-    monkeypatch.setattr(tensors, "RESIDENT", 0.0)
-    assert to_device_if_fits(data, device) is data
-    for one, other in zip(split_loader(resident, device=device), split_loader(data, device=device), strict=True):
+    resident = [*split_loader(data, device=device)]
+    for fraction, where in ((tensors.RESIDENT, "cuda"), (0.0, "cpu")):
+        monkeypatch.setattr(tensors, "RESIDENT", fraction)
+        assert for_net(data.datasets, device, torch.float32)["train"].inputs.device.type == where
+    for one, other in zip(resident, split_loader(data, device=device), strict=True):
         assert all(map(torch.equal, one, other))

@@ -3,25 +3,28 @@
 import time
 
 import pytest
+import torch
 
-from lockstep.sums.phases import Phases, seconds_range
+from lockstep.sums.phases import Phases
 
 
 def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 10.0, 11.0, 13.0, 13.5, 14.0])
+    clock = iter([0.0, 10.0, 11.0, 13.0, 13.5, 14.0, 14.0, 15.0])
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    phases = Phases()
+    phases = Phases(torch.device("cpu"))
     phases.begin()  # ten seconds that are of no step
     phases.mark("data")
     phases.mark("forward")
-    phases.step()
-    phases.step()
-    assert phases.total == 4.0
-    assert phases.of_batch() == {"data": 0.5, "forward": 1.0, "rest": 0.5}
-    assert (phases.total, phases.of_batch()) == (0.0, {})
+    phases.step(samples=3)
+    phases.step(samples=5)
+    assert phases.seconds == 4.0
+    assert phases.end_epoch() == (2.0, {"data": 0.5, "forward": 1.0, "rest": 0.5})
+    assert (phases.seconds, phases.steps, phases.total_samples) == (4.0, 0, 8)
 
 
 def test_three_epochs_beside_the_first_tell_a_range() -> None:
-    assert seconds_range([9.0, 1.0, 3.0, 2.0]) == {"epoch_seconds_min": 1.0, "epoch_seconds_max": 3.0}
-    assert seconds_range([9.0, 1.0, 3.0]) == {}
-    assert seconds_range([0.0] * 9) == {}
+    phases = Phases(torch.device("cpu"))
+    phases.epochs = [9.0, 1.0, 3.0]
+    assert phases.epoch_range() == {}
+    phases.epochs.append(2.0)
+    assert phases.epoch_range() == {"epoch_seconds_min": 1.0, "epoch_seconds_max": 3.0}

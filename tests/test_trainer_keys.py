@@ -165,9 +165,9 @@ def test_torch_flags_hold_during_training(engine: str, make_plan: MakePlan, monk
     seen: list[Any] = []
     stepped = Recorder.stepped
 
-    def seeing(self: Recorder, *optimizers: Any, last: bool) -> None:
+    def seeing(self: Recorder, optimizers: Any, last: bool) -> None:
         seen.append((*flags(), torch.is_anomaly_enabled()))
-        stepped(self, *optimizers, last=last)
+        stepped(self, optimizers, last)
 
     monkeypatch.setattr(Recorder, "stepped", seeing)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)

@@ -10,14 +10,11 @@ import torch
 
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
-from lockstep.launch.topology import RankContext
 from lockstep.lit.trainer import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_buffer import id_digests
-from lockstep.schemas.engine import ENGINES
 from tests.comparing import lines, require_identical
 from tests.conftest import MakeUserPlan
-from tests.rank_helpers import ENGINES as RUN
 from tests.resuming import record, same_after_kill, start, untimed
 from tests.test_user_module import DDP, MODULES, SINGLE
 from tests.test_user_module import by_both as runs_by_both
@@ -78,13 +75,6 @@ def test_overfitting_takes_the_same_batches_in_each_epoch(make_user_plan: MakeUs
     digests, size = [line["ids"] for line in lines(folder, "step")], lines(folder, "step")[0]["samples"]
     assert digests == digests[:2] * 2
     assert digests[0] == f"{int(id_digests([torch.arange(size)], 0, size, 0, 1)) % 2**64:016x}"
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_summary_of_the_module(engine: str, make_user_plan: MakeUserPlan, capsys: pytest.CaptureFixture[str]) -> None:
-    few = ("trainer.limit_train_batches=1", "max_epochs=1", "test=false", "trainer.enable_model_summary=true")
-    RUN[engine](make_user_plan(*MODULES["classifier"], *SINGLE, *few), RankContext(0, 1, 0, 1))
-    assert "Total params" in capsys.readouterr().out
 
 
 def test_the_callback_of_a_summary_is_heard() -> None:

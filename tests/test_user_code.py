@@ -79,8 +79,8 @@ def test_every_strategy_is_single(engine: str, make_user_plan: MakeUserPlan) -> 
             verdict = compare(single, trained(make_user_plan(*job, *world, folder=f"{number}-{unused}")))
             assert verdict.within_tolerance, verdict.text()
             assert verdict.max_diff < 1e-10
-        other = trained(make_user_plan(*job, "seed=1", folder=f"other-{unused}"))
-        assert not compare(single, other).within_tolerance
+    other = trained(make_user_plan(*job, "seed=1", folder="other"))
+    assert not compare(single, other).within_tolerance
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
@@ -91,9 +91,7 @@ def test_killed_in_any_step_it_ends_the_same(
     world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
     every = ("checkpoint.every_n_steps=1", f"engine={engine}")
     plan = make_user_plan("model=odd", "model.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
-    expected = start(plan, monkeypatch)
-    for step in (2, 5):
-        same_after_kill(plan, step, expected, monkeypatch)
+    same_after_kill(plan, 2, start(plan, monkeypatch), monkeypatch, 5)
 
 
 @pytest.mark.parametrize(
@@ -129,12 +127,6 @@ def test_killed_in_any_step_it_ends_the_same(
             "engine._target_=strange_nets.Odd: there is no such key; write one that python train.py --help lists.",
         ),
         (
-            ["optimizer=rmsprop", "+optimizer.alfa=0.9"],
-            "optimizer.alfa=0.9: RMSprop takes no such argument (did you mean alpha?); write optimizer.alpha=0.9, or "
-            "another of lr, alpha, eps, weight_decay, momentum, centered, capturable, foreach, maximize, "
-            "differentiable.",
-        ),
-        (
             ["optimizer=rmsprop", "optimizer.lr=fast"],
             "optimizer.lr=fast: it must be a number above 0; write optimizer.lr=0.01.",
         ),
@@ -148,15 +140,11 @@ def test_killed_in_any_step_it_ends_the_same(
             "model.name=null: there is no such option; write one of linear, mlp, cnn, lenet, split_cnn.",
         ),
         (
-            ["data=noisy", "+data.loader.collate_fn={_target_: strange_data.stacked}"],
-            "data.loader.collate_fn.samples is missing: stacked needs it; write data.loader.collate_fn.samples=VALUE.",
-        ),
-        (
             ["data=noisy", "+data.loader.workers=2"],
             "data.loader.workers=2: DataLoader takes no such argument (did you mean num_workers?); write "
             "data.loader.num_workers=2, or another of batch_size, shuffle, sampler, batch_sampler, num_workers, "
-            "collate_fn, pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator, prefetch_factor, "
-            "persistent_workers, pin_memory_device, in_order.",
+            "collate_fn, pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator, "
+            "prefetch_factor, persistent_workers, pin_memory_device, in_order.",
         ),
     ],
 )
@@ -253,11 +241,11 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
     job = ("model=noise", "data=blobs", target, "engine=raw", f"strategy={strategy}", "devices=2")
     one, again = trained(make_user_plan(*job, folder="one")), trained(make_user_plan(*job, folder="again"))
     assert compare(one, again).verdict == "identical"
-    virtual = trained(make_user_plan(*job, "strategy=virtual", "precision=64-true", folder="virtual"))
     if strategy == "ddp":
+        virtual = trained(make_user_plan(*job, "strategy=virtual", "precision=64-true", folder="virtual"))
         assert compare(trained(make_user_plan(*job, "precision=64-true", folder="double")), virtual).within_tolerance
-    other = trained(make_user_plan(*job, "seed=1", folder="other"))
-    assert not compare(one, other).within_tolerance
+        other = trained(make_user_plan(*job, "seed=1", folder="other"))
+        assert not compare(one, other).within_tolerance
 
 
 @pytest.mark.parametrize(
@@ -266,7 +254,6 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
         ("tuple", "this returns a tuple, but the task expects (batch, …) with 3 numbers a sample."),
         ("flat", "this returns outputs of shape (12,), but the task expects (batch, …) with 3 numbers a sample."),
         ("wide", "this returns outputs of shape (12, 6), but the task expects (batch, …) with 3 numbers a sample."),
-        ("lazy", "lazy layers are not supported"),
         ("empty", "no parameter requires gradients"),
         ("no_net", "this returns a str, and not a plain nn.Module; write the path of a net"),
     ],

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.data.tensors import TensorData
-from lockstep.data.user_data import describe, load
+from lockstep.data.tensors import Split
+from lockstep.data.user_data import create_data, describe, load
 from lockstep.schemas import DataFacts, UserData
 
 USER_CODE = Path(__file__).parent / "user_code"
@@ -22,6 +22,11 @@ def user_code(monkeypatch: pytest.MonkeyPatch) -> None:
 def choice(**values: Any) -> UserData:
     """Return the data of a YAML file's keys."""
     return UserData.from_values("data", values)
+
+
+def described(values: dict[str, Any]) -> DataFacts:
+    data = choice(**values)
+    return describe(data, create_data(data, 0))
 
 
 NOISY = {"_target_": "strange_data.Noisy", "samples": 40}
@@ -42,23 +47,17 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[int, int, int], tuple[int, ...], in
 @pytest.mark.parametrize("form", FORMS)
 def test_a_plan_knows_sizes_and_shapes(form: str) -> None:
     values, sizes, shape, outputs, classes = FORMS[form]
-    assert describe(choice(**values), 0) == DataFacts(*sizes, classes, outputs, shape)
+    assert described(values) == DataFacts(*sizes, classes, outputs, shape)
 
 
 def test_a_split_has_every_sample_once_for_any_seed() -> None:
     from tests.user_code.strange_data import blobs
 
     data, again = (load(choice(**BLOBS), seed) for seed in (3, 4))
-    assert isinstance(data, TensorData)
+    assert isinstance(data.train, Split)
     rows = torch.cat([data.train.inputs, data.val.inputs, data.test.inputs])
     assert sorted(rows[:, 0].tolist()) == sorted(blobs(40)[0][:, 0].tolist())
     assert torch.equal(again.train.inputs, data.train.inputs)
-
-
-def test_a_sine_is_a_column() -> None:
-    data = load(choice(**{**BLOBS, "_target_": "strange_data.sine"}), 0)
-    assert isinstance(data, TensorData)
-    assert data.train.targets.shape == (32, 1)
 
 
 def test_a_target_draws_under_the_seed() -> None:
@@ -77,20 +76,11 @@ def test_a_target_draws_under_the_seed() -> None:
     ("settings", "sentence"),
     [
         ({"split": {"valid": 3}}, r"split={valid:3}: it takes val and test, in samples or as a share below 1; write "),
-        (
-            {"split": {"val": 1.5}},
-            r"it takes val and test, in samples or as a share below 1; write data",
-        ),
+        ({"split": {"val": 1.5}}, r"it takes val and test, in samples or as a share below 1; write data"),
         ({"split": 3}, r"data.split=3: it takes val and test"),
-        (
-            {"classes": 1},
-            r"data.classes=1: it must be 2 or more; write data",
-        ),
+        ({"classes": 1}, r"data.classes=1: it must be 2 or more; write data"),
         ({"clases": 3}, r"data.clases=3: there is no such key .did you mean data.classes"),
-        (
-            {"loader": {"batch_size": 8}},
-            r"loader.batch_size=8: the run determines it; write nothing",
-        ),
+        ({"loader": {"batch_size": 8}}, r"loader.batch_size=8: the run determines it; write nothing"),
         ({"loader": 2}, r"loader=2: it is a group of keys"),
         ({"targets": "label"}, r"data.targets=label: it needs the key of the inputs; write data.inputs=KEY beside it"),
         ({"inputs": ""}, r"data.inputs=: it is a key of each sample"),
@@ -113,10 +103,7 @@ def test_settings_of_a_flat_target() -> None:
     ("values", "sentence"),
     [
         ({"train": NOISY, "valid": NOISY}, "it makes train, valid; write train, val and test"),
-        (
-            {"train": NOISY, "loader": {"num_worker": 1}},
-            r"loader.num_worker=1: DataLoader takes no such argument",
-        ),
+        ({"train": NOISY, "loader": {"num_worker": 1}}, r"loader.num_worker=1: DataLoader takes no such argument"),
         (
             {"train": NOISY, "loader": {"num_workers": 1, "multiprocessing_context": "x"}},
             r"multiprocessing_context option should specify a valid start method",
@@ -138,4 +125,4 @@ def test_settings_of_a_flat_target() -> None:
 )
 def test_invalid_data_is_rejected(values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        describe(choice(**values), 0)
+        described(values)

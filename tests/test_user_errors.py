@@ -32,41 +32,30 @@ def frames(text: str) -> list[tuple[str, str]]:
     return [(Path(file).name, function) for file, function in re.findall(r'File "(.*)", line \d+, in (.*)', text)]
 
 
-@pytest.mark.parametrize(
-    ("engine", "world"),
-    [
-        ("lightning", ("strategy=ddp", "devices=2")),
-        ("raw", ("strategy=ddp_spawn", "devices=2")),
-        ("raw", ("strategy=ddp", "devices=2")),
-        ("lightning", ("strategy=ddp_spawn", "devices=2")),
-    ],
-)
+@pytest.mark.parametrize(("engine", "strategy"), [("lightning", "ddp"), ("raw", "ddp_spawn")])
 def test_an_error_in_a_net_is_shown_from_the_users_first_frame_on(
-    engine: str, world: tuple[str, ...], make_user_plan: MakeUserPlan
+    engine: str, strategy: str, make_user_plan: MakeUserPlan
 ) -> None:
-    text = shown(make_user_plan(*FAILING, "+model.where=rank 1", f"engine={engine}", *world))
+    world = (f"engine={engine}", f"strategy={strategy}", "devices=2")
+    text = shown(make_user_plan(*FAILING, "+model.where=rank 1", *world))
     assert text.splitlines()[0] == "rank 1 failed: Traceback (most recent call last):"
     assert frames(text) == [("strange_nets.py", "forward")]
     assert text.splitlines()[-1] == "RuntimeError: of 6 rows"
 
 
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_of_virtual_ranks_it_says_which(engine: str, make_user_plan: MakeUserPlan) -> None:
+VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=true")
+
+
+def test_of_virtual_ranks_it_says_which(make_user_plan: MakeUserPlan) -> None:
     """The third call is that of rank 0 in the second batch; below the user's frame torch's are shown."""
-    world = (f"engine={engine}", "strategy=virtual", "devices=2", "strategy.in_process=true")
-    text = shown(make_user_plan(*FAILING, "+model.where=layer", *world))
-    assert frames(text) == [
-        ("strange_nets.py", "forward"),
-        ("strange_nets.py", "forward"),
-        ("linear.py", "forward"),
-    ]
+    text = shown(make_user_plan(*FAILING, "+model.where=layer", "engine=raw", *VIRTUAL))
+    assert frames(text) == [("strange_nets.py", "forward"), ("strange_nets.py", "forward"), ("linear.py", "forward")]
     assert text.splitlines()[-1] == "In rank 0 of strategy=virtual."
 
 
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_a_lightning_module_fails_in_its_line(engine: str, make_user_plan: MakeUserPlan) -> None:
-    job = ("model=classifier", "model._target_=strange_modules.Failing", "data=blobs_data", f"engine={engine}")
-    text = shown(make_user_plan(*job, "strategy=virtual", "devices=2", "strategy.in_process=true"))
+def test_a_lightning_module_fails_in_its_line(make_user_plan: MakeUserPlan) -> None:
+    job = ("model=classifier", "model._target_=strange_modules.Failing", "data=blobs_data", "engine=lightning")
+    text = shown(make_user_plan(*job, *VIRTUAL))
     assert frames(text) == [("strange_modules.py", "training_step")]
     assert text.splitlines()[-1] == "In rank 1 of strategy=virtual."
 
@@ -74,10 +63,8 @@ def test_a_lightning_module_fails_in_its_line(engine: str, make_user_plan: MakeU
 @pytest.mark.parametrize(
     ("engine", "workers", "world"),
     [
-        ("raw", 2, ("strategy=single", "strategy.in_process=true")),
+        ("lightning", 2, ("strategy=single", "strategy.in_process=true")),
         ("raw", 0, ("strategy=ddp", "devices=2")),
-        ("lightning", 0, ("strategy=single",)),
-        ("lightning", 2, ("strategy=ddp", "devices=2")),
     ],
 )
 def test_an_error_in_a_data_set_with_its_cause(

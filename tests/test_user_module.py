@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, Sampler
 
 from lockstep.compare import compare
 from lockstep.launch.start import start_ranks
-from lockstep.loaders.map_loader import GlobalBatches
+from lockstep.loaders.map_loader import MapLoader
+from lockstep.loaders.rank_loader import RankSlice
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
@@ -147,10 +148,8 @@ class Drawn(Sampler[int]):
 
 def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
     """Regardless of how often batches are requested, and from which epoch."""
-    again, resumed = (
-        GlobalBatches(DataLoader(list(range(9)), batch_size=4, sampler=Drawn()), seed=0)  # type: ignore[arg-type]
-        for _ in range(2)
-    )
+    loaders: Any = [DataLoader(list(range(9)), 4, sampler=Drawn()) for _ in range(2)]  # type: ignore[arg-type]
+    again, resumed = (MapLoader(loader, RankSlice(0, 1), 0, training=True, batch_size=None) for loader in loaders)
     orders = []
     for epoch in range(3):
         orders.append(again.order(epoch).tolist())

@@ -16,20 +16,19 @@ PLATEAU, STEPS = ReduceLROnPlateau(OPTIMIZER), StepLR(OPTIMIZER, 1)
 
 
 @pytest.mark.parametrize(
-    ("engine", "message"),
+    ("monitor", "interval", "message"),
     [
-        ("raw", r"^model=Plateaued: its ReduceLROnPlateau monitors val_acc, .* one of train/loss, val_loss\."),
-        ("lightning", "val_acc which is not available"),
+        ("val_acc", "epoch", r"^model=Plateaued: its ReduceLROnPlateau monitors val_acc, .* one of train/loss, val_l"),
+        ("val_loss", "step", r"^model=Plateaued: its ReduceLROnPlateau monitors val_loss, which it does not log"),
     ],
+    ids=["epoch", "step"],
 )
-def test_a_monitor_that_nothing_logs_is_named(engine: str, message: str, make_user_plan: MakeUserPlan) -> None:
-    with pytest.raises(Exception, match=message):
-        trained(make_user_plan(*JOB, *SINGLE, f"engine={engine}", "+model.monitor=val_acc"))
-
-
-def test_a_step_knows_only_what_is_logged_on_it(make_user_plan: MakeUserPlan) -> None:
-    with pytest.raises(ConfigError, match=r"^model=Plateaued: its ReduceLROnPlateau monitors val_loss, which it does"):
-        trained(make_user_plan(*JOB, *SINGLE, "engine=raw", "+model.monitor=val_loss", "+model.interval=step"))
+def test_a_monitor_that_nothing_logs_is_named(
+    monitor: str, interval: str, message: str, make_user_plan: MakeUserPlan
+) -> None:
+    """A step knows only what is logged on it."""
+    with pytest.raises(ConfigError, match=message):
+        trained(make_user_plan(*JOB, *SINGLE, "engine=raw", f"+model.monitor={monitor}", f"+model.interval={interval}"))
 
 
 @pytest.mark.parametrize(

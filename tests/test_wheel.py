@@ -43,10 +43,8 @@ def installed(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    empty, configs = tmp_path / "empty", tmp_path / "configs"
-    (configs / "experiment").mkdir(parents=True)
+    empty = tmp_path / "empty"
     empty.mkdir()
-    (configs / "experiment" / "mine.yaml").write_text("# @package _global_\n# my own\nmax_epochs: 1\n")
     command = Command(empty)
     lockstep = str(installed / "lockstep")
 
@@ -69,17 +67,11 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     assert "under any parallel strategy:  lockstep strategy=ddp devices=2" in help_page
     assert "train.py" not in help_page
 
-    wrong = command(lockstep, "max_epoks=1")
-    assert (wrong.status, wrong.out) == (2, "")
-    assert wrong.err == "max_epoks=1: there is no such key (did you mean max_epochs?); write max_epochs=1.\n"
     for program in ([lockstep], [str(installed / "python"), "-m", "lockstep"]):
         name = "lockstep" if program == [lockstep] else "python -m lockstep"
         assert command(*program, "unheard=1").err == (
             f"unheard=1: there is no such key; write one that {name} --help lists.\n"
         )
 
-    mine = command(lockstep, "--config-dir", str(configs), "experiment=mine", "strategy=single", "data=points")
-    assert mine.status == 0, mine.err
-    assert "epoch 1/1" in mine.out
     text = command(lockstep, "data=text", "task=language_modelling", "model=char_rnn", "model.width=4", "max_epochs=1")
     assert text.status == 0, text.err

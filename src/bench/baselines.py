@@ -5,60 +5,54 @@ the first batch on. They keep no record and save nothing.
 """
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import torch
 import torch._dynamo  # the first optimizer step would import it while timed; with Lightning it is there
 import torch.nn.functional as F
-from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Subset
 from torchvision import transforms
+from torchvision.datasets import MNIST
 
 from bench.runs import BenchPayload
-from lockstep import data
-from lockstep.data.tensors import Split, TensorData
+from lockstep import data, schemas
+from lockstep.data.tensors import Split
 from lockstep.launch.topology import RankContext
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
-from lockstep.session.create_model import create_float32_net
+from lockstep.session.task import create_net
 from lockstep.sums.phases import synchronize
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:
     """Train by the loop called `payload.subject` and return the seconds; the launcher calls it."""
     plan = payload.plan
-    tensors = data.load(plan.data)
+    splits = data.load(plan.data)
     device, *_ = plan.strategy.devices(plan)
-    net = create_float32_net(plan, tensors).to(device)
+    net = create_net(plan, splits).to(memory_format=torch.contiguous_format).to(device)
+    train_epoch = LOOPS[payload.subject](plan, splits.train, net, create_optimizer(plan.optimizer, net), device)
     began = time.perf_counter()
-    LOOPS[payload.subject](plan, tensors, net, create_optimizer(plan.optimizer, net), device)
+    for _ in range(plan.max_epochs):
+        train_epoch()
     synchronize(device)
     return time.perf_counter() - began
 
 
-class Images(Dataset[tuple[Tensor, int]]):
-    """One image at a time through PIL and a transform, like torchvision's MNIST."""
-
-    def __init__(self, tensors: TensorData) -> None:
-        self.inputs, self.targets = tensors.train.inputs, tensors.train.targets
-        normalize = [transforms.Normalize((tensors.mean,), (tensors.std,))] if tensors.mean else []
-        self.transform = transforms.Compose([transforms.ToTensor(), *normalize])
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        image = Image.fromarray(self.inputs[index, 0].numpy(), mode="L")
-        return self.transform(image), int(self.targets[index])
-
-
-def source(plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
-    """Train as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too.)"""
-    dataset = Images(tensors) if tensors.train.is_images else tensors.datasets["train"]
+def source(plan: Plan, train: Split, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
+    """Return an epoch as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too.)"""
+    dataset: Any = train.as_dataset()
+    if isinstance(plan.data, schemas.MNIST):
+        normalize = transforms.Normalize((plan.data.mean,), (plan.data.std,))
+        mnist = MNIST(plan.data.root, download=True, transform=transforms.Compose([transforms.ToTensor(), normalize]))
+        dataset = Subset(mnist, range(len(train)))
     loader = DataLoader(dataset, batch_size=plan.batch_size, shuffle=True)
     criterion = nn.CrossEntropyLoss() if plan.data.classes else nn.MSELoss()
-    for _ in range(plan.max_epochs):
+
+    def train_epoch() -> None:
         total, correct = 0.0, 0
         for x, y in loader:
             x, y = x.to(device), y.to(device)
@@ -72,17 +66,22 @@ def source(plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer
                 correct += (outputs.argmax(dim=1) == y).sum().item()
         print(f"loss {total / len(loader):.4f}  correct {correct}")
 
+    return train_epoch
 
-def bare(plan: Plan, tensors: TensorData, net: nn.Module, optimizer: Optimizer, device: torch.device) -> None:
-    """Train on tensors in memory; uint8 images are normalized batch by batch."""
-    train = Split(tensors.train.inputs.to(device), tensors.train.targets.to(device))
+
+def bare(plan: Plan, train: Split, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
+    """Return an epoch over tensors in memory; uint8 images are normalized batch by batch."""
+    train = replace(train, inputs=train.inputs.to(device), targets=train.targets.to(device))
     criterion = F.cross_entropy if plan.data.classes else F.mse_loss
-    for _ in range(plan.max_epochs):
+
+    def train_epoch() -> None:
         for indices in torch.split(torch.randperm(len(train), device=device), plan.batch_size):
-            x, y = tensors.as_float(train[indices], torch.float32)
+            x, y = train.as_float(train[indices], torch.float32)
             optimizer.zero_grad()
             criterion(net(x), y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+
+    return train_epoch
 
 
 LOOPS = {"source": source, "bare": bare}

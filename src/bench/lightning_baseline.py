@@ -1,4 +1,4 @@
-"""An ordinary LightningModule with its data, and `stock`: an ordinary Trainer with TensorBoard that runs it.
+"""An ordinary LightningModule with its dataloader, and `stock`: an ordinary Trainer with TensorBoard that runs it.
 
 The steps are small, so that the cost of everything around them shows.
 """
@@ -19,14 +19,13 @@ from lockstep.lit.trainer import silence_warnings
 from lockstep.random_state import seed_all
 from lockstep.targets.locate import create
 
-Batch = tuple[Tensor, Tensor]
 
-
-class Data(pl.LightningDataModule):
-    """Data in tensors, or a sample at a time, in this process or by workers."""
+class Module(pl.LightningModule):
+    """Two layers whose loss is logged by step and by epoch; data in tensors or a sample at a time, maybe by workers."""
 
     def __init__(self, samples: int, tensors: bool, workers: int = 0) -> None:
         super().__init__()
+        self.net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
         self.samples, self.tensors, self.workers = samples, tensors, workers
 
     def train_dataloader(self) -> DataLoader[Any]:
@@ -36,15 +35,7 @@ class Data(pl.LightningDataModule):
         dataset = dataset if self.tensors else list(dataset)
         return DataLoader(dataset, batch_size=32, shuffle=True, num_workers=self.workers)
 
-
-class Module(pl.LightningModule):
-    """Two layers whose loss is logged by step and by epoch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         loss = F.cross_entropy(self.net(batch[0]), batch[1])
         self.log("train_loss", loss, on_step=True, on_epoch=True)
         return loss
@@ -58,7 +49,6 @@ def run(payload: BenchPayload, context: RankContext) -> float:
     silence_warnings()
     plan, timer = payload.plan, Timer()
     seed_all(plan.seed)
-    module, data = create("model", plan.model.call), create("data", plan.data.call)  # type: ignore[union-attr]
     trainer = pl.Trainer(
         max_epochs=plan.max_epochs,
         accelerator=plan.accelerator,
@@ -69,5 +59,5 @@ def run(payload: BenchPayload, context: RankContext) -> float:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(module, datamodule=data)
+    trainer.fit(create("model", plan.model.call))
     return timer.time_elapsed("train")

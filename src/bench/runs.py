@@ -1,6 +1,5 @@
 """Ways to measure a run: by its metrics, by a module on its ranks, or by the time of a whole command."""
 
-import shlex
 import subprocess
 import sys
 import time
@@ -12,8 +11,7 @@ from typing import Any
 from lockstep import data
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
-from lockstep.config_error import ConfigError, config_error, shell_quote_override
-from lockstep.data.mnist import FILES, find
+from lockstep.config_error import ConfigError
 from lockstep.job import run
 from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
@@ -27,12 +25,9 @@ BASELINES = {"source": "bench.baselines", "bare": "bench.baselines", "stock": "b
 class BenchPayload:
     """What a rank runs: the plan, by the baseline of this name or the engine in this module."""
 
+    world: World
     plan: Plan
     subject: str
-
-    @property
-    def world(self) -> World:
-        return self.plan.world
 
 
 @dataclass(frozen=True)
@@ -47,34 +42,19 @@ class BenchContext:
     def report(self, step: str) -> None:
         print(f"{self.title}, {step}", flush=True)
 
-    @property
-    def rounds(self) -> int:
-        return 2 if self.quick else 3
-
-    def folder(self) -> TemporaryDirectory[str]:
-        """A new folder that is removed at once: the checkpoints of dozens of runs are large."""
-        return TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True)
-
-    def mnist(self) -> str:
-        """Return the override for MNIST's folder; raise ConfigError if a file is missing there."""
-        missing = [file.name for file in FILES if find(Path(self.root), file) is None]
-        if missing:
-            raise config_error("root", self.root, f"{missing[0]} is not below it", "root=FOLDER with MNIST/raw in it")
-        return shlex.split(shell_quote_override("data.root", Path(self.root).absolute()))[0]
-
     def train_seconds(self, engine: str, *overrides: str) -> float:
         """Return the seconds of training in a run by an engine, or by the baseline of this name in a like process."""
         if engine in BASELINES:
             return float(self.on_ranks(BASELINES[engine], engine, *overrides))
-        with self.folder() as folder:
+        with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as folder:
             return float(run([f"engine={engine}", *overrides, f"hydra.run.dir={folder}"])["train_seconds"])
 
     def on_ranks(self, module: str, subject: str, *overrides: str) -> Any:
         """Start ranks that run `module` on the plan of these overrides; return what rank 0 returns."""
-        with self.folder() as folder:
+        with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as folder:
             plan = plan_from(compose_job([*overrides])[0], Path(folder))
             data.prepare(plan.data)
-            return start_ranks(BenchPayload(plan, subject), module)
+            return start_ranks(BenchPayload(plan.world, plan, subject), module)
 
     def time_command(self, *words: str, status: int = 0) -> float:
         """Return the seconds of a whole command; raise ConfigError if it exits with another status."""
@@ -84,6 +64,6 @@ class BenchContext:
         )
         seconds = time.perf_counter() - began
         if process.returncode != status:
-            last = (process.stderr.strip() or "nothing").splitlines()[-1]
+            last = process.stderr.strip().rpartition("\n")[2]
             raise ConfigError(f"python {' '.join(words)}: exited with status {process.returncode}; last line: {last}")
         return seconds

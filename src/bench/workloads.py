@@ -2,28 +2,33 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from operator import sub
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from bench.measurement import Measurement, take_turns
+from bench.measurement import Measurement
 from bench.runs import BASELINES, BenchContext
 from lockstep.schemas.engine import ENGINES
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
 STOCK, COUNTER = BASELINES["stock"], "bench.count_collectives"
-USER_CODE = ("model=linear", f"++model._target_={STOCK}.Module", "data=model", f"+data._target_={STOCK}.Data")
+USER_CODE = ("model=linear", f"++model._target_={STOCK}.Module", "data=model")
 DIGITS = ("data=digits", "accelerator=cpu", "strategy=ddp")
 SHORT = ("experiment=linear_regression", "max_epochs=2")
 DDP = ("strategy=ddp", "devices=2", "accelerator=cpu")
 WRONG_KEY = "a wrong key"
+Goals = Mapping[str, float | None]
+"""The largest ratio to each of the named variants; None: any."""
 
 
 class Variant(NamedTuple):
     """A run by an engine or a baseline; `goals` bound its ratios to other variants (None: shown, not judged)."""
 
     engine: str
-    goals: Mapping[str, float | None] = {}
+    goals: Goals = {}  # noqa: RUF012  # a Mapping
     overrides: tuple[str, ...] = ()
 
 
@@ -34,25 +39,38 @@ class Training(NamedTuple):
     overrides: tuple[str, ...]
     full: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
-    on_mnist: bool = False
 
     def measure(self, name: str, context: BenchContext) -> list[Measurement]:
-        """Return a row for each variant and each of its goals, or one for a variant without goals."""
-        shared = (*self.overrides, *(self.quick if context.quick else self.full), "test=false")
-        shared += (context.mnist(),) if self.on_mnist else ()
+        words = (*self.overrides, *(self.quick if context.quick else self.full), "test=false")
+        shared = [word.format(root=context.root) for word in words]
         calls = {
-            name: partial(context.train_seconds, variant.engine, *shared, *variant.overrides)
-            for name, variant in self.variants.items()
+            variant: partial(context.train_seconds, engine, *shared, *overrides)
+            for variant, (engine, _, overrides) in self.variants.items()
         }
         first = next(iter(calls))
         context.report(f"{first}, not counted: the first run finds files and memory cold")
         calls[first]()
-        values = take_turns(calls, context.rounds, context.report)
-        rows = []
-        for variant, (_, goals, _) in self.variants.items():
-            row = partial(Measurement, name, variant, "s", values[variant])
-            rows += [row(baseline, values[baseline], goal) for baseline, goal in goals.items()] or [row()]
-        return rows
+        return time_variants(name, calls, {variant: goals for variant, (_, goals, _) in self.variants.items()}, context)
+
+
+def time_variants(
+    workload: str, calls: Mapping[str, Callable[[], float]], goals: Mapping[str, Goals], context: BenchContext
+) -> list[Measurement]:
+    """Let the variants take turns, so that a slower machine slows all of them; return a row for each of their goals.
+
+    The baseline of a goal is another variant, or "" for the seconds themselves; a variant without goals has a row, too.
+    """
+    rounds = 2 if context.quick else 3
+    values: dict[str, tuple[float, ...]] = dict.fromkeys(calls, ())
+    for number in range(1, rounds + 1):
+        for name, measure in calls.items():
+            context.report(f"round {number}/{rounds}, {name}")
+            values[name] += (measure(),)
+    return [
+        Measurement(workload, variant, "s", values[variant], baseline, values.get(baseline, ()), goal)
+        for variant in calls
+        for baseline, goal in (goals.get(variant) or {"": None}).items()
+    ]
 
 
 FORMS = {"tensors": ("true", 0), "samples": ("false", 0), "workers": ("false", 2)}
@@ -73,9 +91,8 @@ TRAINING = {
             "raw": Variant("raw", {"bare": 1.1}),
             "lightning": Variant("lightning", {"bare": 1.3}),
         },
-        ("data=mnist", "model=mlp", "batch_size=128", "max_epochs=1"),
+        ("data.root='{root}'", "data=mnist", "model=mlp", "batch_size=128", "max_epochs=1"),
         quick=("data.samples=20000", "data.val_size=0"),
-        on_mnist=True,
     ),
     "cnn": Training(  # on a subset: a whole epoch by the sources' loop takes minutes
         {
@@ -85,24 +102,23 @@ TRAINING = {
             "raw bf16": Variant("raw", {"source": 0.26}, ("precision=bf16-mixed",)),
             "lightning bf16": Variant("lightning", {"source": 0.26, "raw bf16": 1.03}, ("precision=bf16-mixed",)),
         },
-        ("experiment=mnist_cnn", "max_epochs=1", "batch_size=2000"),
+        ("data.root='{root}'", "experiment=mnist_cnn", "max_epochs=1", "batch_size=2000"),
         full=("data.samples=20000",),
         quick=("data.samples=2000",),
-        on_mnist=True,
     ),
     "module": Training(
         {
             f"{engine}, {form}": Variant(
                 engine,
                 {f"stock, {form}": goal} if goal else {},
-                (f"+data.tensors={tensors}", f"+data.workers={workers}"),
+                (f"+model.tensors={tensors}", f"+model.workers={workers}"),
             )
             for form, (tensors, workers) in FORMS.items()
             for engine, goal in {"stock": None, "raw": 0.7, "lightning": 1.0}.items()
         },
         (*USER_CODE, "max_epochs=2", "threads=1"),
-        full=("+data.samples=25600",),
-        quick=("+data.samples=6400",),
+        full=("+model.samples=25600",),
+        quick=("+model.samples=6400",),
     ),
     "monitoring": Training(
         {
@@ -111,9 +127,8 @@ TRAINING = {
             "lightning, logger=none": Variant("lightning", overrides=("logger=none",)),
             "lightning": Variant("lightning", {"lightning, logger=none": 1.02}),
         },
-        ("data=mnist", "model=mlp", "batch_size=128", "max_epochs=10", "threads=1"),
+        ("data.root='{root}'", "data=mnist", "model=mlp", "batch_size=128", "max_epochs=10", "threads=1"),
         quick=("data.samples=20000",),
-        on_mnist=True,
     ),
     "scaling": Training(
         {
@@ -126,80 +141,72 @@ TRAINING = {
 
 
 def collectives(context: BenchContext) -> list[Measurement]:
-    """Count the calls that a step and an epoch add, by subtracting runs of few and many steps, of one epoch and two.
+    """Count the all-reduces that a step and an epoch add, by runs of few and many steps, of one epoch and two.
 
     The gradients of this MLP fit in one bucket, so a step needs one all-reduce.
     """
-
-    def count(engine: str, epochs: int, batch_size: int) -> tuple[int, int, int]:
-        """Return the all-reduces, other collectives and steps of a run."""
-        context.report(f"{engine}, epochs: {epochs}, batch size: {batch_size}")
-        shared = (*DIGITS, "devices=2", "model=mlp", "logger=none", "test=false")
-        steps = (f"max_epochs={epochs}", f"batch_size={batch_size}", f"engine={engine}")
-        counts: tuple[int, int, int] = context.on_ranks(COUNTER, ENGINES[engine], *shared, *steps)
-        return counts
-
     rows = []
     for engine in ENGINES:
-        few, few_others, few_steps = count(engine, 1, 320)
-        many, _, many_steps = count(engine, 1, 160)
-        twice, twice_others, _ = count(engine, 2, 320)
+        shared = (*DIGITS, "devices=2", "model=mlp", "logger=none", "test=false", f"engine={engine}")
+        count = partial(context.on_ranks, COUNTER, ENGINES[engine], *shared)
+        context.report(engine)
+        few, few_steps = count("max_epochs=1", "batch_size=320")
+        many, many_steps = count("max_epochs=1", "batch_size=160")
+        twice, _ = count("max_epochs=2", "batch_size=320")
         step = (many - few) / (many_steps - few_steps)
-        row = partial(Measurement, "collectives", unit="calls")
-        rows += [
-            row(f"{engine}, all-reduces per step", values=(step,), goal=1.0),
-            row(f"{engine}, all-reduces per epoch", values=(twice - few - step * few_steps,), goal=1.0),
-            row(f"{engine}, others per epoch", values=(float(twice_others - few_others),)),
-        ]
+        for per, calls in (("step", step), ("epoch", twice - few - step * few_steps)):
+            rows.append(Measurement("collectives", f"{engine}, all-reduces per {per}", "calls", (calls,), goal=1.0))
     return rows
 
 
-STARTUP: dict[str, tuple[tuple[str, ...], str, float | None]] = {
-    "import lightning": (("-c", "import lightning"), "", None),
-    "import torch": (("-c", "import torch"), "", None),
-    "single": ((TRAIN, *SHORT), "import lightning", None),
-    "ddp 2": ((TRAIN, *SHORT, *DDP), "import lightning", 0.7),
-    "ddp_spawn 2": ((TRAIN, *SHORT, *DDP, "strategy=ddp_spawn"), "import lightning", None),
-    "raw ddp 2": ((TRAIN, *SHORT, *DDP, "engine=raw"), "import torch", 1.2),
-    "--help": ((TRAIN, "--help"), "", 1.0),
-    WRONG_KEY: ((TRAIN, "strategi=ddp"), "", 1.0),
+STARTUP: dict[str, tuple[tuple[str, ...], Goals]] = {
+    "import lightning": (("-c", "import lightning"), {}),
+    "import torch": (("-c", "import torch"), {}),
+    "single": ((TRAIN, *SHORT), {"": None, "import lightning": None}),
+    "ddp 2": ((TRAIN, *SHORT, *DDP), {"": None, "import lightning": 0.7}),
+    "ddp_spawn 2": ((TRAIN, *SHORT, *DDP, "strategy=ddp_spawn"), {"": None, "import lightning": None}),
+    "raw ddp 2": ((TRAIN, *SHORT, *DDP, "engine=raw"), {"": None, "import torch": 1.2}),
+    "--help": ((TRAIN, "--help"), {"": 1.0}),
+    WRONG_KEY: ((TRAIN, "strategi=ddp"), {"": 1.0}),
 }
-"""Arguments of `python`, the import that the command needs in any case, and the goal for the seconds beyond it."""
+"""Arguments of `python`, and the goals: for all seconds, and for those beyond the import that the command needs."""
 
 
 def startup(context: BenchContext) -> list[Measurement]:
     """Time whole commands, and what they take beyond the import in the same round."""
     calls = {
         name: partial(context.time_command, *words, status=2 if name == WRONG_KEY else 0)
-        for name, (words, *_) in STARTUP.items()
+        for name, (words, _) in STARTUP.items()
     }
-    values = take_turns(calls, context.rounds, context.report)
-    row, rows = partial(Measurement, "startup", unit="s"), []
-    for name, (_, base, goal) in STARTUP.items():
-        rows.append(row(name, values=values[name], goal=None if base else goal))
-        if base:
-            pairs = zip(values[name], values[base], strict=True)
-            rows.append(row(f"{name} - {base}", values=tuple(seconds - least for seconds, least in pairs), goal=goal))
-    return rows
+    rows = time_variants("startup", calls, {name: goals for name, (_, goals) in STARTUP.items()}, context)
+    return [
+        replace(
+            row,
+            variant=f"{row.variant} - {row.baseline}",
+            values=tuple(map(sub, row.values, row.baseline_values)),
+            baseline="",
+            baseline_values=(),
+        )
+        if row.baseline
+        else row
+        for row in rows
+    ]
 
 
 def sweep(context: BenchContext) -> list[Measurement]:
     """Time a further job, without its training: (wall clock of n jobs - of one) / (n - 1)."""
-    jobs = 2 if context.quick else 5
+    name, jobs = "further job - training", 2 if context.quick else 5
 
     def time_sweep(count: int) -> float:
-        with context.folder() as folder:
+        with TemporaryDirectory(dir=context.scratch) as folder:
             seeds = ",".join(map(str, range(count)))
             words = (TRAIN, "-m", f"seed={seeds}", *SHORT, *DDP, f"hydra.sweep.dir={folder}/sweep")
             seconds = context.time_command(*words)
             metrics = [json.loads(path.read_text()) for path in Path(folder).glob("sweep/*/metrics.json")]
             return seconds - sum(float(job["train_seconds"]) for job in metrics)
 
-    calls = {f"jobs: {count}, - training": partial(time_sweep, count) for count in (1, jobs)}
-    values = take_turns(calls, context.rounds, context.report)
-    rows = [Measurement("sweep", name, "s", seconds) for name, seconds in values.items()]
-    further = tuple((many - one) / (jobs - 1) for one, many in zip(*values.values(), strict=True))
-    return [*rows, Measurement("sweep", "further job - training", "s", further, goal=0.6)]
+    calls = {name: lambda: (time_sweep(jobs) - time_sweep(1)) / (jobs - 1)}
+    return time_variants("sweep", calls, {name: {"": 0.6}}, context)
 
 
 WORKLOADS: dict[str, Callable[[BenchContext], list[Measurement]]] = {
@@ -215,7 +222,7 @@ HELP = """
   module         a user's LightningModule, 2 epochs: Lightning's own Trainer, both engines; three forms of data
   monitoring     the MLP on MNIST by each engine, with TensorBoard as it is by default and without a logger
   scaling        the time over 1 to 8 ranks of one thread, an MLP on digits
-  collectives    calls to other ranks in a step and in an epoch, counted
+  collectives    all-reduces of a step and of an epoch, counted
   startup        whole commands, beyond importing Lightning or torch: single, ddp, ddp_spawn, raw; --help; a wrong key
   sweep          what a further job costs beyond its training
 """

@@ -83,8 +83,7 @@ def _option(group: str, key: str, values: object) -> Any:
     values = with_name(group, values)
     if user_code is not None and not values.keys().isdisjoint(user_code.marks):
         values = {name: value for name, value in values.items() if name != "name" or value not in options}
-        target: Any = user_code.from_values(key, values)
-        return replace(target, key=key) if group in SEVERAL else target
+        return user_code.from_values(key, values)
     name = values.get("name")
     if not isinstance(name, str) or name not in options:
         raise option_error(f"{key}.name", name, "there is no such option", options)

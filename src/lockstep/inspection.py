@@ -82,7 +82,7 @@ def _inspect_data(data: schemas.UserData, seed: int, samples: Any) -> schemas.Us
     created = create_data(data, seed)
     is_stream = streams_of(data, created) is not None
     if not is_stream and not is_data_module(created):
-        return replace(data, **vars(describe(data, seed, samples, created)))
+        return replace(data, **vars(describe(data, created, samples)))
     reason = "a LightningDataModule or IterableDataset decides it"
     require(not data.split, "data.split", data.split, reason, "nothing in its place")
     require(is_stream or not data.loader, "data.loader", data.loader, reason, "nothing in its place")

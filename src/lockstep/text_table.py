@@ -3,7 +3,7 @@
 import math
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 GAP = "  "
 
@@ -44,6 +44,12 @@ def fitted_text(headings: Sequence[str], cells: Sequence[Sequence[str]], width: 
         named = zip(headings[left:], row[left:], strict=True)
         lines += [f"{GAP * left}{name}: {cell}" for name, cell in named if cell.strip("–")]
     return "\n".join(lines)
+
+
+def rows_text(rows: Sequence[Mapping[str, object]], width: int | None, left: int = 1) -> str:
+    """Return the table of rows with the same keys, which are the headings; numbers get three figures."""
+    cells = [[cell if isinstance(cell, str) else figures(cell) for cell in row.values()] for row in rows]  # type: ignore[arg-type]
+    return fitted_text([*rows[0]], cells, width, left)
 
 
 def figures(value: float | None) -> str:

@@ -39,7 +39,7 @@ checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_
 +"sync_batchnorm"),
 # ranks resume without their own buffers
 checkpoint/saving.py test_resume.py::test_killed_with_other_options[batchnorm-raw]
--                buffer.copy_(state.buffers[name])
+-                buffer.copy_(state["buffers"][name])
 +                pass
 # a damaged checkpoint is chosen
 checkpoint/choice.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
@@ -69,7 +69,7 @@ compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
 -MIXED = Tolerance(0.1, 3)
 +MIXED = Tolerance(1.0, 3)
 # a bomb is read
-data/download.py test_data_download.py::test_gigabytes_in_place_of_a_file_are_not_read
+data/download.py test_data_download.py::test_no_more_is_read_than_a_file_has
 -.read(self.length + 1)
 +.read(100 * self.length)
 # the schema counts other samples
@@ -80,10 +80,10 @@ schemas/data.py test_data.py::test_a_schema_says_how_many_samples_are_loaded
 data/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_own_seed
 -struct.pack("<qqq", seed, epoch, sample)
 +struct.pack("<qqq", seed, 0, sample)
-# a draw by numpy or Python is not noticed
-data/seeded.py test_data_seeded.py::test_a_late_draw_has_its_own_seed
--self.draws = have_drawn()
-+self.draws = False
+# a draw by Python has no seed
+data/seeded.py test_data_seeded.py::test_each_sample_is_drawn_under_its_seed[python]
+-random.seed(sample_seed)
++pass
 # a signal to the group kills the workers of a rank
 data/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint[workers]
 -os.setpgid(0, 0)
@@ -140,13 +140,12 @@ monitor/epoch.py test_monitor.py::test_pictures_take_a_share_of_the_time
 +False
 # a summary draws
 monitor/net.py test_model_summary.py::test_net_and_generators_are_unchanged
--    finally:
--        restore_random_state(state, [device])
-+    finally:
-# the record joins batches by the first epoch's number
-record/step_buffer.py test_callbacks.py::test_batches_of_a_step_change_by_epoch[module]
--self.plan.steps.batches_per_step(self.epoch)
-+self.plan.steps.batches_per_step(0)
+-with torch.no_grad(), preserve_generators([device]):
++with torch.no_grad():
+# the record adds a batch to the step after it
+record/step_buffer.py test_recorder.py::test_each_optimizer_step_has_a_line
+-        self.step_of_batch.append(len(self.rates))
++        self.step_of_batch.append(len(self.rates) + (self.step_of_batch != []))
 # the record is not synced
 record/file.py test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]
 -            os.fsync(record.fileno())

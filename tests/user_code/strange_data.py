@@ -63,11 +63,6 @@ class Unreadable(Noisy):
             raise ValueError(f"no label at {index}") from error
 
 
-def stacked(samples: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
-    """A collate function."""
-    return torch.stack([inputs for inputs, _ in samples]), torch.tensor([label for _, label in samples])
-
-
 def words() -> str:
     return "no data"
 

@@ -83,7 +83,7 @@ class Noise(nn.Module):
 
 
 class Failing(Residual):
-    """At its third batch, by `where`: in the forward of one rank, in a layer, or at a prompt."""
+    """At its third batch, by `where`: in the forward of one rank, or in a layer."""
 
     calls = 0
 
@@ -95,8 +95,6 @@ class Failing(Residual):
         self.calls += 1
         if self.calls == 3 and self.where == f"rank {os.environ.get('RANK')}":
             raise RuntimeError(f"of {len(x)} rows")
-        if self.calls == 3 and self.where == "breakpoint":
-            breakpoint()  # noqa: T100
         return super().forward(torch.cat([x, x], 1) if self.calls == 3 and self.where == "layer" else x)
 
 
@@ -108,7 +106,7 @@ class Wrong(nn.Module):
         if kind == "raises":
             raise RuntimeError("no weights today")
         self.kind = kind
-        self.last = {"lazy": nn.LazyLinear(3), "empty": nn.Identity()}.get(kind, nn.Linear(4, 3))
+        self.last = nn.Identity() if kind == "empty" else nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> object:
         y: Tensor = self.last(x)

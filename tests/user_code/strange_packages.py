@@ -152,7 +152,7 @@ class Writer(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
 
-def pictures(samples: int = 24, side: int = 32) -> tuple[Tensor, Tensor]:
+def pictures(samples: int = 24, side: int = 16) -> tuple[Tensor, Tensor]:
     """Images (samples, 3, side, side) of two classes."""
     generator = torch.Generator().manual_seed(2)
     classes = torch.arange(samples) % 2

@@ -1,4 +1,4 @@
-"""The files of checkpoints: written atomically, and checked for damage before they are read.
+"""The files of checkpoints: their names, and reading them, after a check for damage.
 
 last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the best epoch.
 """
@@ -6,35 +6,14 @@ last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the 
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from lockstep.files import atomic_write, sync_folder
+from lockstep.files import atomic_write
 
 FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
-
-
-def write_synced(path: Path, write: Callable[[BinaryIO], None], backup: str = "", also: str = "") -> None:
-    """Write and sync a file under a temporary name, then rename it: a reader sees the old file or the new one.
-
-    Args:
-        backup: the name under which the old file is kept, if any.
-        also: a second name of the new file.
-
-    Raises:
-        OSError: it cannot be written; the old file is unchanged.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as temporary:
-        with temporary.open("wb") as file:
-            write(file)
-        if backup and path.exists():
-            hardlink(path, backup)
-        if also:
-            hardlink(temporary, also)
-    sync_folder(path.parent)
 
 
 def hardlink(path: Path, name: str) -> None:

@@ -27,7 +27,7 @@ class ResumeState:
 
     @property
     def at(self) -> Progress:
-        return self.content.position if self.content else Progress()
+        return Progress(**self.content["position"]) if self.content else Progress()
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
@@ -39,23 +39,35 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
     Raises:
         ConfigError: the file is no checkpoint, or this plan cannot resume from it.
     """
-    checkpoint, content = _read(plan, mmap=True)
-    if content is None:
+    start = read_start(plan, mmap=True)
+    if start.content is None:
         return False
-    finished = _is_finished(plan, checkpoint, content, keep_finished)
+    finished = _is_finished(plan, start, keep_finished)
     if not finished:
-        earlier_lines(Path(str(plan.ckpt_path)), Path(plan.run_dir), content.record)
+        earlier_lines(Path(str(plan.ckpt_path)), Path(plan.run_dir), start.content["record"])
     return finished
 
 
-def read_start(plan: Plan) -> ResumeState:
-    """Read the plan's checkpoint, if it has one, before its net is created."""
+def read_start(plan: Plan, mmap: bool = False) -> ResumeState:
+    """Read the plan's checkpoint, if it has one, without running code from it; check that it is of the same training.
+
+    Raises:
+        ConfigError: the file is no checkpoint, or one of another training.
+    """
     if plan.ckpt_path is None:
         return ResumeState()
-    checkpoint, content = _read(plan, mmap=False)
-    if content is not None:
-        _is_finished(plan, checkpoint, content)
-    return ResumeState(checkpoint, content)
+    try:
+        checkpoint = read_checkpoint(Path(plan.ckpt_path), mmap)
+        net_weights(checkpoint)
+        start = ResumeState(checkpoint, checkpoint[SECTION] if plan.train else None)
+        if start.content is not None:
+            require_same(plan, start.content["identity"])
+    except DamagedCheckpoint as damaged:
+        raise config_error("ckpt_path", plan.ckpt_path, str(damaged), HINT) from None
+    except (LookupError, TypeError, AttributeError):
+        reason = "it is not a checkpoint that this project wrote"
+        raise config_error("ckpt_path", plan.ckpt_path, reason, HINT) from None
+    return start
 
 
 def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> None:
@@ -68,29 +80,15 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
     require(expected == saved, "ckpt_path", plan.ckpt_path, reason, HINT)
 
 
-def _read(plan: Plan, mmap: bool) -> tuple[Mapping[str, Any], Content | None]:
-    """Load the checkpoint without running code from it, and check that it is of the same training as the plan."""
-    path = Path(str(plan.ckpt_path))
-    try:
-        checkpoint = read_checkpoint(path, mmap)
-        net_weights(checkpoint)
-        content = Content.from_saved(checkpoint[SECTION]) if plan.train else None
-    except DamagedCheckpoint as damaged:
-        raise config_error("ckpt_path", path, str(damaged), HINT) from None
-    except (LookupError, TypeError, AttributeError):
-        raise config_error("ckpt_path", path, "it is not a checkpoint that this project wrote", HINT) from None
-    if content is not None:
-        require_same(plan, content.identity)
-    return checkpoint, content
-
-
-def _is_finished(plan: Plan, checkpoint: Mapping[str, Any], content: Content, keep_finished: bool = False) -> bool:
+def _is_finished(plan: Plan, start: ResumeState, keep_finished: bool) -> bool:
     """Return whether the run is finished; without `keep_finished` raise if it is, or if nothing is left to train."""
-    at, max_steps, lightning = content.position, plan.trainer.max_steps, plan.model.lightning
-    steps = checkpoint["global_step"] if lightning else at.steps
+    assert start.checkpoint is not None
+    assert start.content is not None
+    at, max_steps, lightning = start.at, plan.trainer.max_steps, plan.model.lightning
+    steps = start.checkpoint["global_step"] if lightning else at.steps
     by_steps = 0 < max_steps <= steps and at.epochs < plan.max_epochs
     reached = steps == max_steps or lightning  # a module that steps several optimizers a batch may go past it
-    trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or content.ended)
+    trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or start.content["ended"])
     finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
     remains = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
     key, bound, done = "max_epochs", plan.max_epochs, at.epochs

@@ -5,7 +5,6 @@ import io
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState
-from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, write_synced
+from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState, state_of_rank
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink
 from lockstep.checkpoint.identity import identity
+from lockstep.files import atomic_write, sync_folder
 from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
-from lockstep.record.file import RecordOffset
 from lockstep.record.fingerprint import buffers_of
 from lockstep.record.recorder import Recorder, not_finite
 from lockstep.record.run_metadata import depends_on_world
@@ -52,29 +51,31 @@ class CheckpointManager:
     def restore(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
         """Restore this rank's random state, gradients, buffers and sums from a checkpoint; return the sums."""
         state = self._state_of_rank(content)
-        if state.random:
-            restore_random_state(state.random, self.plan.strategy.devices(self.plan))
+        if state["random"]:
+            restore_random_state(state["random"], self.plan.strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
-            if name in state.gradients:
-                parameter.grad = self.tensors.shard_like(state.gradients[name], like=parameter)
+            if name in state["gradients"]:
+                parameter.grad = self.tensors.shard_like(state["gradients"][name], like=parameter)
         for name, buffer in buffers_of(net).items():
-            if name in state.buffers:
-                buffer.copy_(state.buffers[name])
-        self.recorder.steps.carried = {name: state.sums[name] for name in ("window", "ids")}
-        if self.plan.resume and content.best and self.monitor[0] in ("", content.best[0]):
-            self.best = content.best[1]  # in a new folder the best is that of its own epochs
-            self.monitor = content.best[0], self.monitor[1]
-        return state.sums
+            if name in state["buffers"]:
+                buffer.copy_(state["buffers"][name])
+        sums: Mapping[str, Tensor] = state["sums"]
+        self.recorder.steps.carried = {name: sums[name] for name in ("window", "ids")}
+        best = content["best"]
+        if self.plan.resume and best and self.monitor[0] in ("", best[0]):
+            self.best = best[1]  # in a new folder the best is that of its own epochs
+            self.monitor = best[0], self.monitor[1]
+        return sums
 
     def _state_of_rank(self, content: Content) -> RankState:
         """Return this rank's state; virtual ranks restore theirs."""
         shards_net = self.plan.strategy.sharded and not self.plan.model.lightning
-        state = content.of_rank(self.rank, self.plan.world_size, shards_net)
-        if self.virtual is None or len(content.ranks) != self.virtual.count or self.virtual.count == 1:
+        state = state_of_rank(content, self.rank, self.plan.world_size, shards_net)
+        first, *others = content["ranks"]
+        if self.virtual is None or not others or 1 + len(others) != self.virtual.count:
             return state
-        first, *others = content.ranks
-        self.virtual.restore([(other.random, other.buffers) for other in others])
-        return replace(state, random=first.random)
+        self.virtual.restore([(other["random"], other["buffers"]) for other in others])
+        return {**state, "random": first["random"]}
 
     def extra_state(
         self,
@@ -114,24 +115,31 @@ class CheckpointManager:
         }
         buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
         buffers = {name: buffer.cpu() for name, buffer in buffers.items()}
-        random = random_state(plan.strategy.devices(plan))
-        ranks = self._gathered(RankState(random, saved_sums, gradients, buffers, module or {}))
+        state: RankState = {
+            "random": random_state(plan.strategy.devices(plan)),
+            "sums": saved_sums,
+            "gradients": gradients,
+            "buffers": buffers,
+            "module": module or {},
+        }
+        ranks = self._gathered(state)
         zeros = {name: torch.zeros_like(tensor) for name, tensor in saved_sums.items()}
         for virtual_random, virtual_buffers in self.virtual.states() if self.virtual is not None else ():
-            ranks.append(RankState(virtual_random, zeros, gradients, virtual_buffers))
-        content = Content(
-            identity=identity(plan, depends_on_world(plan, recorder.net)),
-            position=position,
-            record=recorder.file.offset if recorder.file else RecordOffset(),
-            results=dict(results),
-            best=None if self.best is None else (self.monitor[0], self.best),
-            best_yet=self.best_yet,
-            ranks=ranks,
-            prefix=prefix,
-            ended=ended,
-        )
+            rest = {"sums": zeros, "buffers": virtual_buffers, "module": {}}
+            ranks.append({**state, **rest, "random": virtual_random})
+        content: Content = {
+            "identity": identity(plan, depends_on_world(plan, recorder.net)),
+            "position": {**vars(position)},
+            "record": recorder.file.offset if recorder.file else {},
+            "results": dict(results),
+            "best": None if self.best is None else (self.monitor[0], self.best),
+            "best_yet": self.best_yet,
+            "ranks": ranks,
+            "prefix": prefix,
+            "ended": ended,
+        }
         self.best_yet = False
-        return {SECTION: content.as_saved()}
+        return {SECTION: content}
 
     def update_best(self, metrics: Mapping[str, float]) -> None:
         """Note whether an epoch is better than all before it, so that its checkpoint is kept as the best, too.
@@ -164,20 +172,26 @@ class CheckpointManager:
         if not dist.is_initialized():
             return [state]
         message = io.BytesIO()
-        torch.save(vars(state), message)
-        states = [load(io.BytesIO(gathered)) for gathered in gather_bytes(message.getvalue())]
-        return [RankState(**other) for other in states] or [state]
+        torch.save(state, message)
+        return [load(io.BytesIO(gathered)) for gathered in gather_bytes(message.getvalue())]
 
 
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:
     """Write a checkpoint file atomically; the old one is kept as previous.ckpt, the best as best.ckpt.
 
     Raises:
-        OSError: the disk is full, or the folder is not writable.
+        OSError: the disk is full, or the folder is not writable; the old file is unchanged.
     """
-    also = BEST if checkpoint.get(SECTION, {}).get("best_yet") else ""
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        write_synced(path, lambda file: torch.save(dict(checkpoint), file), backup=PREVIOUS, also=also)
+        with atomic_write(path) as temporary:
+            with temporary.open("wb") as file:
+                torch.save(dict(checkpoint), file)
+            if path.exists():
+                hardlink(path, PREVIOUS)
+            if checkpoint.get(SECTION, {}).get("best_yet"):
+                hardlink(temporary, BEST)
+        sync_folder(path.parent)
     except RuntimeError as error:
         if error.__context__ is None and "PytorchStreamWriter" in str(error):  # it may say no more
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error

@@ -1,12 +1,10 @@
 """`python -m lockstep.collectives`: the tour of the primitives, the failure cases and the partition."""
 
+import importlib
 import sys
 from collections.abc import Sequence
 
 from lockstep.entry_point import options, run_command
-from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.topology import is_rank_zero
-from lockstep.text_table import terminal_width
 
 COMMAND = "python -m lockstep.collectives"
 
@@ -41,22 +39,11 @@ python -m lockstep.collectives partition    which rank gets which samples in whi
 
 
 def dispatch(words: Sequence[str]) -> int:
-    """Run the subcommand, or the tour without one; ranks import no more than theirs needs."""
-    subcommand = words[0] if words and words[0] in ("failures", "partition") else ""
-    keys = words[bool(subcommand) :]
-    if subcommand == "failures":
-        from lockstep.collectives.failures import FailureOptions, run_failures
-
-        return run_failures(options(FailureOptions, keys, COMMAND))
-    if subcommand == "partition":
-        from lockstep.collectives.partition import PartitionOptions, describe
-
-        if is_rank_zero(rank_from_env()):
-            print(describe(options(PartitionOptions, keys, COMMAND), terminal_width()))
-        return 0
-    from lockstep.collectives.runner import TourOptions, run_tour
-
-    return run_tour(options(TourOptions, keys, COMMAND))
+    """Run the subcommand, or the tour without one, by the module of its name, which ranks import, too."""
+    name = words[0] if words and words[0] in ("failures", "partition") else "tour"
+    module = importlib.import_module(f"lockstep.collectives.{name}")
+    status: int = module.show(options(module.Options, words[name != "tour" :], COMMAND))
+    return status
 
 
 def main(words: Sequence[str]) -> int:

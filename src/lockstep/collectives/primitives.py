@@ -39,8 +39,7 @@ class Primitive:
 
     Input and output are the `full` tensor or a `share` of it, 1/W; without an output the input is replaced.
 
-    `expected(before, root)` is what each rank must hold afterwards (None: anything), given what all held before. The
-    benchmark calls `timed` instead of `call` if it is set; a call sends `trips` messages one after the other.
+    `expected(before, root)` is what each rank must hold afterwards (None: anything), given what all held before.
     """
 
     name: str
@@ -50,8 +49,6 @@ class Primitive:
     cost: str
     input: Literal["full", "share"] = "full"
     output: Literal["full", "share", "none"] = "none"
-    timed: Call | None = None
-    trips: int = 1
 
     def explain(self, size: int, world: int) -> str:
         """Return a sentence on what it does and costs, for a tensor of `size` bytes."""
@@ -65,25 +62,19 @@ def tensor_device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
-def ping_pong(input: Tensor, output: Tensor, root: int) -> None:
+def send_recv(input: Tensor, output: Tensor, root: int) -> None:
     """`send` returns when the tensor may be changed again, `recv` when the message has arrived."""
     if dist.get_rank() == 0:
         dist.send(input, dst=1)
-        dist.recv(input, src=1)
     elif dist.get_rank() == 1:
         dist.recv(input, src=0)
-        dist.send(input, dst=0)
 
 
 def isend_irecv(input: Tensor, output: Tensor, root: int) -> None:
-    """Exchange tensors between ranks 0 and 1; until `wait` neither may change `input` or read `output`."""
-    rank = dist.get_rank()
-    if rank > 1:
-        output.copy_(input)
-        return
-    for transfer in (dist.isend(input, dst=1 - rank), dist.irecv(output, src=1 - rank)):
-        assert transfer is not None
-        transfer.wait()
+    """Pass tensors around the ring; until `wait` a rank may neither change `input` nor read `output`."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for transfer in (dist.isend(input, dst=(rank + 1) % world), dist.irecv(output, src=(rank - 1) % world)):
+        transfer.wait()  # type: ignore[union-attr]
 
 
 def batched(input: Tensor, output: Tensor, root: int) -> None:
@@ -129,21 +120,21 @@ def all_reduce(op: Any, does: str, reduce: Callable[..., Numbers]) -> Primitive:
 
 PRIMITIVES = (
     Primitive(
-        "send/recv", ping_pong,
+        "send/recv", send_recv,
         lambda before, _root: [before[0], before[0], *before[2:]],
-        "rank 0 sends its tensor to rank 1, which sends it back, and both block until it is done",
-        ONCE, trips=2,
+        "rank 0 sends its tensor to rank 1, and both block until it is done",
+        ONCE,
     ),
     Primitive(
         "isend/irecv", isend_irecv,
-        lambda before, _root: [before[1], before[0], *before[2:]],
-        "ranks 0 and 1 swap; both directions are in flight at once until wait()",
+        lambda before, _root: [before[-1], *before[:-1]],
+        "every rank sends to its right and receives from its left; both are in flight at once until wait()",
         ONCE, output="full",
     ),
     Primitive(
         "batched isend/irecv", batched,
         lambda before, _root: [before[-1], *before[:-1]],
-        "every rank sends to its right and receives from its left, posted as one batch, so that no order deadlocks",
+        "the same, posted as one batch, so that no order deadlocks",
         ONCE, output="full",
     ),
     Primitive(
@@ -202,6 +193,6 @@ PRIMITIVES = (
         lambda before, _root: [np.full(len(before[0]), len(before))] * len(before),
         "no rank leaves before all have arrived, here rank r after r·50 ms (after: how many had arrived when it left); "
         "it costs the wait for the slowest rank, and no bytes",
-        NOTHING, timed=barrier,
+        NOTHING,
     ),
 )  # fmt: skip

@@ -1,13 +1,14 @@
 """Where two runs differ: every quantity of their records, step by step, and everything else that they left."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from lockstep.compare.comparison import Comparison
-from lockstep.compare.record_lines import RESULTS, compare_records, end_of
+from lockstep.compare.comparison import Comparison, Values, When
+from lockstep.compare.record_lines import RESULTS, compare_ranks, record_values
 from lockstep.compare.recorded_run import RecordedRun
 from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_between
-from lockstep.compare.values import compare_all
 from lockstep.config_error import ConfigError, require
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
@@ -28,23 +29,29 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
     runs = RecordedRun(a), RecordedRun(b)
     comparison = compare_runs(*runs, tolerance)
     with_content = all(run.last for run in runs)
-    left, right = (run.files(with_content) for run in runs)
-    compare_all(comparison, left, right, (end_of(runs), math.inf))
+    left, right = (_placed(run.files(with_content), (run.end, math.inf)) for run in runs)
+    comparison.add_all(left, right)
     return comparison
 
 
 def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None = None) -> Comparison:
-    """Compare the records and results of two runs; checkpoints are read only to show how far tensors differ."""
+    """Compare the records, results and configurations of two runs."""
     metadata = left.run_metadata, right.run_metadata
     expected = tolerance_between(*metadata) if tolerance is None else Tolerance(tolerance)
     comparison = Comparison(str(left.folder), str(right.folder), expected)
-    runs = left, right
-    compare_records(comparison, runs)
-    compare_all(comparison, left.values(), right.values(), (end_of(runs), RESULTS))
+    comparison.add_all(record_values(left, right), record_values(right, left))
+    for run in (left, right):
+        compare_ranks(comparison, run)
+    comparison.add_all(*(_placed(run.values(), (run.end, RESULTS)) for run in (left, right)))
     if (first := comparison.first_divergence) is not None:
         comparison.likely = likely_reason(*metadata, first.name)
-    comparison.unfinished = bool(left.steps) and not any(run.lines["tensor"] for run in runs)
+    comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
     if comparison.quantities.keys() <= {"configuration"}:
         reason = f"it has nothing in common with {right.folder} to compare"
         raise ConfigError(f"{left.folder}: {reason}; write the folders of two trained runs.")
     return comparison
+
+
+def _placed(values: Mapping[str, Any], when: When) -> Values:
+    """Return the values of files, which have no place beside their keys."""
+    return {(key, key.removesuffix(":").replace(":", ", ", 1)): (value, when) for key, value in values.items()}

@@ -1,13 +1,15 @@
 """The verdict on each quantity of two runs: identical, within a bound, or different, and where it differs first."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from lockstep.colour import Colour, painted
-from lockstep.compare.comparison_rules import EXACT
+from lockstep.compare.comparison_rules import BITS_ONLY, rule_of
+from lockstep.compare.furthest import furthest
 from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
 from lockstep.files import save_json
 from lockstep.run_files import COMPARISON
@@ -18,6 +20,9 @@ WIDTH = 116
 When = tuple[float, float]
 """The optimizer step, and the order within it: which of several differences is the first."""
 
+Values = Mapping[tuple[str, str], tuple[Any, When]]
+"""What a run has left, by the key of its rule and the place, in words."""
+
 
 @dataclass
 class Quantity:
@@ -25,8 +30,6 @@ class Quantity:
 
     name: str
     tolerance: Tolerance
-    tensor: bool = False
-    """Whether it is a parameter or a buffer."""
     compared: int = 0
     difference: float = 0.0
     first: str | None = None
@@ -64,20 +67,28 @@ class Comparison:
     left_out: dict[str, set[str]] = field(default_factory=dict)
     likely: str | None = None
 
-    def quantity(self, name: str, tensor: bool = False) -> Quantity:
-        """Return a quantity by name; create it on first use."""
-        tolerance = IDENTICAL if name in EXACT and not tensor else self.tolerance
-        return self.quantities.setdefault(name, Quantity(name, tolerance, tensor))
+    def add_all(self, a: Values, b: Values) -> None:
+        """Compare the values of two runs; one that only one of them has is different."""
+        for (key, where), (_, when) in {**a, **b}.items():
+            left, right = (values.get((key, where), ("missing", when))[0] for values in (a, b))
+            self.add(key, left, right, where, when)
 
-    def leave_out(self, reason: str, key: str) -> None:
-        """List a key as not compared, with the reason."""
-        self.left_out.setdefault(reason, set()).add(key)
+    def add(self, key: str, a: object, b: object, where: str, when: When) -> None:
+        """Compare two values by the rule of their key, or list the key as not compared."""
+        rule = rule_of(key)
+        if rule.how == "not" or (rule.how == "bits" and self.tolerance.within):
+            reason = rule.quantity if rule.how == "not" else BITS_ONLY
+            self.left_out.setdefault(reason, set()).add(rule.pattern)
+            return
+        tolerance = IDENTICAL if rule.how == "exact" else self.tolerance
+        quantity = self.quantities.setdefault(rule.quantity, Quantity(rule.quantity, tolerance))
+        quantity.add(*furthest(a, b), where, when)
 
     @property
     def first_divergence(self) -> Quantity | None:
-        """Return the quantity that differs first."""
+        """Return the quantity that differs first; a difference in the configuration comes before its effects."""
         differing = [quantity for quantity in self.quantities.values() if quantity.first is not None]
-        return min(differing, key=lambda quantity: quantity.when, default=None)
+        return min(differing, key=lambda quantity: (quantity.name != "configuration", quantity.when), default=None)
 
     @property
     def within_tolerance(self) -> bool:
@@ -104,9 +115,7 @@ class Comparison:
         for quantity in others:
             cells = f"{quantity.name:<{width}}  {quantity.verdict:<17}  {quantity.compared:>6}  {quantity.first or ''}"
             lines.append(f"  {cells}".rstrip())
-        names = [quantity.name for quantity in identical if not quantity.tensor]
-        if tensors := sum(quantity.tensor for quantity in identical):
-            names.append(f"{tensors} parameters and buffers")
+        names = [quantity.name for quantity in identical]
         for title, listed in (("identical", names), ("not compared", sorted(self.left_out))):
             if listed:
                 lines += wrap(f"{title}: {', '.join(listed)}", WIDTH, initial_indent="  ", subsequent_indent="    ")

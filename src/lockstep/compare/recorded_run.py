@@ -1,21 +1,17 @@
 """A run's folder, read for comparing: its record by epoch and step, its other files by the keys of the rules."""
 
-import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from lockstep.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.config_error import config_error
-from lockstep.run_files import CONFIG, CONFUSION, METRICS, RECORD
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from lockstep.run_files import CONFIG, METRICS, RECORD
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 """The metadata that a run's arithmetic depends on."""
@@ -31,7 +27,7 @@ LINE_KEYS: dict[str, Callable[[Line], Any]] = {
 
 
 class RecordedRun:
-    """What a run has left. `lines`: those of the record, by kind and by LINE_KEYS.
+    """What a run has left. `lines`: those of the record, by kind and by LINE_KEYS; `steps`: by epoch and step.
 
     `run_metadata`: the `run` line of the record, or metrics.json if there is no record.
 
@@ -42,6 +38,7 @@ class RecordedRun:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lines: dict[str, dict[Any, Line]] = {kind: {} for kind in LINE_KEYS}
+        self.steps = self.lines["step"]
         self.results = self._read(METRICS, json.loads)
         self.run_metadata = self._read(RECORD, self._read_record) or self.results
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
@@ -51,14 +48,13 @@ class RecordedRun:
             reason = f"there is neither {RECORD} nor {METRICS} of this version in it"
             raise config_error("run", folder, reason, "the folder of a run, logs/train/…")
         self.config = self._read(CONFIG, yaml.safe_load)
-        self.confusion = self._read(CONFUSION, _confusion_counts)
 
     def _read(self, name: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Parse one file of the folder; return nothing if it is missing."""
         path = self.folder / name
         try:
             return {**parse(path.read_text())} if path.is_file() else {}
-        except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError, csv.Error):
+        except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError):
             raise config_error("run", path, "it is damaged", "the folder of another run") from None
 
     def _read_record(self, text: str) -> Line:
@@ -75,18 +71,15 @@ class RecordedRun:
         return run_metadata
 
     @property
-    def steps(self) -> dict[tuple[int, int], Line]:
-        """Return the lines of optimizer steps by epoch and step."""
-        return self.lines["step"]
+    def end(self) -> float:
+        """Return the number of the last optimizer step."""
+        return max((step for _epoch, step in self.steps), default=0)
 
     def values(self) -> dict[str, Any]:
-        """Return the values in the files beside the checkpoints, and the first line of the record."""
+        """Return the values in config.yaml, metrics.json and the first line of the record."""
         run_metadata = {} if self.run_metadata is self.results else self.run_metadata
-        files = ((f"{METRICS}:", self.results), (f"{RECORD}:run.", run_metadata), (f"{CONFUSION}:", self.confusion))
-        return {
-            **{f"{CONFIG}:{key}": value for key, value in flattened(self.config) if key},
-            **{f"{prefix}{key}": value for prefix, values in files for key, value in values.items()},
-        }
+        files = ((f"{CONFIG}:", self.config), (f"{METRICS}:", self.results), (f"{RECORD}:run.", run_metadata))
+        return {f"{prefix}{key}": value for prefix, values in files for key, value in flattened(values) if key}
 
     def files(self, with_content: bool) -> dict[str, Any]:
         """Return a key for each file of the folder; `with_content`: and the values in its last checkpoint."""
@@ -103,22 +96,6 @@ class RecordedRun:
             return read_checkpoint(self.folder / FOLDER / LAST)
         except DamagedCheckpoint:
             return {}
-
-    @cached_property
-    def weights(self) -> "Mapping[str, Tensor]":
-        """The trained parameters and buffers in the last checkpoint; empty if it is missing or damaged."""
-        from lockstep.checkpoint.content import net_weights
-        from lockstep.structures import tensors_of
-
-        # Lightning's WeightAveraging saves averages as the state_dict
-        trained = self.last.get("current_model_state", self.last.get("state_dict", {}))
-        return tensors_of(net_weights({**self.last, "state_dict": trained}))
-
-
-def _confusion_counts(text: str) -> dict[str, int]:
-    """Return the counts of confusion.csv by true and predicted class."""
-    rows = ((row.pop("true"), row) for row in csv.DictReader(text.splitlines()))
-    return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
 
 
 def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -8,8 +8,7 @@ from lockstep.schemas.target import BuiltIn
 from lockstep.targets.locate import create
 
 if TYPE_CHECKING:
-    from lockstep.data.samples import SampleData
-    from lockstep.data.tensors import TensorData
+    from lockstep.data.samples import Splits
     from lockstep.schemas.task import Samples
 
 
@@ -25,17 +24,17 @@ def prepare(choice: Data) -> None:
         mnist.prepare(choice.root)
 
 
-def load_splits(choice: Data, seed: int, samples: "Samples") -> "TensorData | SampleData":
+def load_splits(choice: Data, seed: int, samples: "Samples") -> "Splits":
     """Return the splits of built-in data, or of a user's, created under this seed, for a task that takes `samples`."""
     if isinstance(choice, BuiltIn):
-        return replace(load(choice), reconstructs=samples == "inputs")
+        return replace(load(choice), samples=samples)
     from lockstep.data import user_data
 
     return user_data.load(choice, seed, samples)  # type: ignore[arg-type]
 
 
-def load(choice: Data) -> "TensorData":
+def load(choice: Data) -> "Splits":
     """Return the splits of a built-in data set, whose random numbers do not depend on the run's seed."""
     assert isinstance(choice, BuiltIn)
-    tensors: TensorData = create("data", choice.call)
-    return tensors
+    splits: Splits = create("data", choice.call)
+    return splits

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from lockstep.data.tensors import TensorData, split_three
+from lockstep.data.samples import Splits, split_three
 
 MEAN, STD = 0.1555, 0.2769
 """The mean and deviation of the training pixels, from 0 to 1."""
 
 
-def load(val_size: int, test_size: int) -> TensorData:
+def load(val_size: int, test_size: int) -> Splits:
     """Return uint8 images (n, 1, 28, 28) and classes: each digit enlarged to 20×20 and centred, as MNIST's are.
 
     scikit-learn's rows come writer by writer, so they are shuffled once, by a fixed generator, before the split into
@@ -30,8 +30,7 @@ def load(val_size: int, test_size: int) -> TensorData:
     images = F.pad(images.round().to(torch.uint8), (4, 4, 4, 4))
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     targets = torch.from_numpy(rows[:, -1]).long()
-    splits = split_three(images[order], targets[order], val_size, test_size)
-    return TensorData(*splits, outputs=10, mean=MEAN, std=STD)
+    return split_three(images[order], targets[order], val_size, test_size, 10, MEAN, STD)
 
 
 def read_rows() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -6,7 +6,6 @@ import time
 import urllib.request
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -67,25 +66,20 @@ def fetch(root: str, file: DataFile, path: Path, urls: Sequence[str]) -> bytearr
 
 
 def _download(file: DataFile, path: Path, urls: Sequence[str]) -> None:
-    created = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock, errors = path.with_name(".download.lock"), []
-    with FileLock(lock, timeout=FILES_AT_ONCE * DOWNLOAD_LIMIT):
+    errors = []
+    with FileLock(path.with_name(".download.lock"), timeout=FILES_AT_ONCE * DOWNLOAD_LIMIT):
         for url in () if path.exists() else urls:  # another process may have saved it before this one got the lock
             try:
                 content = _content(url, 2 * file.length)
                 file.read(BytesIO(content), Path(url).name)
             except ERRORS as error:
                 errors.append(f"{url}: {error}")
-                continue
-            with atomic_write(path) as temporary:
-                temporary.write_bytes(content)
-            return
+            else:
+                with atomic_write(path) as temporary:
+                    temporary.write_bytes(content)
+                return
     if errors:
-        lock.unlink(missing_ok=True)
-        with suppress(OSError):  # they are not empty
-            for folder in created:
-                folder.rmdir()
         raise OSError("; ".join(errors))
 
 

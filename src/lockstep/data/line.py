@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from lockstep.data.tensors import TensorData, split_three
+from lockstep.data.samples import Splits, split_three
 
 TEST_SAMPLES = 1000
 
@@ -18,7 +18,7 @@ def load(
     val_size: int,
     inputs: Sequence[float] = (),
     predict: Sequence[float] = (),
-) -> TensorData:
+) -> Splits:
     """Return float64 columns x and y: `samples` to train on, then `val_size`, then 1,000 to test, always the same.
 
     Args:
@@ -31,7 +31,7 @@ def load(
     x, epsilon = torch.randn(2, total, 1, generator=generator, dtype=torch.float64)
     x[: len(inputs), 0] = torch.tensor(inputs, dtype=torch.float64)
     y = slope * x + intercept + noise * epsilon
-    return TensorData(*split_three(x, y, val_size, TEST_SAMPLES), outputs=1)
+    return split_three(x, y, val_size, TEST_SAMPLES, outputs=1)
 
 
 @torch.no_grad()

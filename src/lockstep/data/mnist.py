@@ -12,7 +12,7 @@ from lockstep.data.download import DataFile, fetch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lockstep.data.tensors import TensorData
+    from lockstep.data.samples import Splits
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/")
 PIXELS = 28 * 28
@@ -56,18 +56,20 @@ def prepare(root: str) -> None:
         read(root, file)
 
 
-def load(root: str, val_size: int, mean: float, std: float, samples: int | None = None) -> "TensorData":
+def load(root: str, val_size: int, mean: float, std: float, samples: int | None = None) -> "Splits":
     """Return uint8 images (n, 1, 28, 28) and classes. The last `val_size` of the 60,000 are the validation split.
 
     Args:
         samples: train on so many of the first alone.
     """
-    from lockstep.data.tensors import Split, TensorData, split_three
+    from lockstep.data.samples import Splits
+    from lockstep.data.tensors import Split
 
     images, labels, test_images, test_labels = (_tensor(root, file) for file in FILES)
-    train, val, _ = split_three(images, labels, val_size, 0)
-    train = Split(train.inputs[:samples], train.targets[:samples])
-    return TensorData(train, val, Split(test_images, test_labels), outputs=10, mean=mean, std=std)
+    end = len(images) - val_size
+    train = Split(images[:end][:samples], labels[:end][:samples], mean, std)
+    val = Split(images[end:], labels[end:], mean, std)
+    return Splits(train, val, Split(test_images, test_labels, mean, std), outputs=10)
 
 
 def _tensor(root: str, file: DataFile) -> "Tensor":

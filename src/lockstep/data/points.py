@@ -2,33 +2,31 @@
 
 import torch
 
-from lockstep.data.tensors import Split, TensorData
+from lockstep.data.samples import Splits
+from lockstep.data.tensors import Split
 
-TRAIN = [([-1.2, 3.1], 0), ([-0.9, 2.9], 0), ([-0.5, 2.6], 0), ([2.3, -1.1], 1), ([2.7, -1.5], 1)]
-TEST = [([-0.8, 2.8], 0), ([2.6, -1.6], 1)]
+TRAIN = [[-1.2, 3.1], [-0.9, 2.9], [-0.5, 2.6], [2.3, -1.1], [2.7, -1.5]], [0, 0, 0, 1, 1]
+TEST = [[-0.8, 2.8], [2.6, -1.6]], [0, 1]
 TEST_SAMPLES = 1000
 SPREAD = 0.5
 """Standard deviation of the generated points around their class's centre, in both directions."""
 
 
-def load(samples: int | None) -> TensorData:
+def load(samples: int | None) -> Splits:
     """Return float64 points (n, 2) and classes: S0's five and two, or `samples` to train on and 1,000 to test.
 
     Generated points alternate between the classes, whose centres are the means of S0's five points.
     """
-    train, test = _split(TRAIN), _split(TEST)
+    train, test = (
+        Split(torch.tensor(rows, dtype=torch.float64), torch.tensor(labels)) for rows, labels in (TRAIN, TEST)
+    )
     if samples is not None:
         generator = torch.Generator().manual_seed(0)
         centres = torch.stack([train.inputs[train.targets == label].mean(dim=0) for label in (0, 1)])
         train = _around(centres, samples, generator)
         test = _around(centres, TEST_SAMPLES, generator)
     nothing = Split(train.inputs[:0], train.targets[:0])
-    return TensorData(train, nothing, test, outputs=2)
-
-
-def _split(rows: list[tuple[list[float], int]]) -> Split:
-    points, labels = zip(*rows, strict=True)
-    return Split(torch.tensor(points, dtype=torch.float64), torch.tensor(labels))
+    return Splits(train, nothing, test, outputs=2)
 
 
 def _around(centres: torch.Tensor, samples: int, generator: torch.Generator) -> Split:

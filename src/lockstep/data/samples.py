@@ -1,41 +1,60 @@
 """Data sets whose samples are made one by one, and batches of any loader as a plain net takes them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import default_collate
 
 from lockstep.config_error import ConfigError, require
 from lockstep.data.seeded import Seeded
-from lockstep.data.tensors import Batch, as_float
+from lockstep.data.tensors import Batch, Split, as_float
 from lockstep.schemas.task import Samples
 
 
 @dataclass(frozen=True)
-class SampleData:
-    """The data sets of the splits; a split may be empty.
+class Splits:
+    """The data sets of the splits, of class Split if they are in memory; a split may be empty.
 
     loader: arguments of torch's DataLoader beside those that a plan has.
     samples: what a sample is for the task.
+    outputs: that a net needs, of built-in data.
     """
 
     train: Any
     val: Any
     test: Any
-    loader: Mapping[str, Any]
+    loader: Mapping[str, Any] = field(default_factory=dict)
     samples: Samples = "pairs"
+    outputs: int = 0
 
     @property
-    def datasets(self) -> Mapping[str, Dataset[Any]]:
+    def datasets(self) -> Mapping[str, Any]:
         return {"train": self.train, "val": self.val, "test": self.test}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of one sample in memory."""
+        return tuple(self.train.inputs.shape[1:])
 
     def first(self, dtype: torch.dtype) -> Tensor:
         """Return the first training sample as the net takes it: (1, *shape)."""
+        if isinstance(self.train, Split):
+            return self.train.as_float(self.train[torch.tensor([0])], dtype).inputs
         source = Seeded(self.train, self.loader.get("collate_fn", default_collate), seed=0)
         return as_batch(source.__getitems__([(0, 0)]), self.samples, dtype).inputs
+
+
+def split_three(
+    inputs: Tensor, targets: Tensor, val_size: int, test_size: int, outputs: int, mean: float = 0.0, std: float = 1.0
+) -> Splits:
+    """Return train, val and test: consecutive ranges of the rows, in this order."""
+    sizes = [len(inputs) - val_size - test_size, val_size, test_size]
+    pairs = zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True)
+    train, val, test = (Split(*pair, mean, std) for pair in pairs)
+    return Splits(train, val, test, outputs=outputs)
 
 
 def as_batch(batch: Any, samples: Samples, dtype: torch.dtype) -> Batch:
@@ -102,41 +121,35 @@ def targets_for_loss(targets: Tensor) -> Tensor:
     return targets.long().flatten() if targets.dim() == 2 and targets.shape[1] == 1 else targets.long()
 
 
-@dataclass(frozen=True)
-class SampleKeys:
-    """`targets` is None if a sample is its own target."""
-
-    inputs: str
-    targets: str | None
-
-    def of(self, sample: Any) -> tuple[Any, ...]:
-        """Return the input and the target of a sample, or of a batch.
-
-        Raises:
-            ConfigError: it is no mapping, or has no such key.
-        """
-        keys = {"data.inputs": self.inputs} | ({} if self.targets is None else {"data.targets": self.targets})
-        names = [*sample] if isinstance(sample, Mapping) else []
-        for name, key in keys.items():
-            reason = f"a sample has no such key: it is a {type(sample).__name__}"
-            require(key in names, name, key, reason, f"one of {', '.join(map(str, names)) or 'none'}")
-        return tuple(sample[key] for key in keys.values())
-
-    def of_batch(self, batch: Any) -> list[Any]:
-        """Return the inputs and targets of a batch; lists of numbers, which torch collates by place, as one tensor."""
-        return [torch.stack(value, 1) if isinstance(value, list) else value for value in self.of(batch)]
-
-    def collate(self, function: Callable[..., Any], samples: Sequence[Any]) -> Any:
-        """Collate samples by a function; torch's own gets the named values alone, as others may not be collatable."""
-        if function is not default_collate:
-            return self.of_batch(function(samples))
-        pairs = [self.of(sample) for sample in samples]
-        return default_collate(
-            [tuple(torch.tensor(value) if isinstance(value, list) else value for value in pair) for pair in pairs]
-        )
+def keys_of(choice: Any) -> dict[str, str]:
+    """Return the keys of samples that are mappings by the option that names them, the key of the inputs first."""
+    options = {"data.inputs": "input_key", "data.targets": "target_key"}
+    return {option: key for option, name in options.items() if (key := getattr(choice, name, None)) is not None}
 
 
-def keys_of(choice: Any) -> SampleKeys | None:
-    """Return the keys of samples that the data's configuration names, or None."""
-    inputs = getattr(choice, "input_key", None)
-    return None if inputs is None else SampleKeys(inputs, choice.target_key)
+def values_of(sample: Any, keys: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return the named values of a sample, or of a batch: the input alone if it is its own target.
+
+    Raises:
+        ConfigError: it is no mapping, or has no such key.
+    """
+    names = [*sample] if isinstance(sample, Mapping) else []
+    for option, key in keys.items():
+        reason = f"a sample has no such key: it is a {type(sample).__name__}"
+        require(key in names, option, key, reason, f"one of {', '.join(map(str, names)) or 'none'}")
+    return tuple(sample[key] for key in keys.values())
+
+
+def values_of_batch(batch: Any, keys: Mapping[str, str]) -> list[Any]:
+    """Return the named values of a batch; lists of numbers, which torch collates by place, as one tensor."""
+    return [torch.stack(value, 1) if isinstance(value, list) else value for value in values_of(batch, keys)]
+
+
+def collate_values(keys: Mapping[str, str], function: Callable[..., Any], samples: Sequence[Any]) -> Any:
+    """Collate samples by a function; torch's own gets the named values alone, as others may not be collatable."""
+    if function is not default_collate:
+        return values_of_batch(function(samples), keys)
+    pairs = [values_of(sample, keys) for sample in samples]
+    return default_collate(
+        [tuple(torch.tensor(value) if isinstance(value, list) else value for value in pair) for pair in pairs]
+    )

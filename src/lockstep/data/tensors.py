@@ -1,10 +1,10 @@
-"""Data in memory: three pairs of tensors, whose batches are indices into them.
+"""Data in memory: pairs of tensors, whose batches are indices into them.
 
 Small batches are fetched and moved together: an index of hundreds of rows takes as long as one of a single row.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -22,6 +22,9 @@ RESIDENT = 0.25
 """Fraction of a GPU's free memory that a data set may take there."""
 
 
+CPU = torch.device("cpu")
+
+
 class Batch(NamedTuple):
     """Inputs (b, *shape) and targets (b, …)."""
 
@@ -29,12 +32,22 @@ class Batch(NamedTuple):
     targets: Tensor
 
 
-class Split:
-    """Inputs (n, *shape) and targets (n, …). Indexed by a tensor of indices, it returns that batch at once."""
+@dataclass(frozen=True, eq=False)
+class Split(Dataset[Batch]):
+    """Inputs (n, *shape) and targets (n, …). Indexed by a tensor of indices, it returns that batch at once.
 
-    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
-        self.inputs, self.targets = inputs, targets
-        self.is_images = inputs.dtype == torch.uint8
+    mean, std: of images, which stay uint8 until their batch is on the device.
+    device, dtype: of the batches that a net takes.
+    reconstructs: whether each input, as the net takes it, is its target.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    mean: float = 0.0
+    std: float = 1.0
+    device: torch.device = CPU
+    dtype: torch.dtype = torch.float32
+    reconstructs: bool = False
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -43,49 +56,55 @@ class Split:
         """Return a batch by `index_select`, which copies complete rows; brackets would copy images byte by byte."""
         return Batch(self.inputs.index_select(0, indices), self.targets.index_select(0, indices))
 
-
-@dataclass(frozen=True)
-class TensorData:
-    """Train, validation and test split; images stay uint8 until they are on the device.
-
-    reconstructs: whether each input, as the net takes it, is its target.
-    """
-
-    train: Split
-    val: Split
-    test: Split
-    outputs: int
-    mean: float = 0.0
-    std: float = 1.0
-    reconstructs: bool = False
-    loader: Mapping[str, Any] = field(default_factory=dict)
-
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape of one sample."""
-        return tuple(self.train.inputs.shape[1:])
-
-    @property
-    def splits(self) -> dict[str, Split]:
-        return {"train": self.train, "val": self.val, "test": self.test}
-
-    @property
-    def datasets(self) -> dict[str, Dataset[Any]]:
-        """Return pairs of float32 inputs and targets, for a LightningModule."""
-        return {
-            name: TensorDataset(*as_float(Batch(split.inputs, split.targets), torch.float32, self.mean, self.std))
-            for name, split in self.splits.items()
-        }
-
-    def first(self, dtype: torch.dtype) -> Tensor:
-        """Return the first training sample as the net takes it: (1, *shape)."""
-        first = torch.zeros(1, dtype=torch.int64, device=self.train.inputs.device)
-        return self.as_float(self.train[first], dtype).inputs
+    def is_images(self) -> bool:
+        return self.inputs.dtype == torch.uint8
 
     def as_float(self, batch: Batch, dtype: torch.dtype) -> Batch:
         """Return a batch as the net takes it."""
         inputs, targets = as_float(batch, dtype, self.mean, self.std)
         return Batch(inputs, inputs if self.reconstructs else targets)
+
+    def as_dataset(self) -> "TensorDataset":
+        """Return pairs of float32 inputs and targets, for a LightningModule."""
+        return TensorDataset(*self.as_float(Batch(self.inputs, self.targets), torch.float32))
+
+    def batches(self, slices: Iterable[Tensor]) -> Iterator[Batch]:
+        """Yield a batch for each tensor of ids, on the device, as the net takes it."""
+        sample_bytes, slices = self.inputs[:1].nbytes, iter(slices)
+        for first in slices:
+            block = [first, *islice(slices, BLOCK_BYTES // (sample_bytes * len(first)))]
+            rows = self[torch.cat(block).to(self.inputs.device, non_blocking=True)]
+            fetched = Batch(*(tensor.to(self.device, non_blocking=True) for tensor in rows))
+            if not self.is_images:
+                fetched = self.as_float(fetched, self.dtype)
+            sizes = [len(ids) for ids in block]
+            for batch in map(Batch, *(torch.split(tensor, sizes) for tensor in fetched)):
+                if self.is_images:  # batch by batch: a float takes four bytes, and a batch of them fits in the cache
+                    yield self.as_float(batch, self.dtype)
+                elif batch.inputs.data_ptr() % ALIGNED:  # it depends on where training began
+                    yield batch._replace(inputs=batch.inputs.clone())
+                else:
+                    yield batch
+
+
+def for_net(
+    datasets: Mapping[str, Any], device: torch.device, dtype: torch.dtype, reconstructs: bool = False
+) -> dict[str, Any]:
+    """Return data sets of which those in memory yield batches as a plain net takes them.
+
+    On a GPU they lie on it if they fit beside the net: then only the indices of a block are moved.
+    """
+    splits = {
+        stage: replace(split, device=device, dtype=dtype, reconstructs=reconstructs)
+        for stage, split in datasets.items()
+        if isinstance(split, Split)
+    }
+    size = sum(split.inputs.nbytes + split.targets.nbytes for split in splits.values())
+    if device.type == "cuda" and size <= RESIDENT * torch.cuda.mem_get_info(device)[0]:
+        for stage, split in splits.items():
+            splits[stage] = replace(split, inputs=split.inputs.to(device), targets=split.targets.to(device))
+    return {**datasets, **splits}
 
 
 def as_float(batch: Batch, dtype: torch.dtype, mean: float = 0.0, std: float = 1.0) -> Batch:
@@ -98,13 +117,6 @@ def as_float(batch: Batch, dtype: torch.dtype, mean: float = 0.0, std: float = 1
     return Batch(inputs, targets.to(dtype) if targets.is_floating_point() else targets)
 
 
-def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) -> tuple[Split, Split, Split]:
-    """Return train, val and test: consecutive ranges of the rows, in this order."""
-    sizes = [len(inputs) - val_size - test_size, val_size, test_size]
-    train, val, test = map(Split, torch.split(inputs, sizes), torch.split(targets, sizes))
-    return train, val, test
-
-
 def split_rows(total: int, sizes: Mapping[str, float]) -> dict[str, list[int]]:
     """Return the rows of train, val and test, always the same; none to train on if the others take all.
 
@@ -115,42 +127,3 @@ def split_rows(total: int, sizes: Mapping[str, float]) -> dict[str, list[int]]:
     train = max(0, total - val - test)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
     return {"train": order[:train], "val": order[train : train + val], "test": order[train + val :]}
-
-
-class InMemory(Dataset[Batch]):
-    """A split whose batches are on the device, as the net takes them."""
-
-    def __init__(self, data: TensorData, split: Split, device: torch.device, dtype: torch.dtype) -> None:
-        self.data, self.split, self.device, self.dtype = data, split, device, dtype
-
-    def __len__(self) -> int:
-        return len(self.split)
-
-    def batches(self, slices: Iterable[Tensor]) -> Iterator[Batch]:
-        """Yield a batch for each tensor of ids."""
-        split, device, sample_bytes = self.split, self.device, self.split.inputs[:1].nbytes
-        slices = iter(slices)
-        for first in slices:
-            block = [first, *islice(slices, BLOCK_BYTES // (sample_bytes * len(first)))]
-            rows = split[torch.cat(block).to(split.inputs.device, non_blocking=True)]
-            fetched = Batch(*(tensor.to(device, non_blocking=True) for tensor in rows))
-            if not split.is_images:
-                fetched = self.data.as_float(fetched, self.dtype)
-            sizes = [len(ids) for ids in block]
-            for batch in map(Batch, *(torch.split(tensor, sizes) for tensor in fetched)):
-                if split.is_images:  # batch by batch: a float takes four bytes, and a batch of them fits in the cache
-                    yield self.data.as_float(batch, self.dtype)
-                elif batch.inputs.data_ptr() % ALIGNED:  # it depends on where training began
-                    yield batch._replace(inputs=batch.inputs.clone())
-                else:
-                    yield batch
-
-
-def to_device_if_fits(data: TensorData, device: torch.device) -> TensorData:
-    """Return the data on the GPU if it fits beside the net: then only the indices of a block are moved."""
-    splits = (data.train, data.val, data.test)
-    size = sum(split.inputs.nbytes + split.targets.nbytes for split in splits)
-    if device.type != "cuda" or size > RESIDENT * torch.cuda.mem_get_info(device)[0]:
-        return data
-    train, val, test = (Split(split.inputs.to(device), split.targets.to(device)) for split in splits)
-    return replace(data, train=train, val=val, test=test)

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.samples import SampleData, keys_of, pair_of, targets_for_loss
-from lockstep.data.tensors import Split, TensorData, split_rows
+from lockstep.data.samples import Splits, collate_values, keys_of, pair_of, targets_for_loss
+from lockstep.data.tensors import Split, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
 from lockstep.schemas.data import DataFacts, UserData, UserLoaders
 from lockstep.schemas.target import ARGS, KEY
@@ -30,30 +30,23 @@ def create_data(choice: UserData, seed: int) -> Any:
     return seeded(seed, lambda: create(choice.key, choice.call))
 
 
-def load(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> TensorData | SampleData:
-    """Return the splits.
-
-    Args:
-        created: by the target, which is called here if it is None.
+def load(choice: UserData, seed: int, samples: Samples = "pairs") -> Splits:
+    """Return the splits, in memory as far as they are tensors.
 
     Raises:
         ConfigError: the target creates something else than data.
     """
-    datasets = _three_datasets(choice, create_data(choice, seed) if created is None else created)
-    train, val, test = splits = [_in_memory(dataset, samples) for dataset in datasets.values()]
-    if all(isinstance(split, Split) for split in splits):
-        return TensorData(train, val, test, choice.outputs, reconstructs=samples == "inputs")
-    return SampleData(**datasets, loader=_loader_options(choice), samples=samples)
+    datasets = _three_datasets(choice, create_data(choice, seed))
+    train, val, test = (_in_memory(dataset, samples) for dataset in datasets.values())
+    return Splits(train, val, test, _loader_options(choice), samples)
 
 
-def describe(choice: UserData, seed: int, samples: Samples = "pairs", created: Any = None) -> DataFacts:
-    """Return facts about the data; of samples that only a LightningModule takes, only how many there are.
+def describe(choice: UserData, created: Any, samples: Samples = "pairs") -> DataFacts:
+    """Return facts about the data that its target has created.
 
-    Args:
-        created: by the target, which is called here if it is None.
+    Of samples that only a LightningModule takes, only their number is known.
     """
     check("data.loader", {**LOADER, **choice.loader})
-    created = create_data(choice, seed) if created is None else created
     datasets, options = _three_datasets(choice, created), _loader_options(choice)
     try:
         DataLoader(datasets["train"], **options)
@@ -89,8 +82,8 @@ def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str,
 
 def streams_of(choice: UserData, created: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Return the splits if any is an IterableDataset, and arguments of a DataLoader; None for other data."""
-    splits = {"train": created} if isinstance(created, IterableDataset) else _by_name(created) or {}
-    if "train" not in splits or not any(isinstance(split, IterableDataset) for split in splits.values()):
+    splits = _by_name(created) or {"train": created}
+    if not any(isinstance(split, IterableDataset) for split in splits.values()):
         return None
     datasets = {name: _dataset(choice, splits[name]) for name in NAMES if splits.get(name) is not None}
     return datasets, _loader_options(choice)
@@ -135,7 +128,7 @@ def _loader_options(choice: UserData) -> dict[str, Any]:
     """Return the arguments of a DataLoader; its collate function leaves the named keys of a mapping."""
     options = {key: create(f"data.loader.{key}", value) for key, value in choice.loader.items()}
     if not isinstance(choice, UserLoaders) and (keys := keys_of(choice)):
-        options["collate_fn"] = partial(keys.collate, options.get("collate_fn", default_collate))
+        options["collate_fn"] = partial(collate_values, keys, options.get("collate_fn", default_collate))
     return options
 
 

@@ -30,7 +30,8 @@ class SessionCallback(Callback):
     def attach(self, trainer: pl.Trainer) -> None:
         """End batches, stages and evaluations after the module's own hooks, which may log values."""
         self.trainer, session, module = trainer, self.session, self.session.module
-        _call_after(module, "on_fit_start", lambda: _restore_optimizers(session, trainer))
+        # after callbacks that restore groups; Lightning loads the same again, but accepts missing states
+        _call_after(module, "on_fit_start", lambda: session.state.restore_optimizers(trainer))
         _call_after(module, "on_train_start", self._restore_metrics)
         _call_after(module, "on_train_batch_end", self._end_batch)
         _call_after(module, "on_train_epoch_end", self._end_training_stage)
@@ -63,7 +64,7 @@ class SessionCallback(Callback):
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
         self.session.watch(trainer)
         self.session.restore()
-        self.session.timing.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
+        self.session.phases.begin()  # on_train_epoch_start is not called if training resumes within an epoch
         self.session.results.display.begin_epoch(self.progress.position)
         if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more
             private.end_restart(trainer.fit_loop)
@@ -155,12 +156,6 @@ class SessionCallback(Callback):
         if not self.progress.checking and self.progress.epoch_goes_on(self.trainer, self.trainer.is_last_batch):
             self.session.results.end_validation()
             self._save(self.stop)
-
-
-def _restore_optimizers(session: Session, trainer: pl.Trainer) -> None:
-    """Restore after callbacks that restore groups; Lightning loads the same again, but accepts missing states."""
-    schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
-    session.state.restore_optimizers(trainer.optimizers, schedulers)
 
 
 def _call_after(module: pl.LightningModule, name: str, function: Callable[..., None]) -> None:

@@ -34,7 +34,6 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
     def on_run_start(self, data_fetcher: Any) -> None:
         """Look up the overridden hooks, and whether this epoch takes the fast path."""
         super().on_run_start(data_fetcher)
-        self.phases.begin()
         trainer, self.fast_path = self.trainer, self.is_fast
         self.hooks = Hooks(trainer, trainer.lightning_module)
         validates_at_end = trainer.val_check_batch == trainer.num_training_batches
@@ -83,7 +82,6 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         requested = self.trainer.should_stop or self.trainer.received_sigterm or self._skip_next_val
         if not self.skips_validation or requested or self.batch_progress.is_last_batch:
             super().on_advance_end(data_fetcher)
-            self.phases.begin()  # the time of a validation counts to no phase
         elif not self._should_accumulate():
             self._batches_that_stepped += 1
 

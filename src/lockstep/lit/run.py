@@ -16,7 +16,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     silence_warnings()
     session = Session(plan, context, lightning=True)
     plan, module, source = session.plan, session.module, session.data.source
-    datamodule = source.owner if source.is_data_module else None
+    datamodule = source.data_module
     with session.running() as loggers:
         callback, callbacks = SessionCallback(session), create_callbacks(plan)
         if any(isinstance(each, ProgressBar) for each in callbacks):

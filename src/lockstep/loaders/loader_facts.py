@@ -7,12 +7,10 @@ from typing import Any
 
 from lockstep import schemas
 from lockstep.config_error import config_error
-from lockstep.data.samples import keys_of, pair_of, targets_for_loss
+from lockstep.data.samples import keys_of, pair_of, targets_for_loss, values_of_batch
 from lockstep.data.user_data import outputs_of, shape_facts
 from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
-from lockstep.loaders.map_loader import MapLoader
-from lockstep.loaders.rank_loader import RankLoader, RankSlice
-from lockstep.loaders.stream_loader import StreamLoader
+from lockstep.loaders.rank_loader import RankSlice
 from lockstep.random_state import preserve_generators, seeded
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import Samples
@@ -48,17 +46,16 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.
         if not source.has("train"):
             raise config_error("data", name, "it has no train_dataloader", "data with one")
         train = source.loaders("train", SINGLE)[0]
-        is_map = isinstance(train, MapLoader)
-        defaults = {"batch_size": _batch_size(train), "drop_last": is_map and train.batches.drop_last}
-        facts: dict[str, Any] = {"train_samples": _samples(train), "regular": is_map and train.batches.regular}
+        defaults = {"batch_size": train.global_batch_size, "drop_last": train.drop_last}
+        facts: dict[str, Any] = {"train_samples": train.samples, "regular": train.regular}
         with suppress(TypeError, NotImplementedError):  # of unknown length
             facts["train_batches"] = len(train)
         for stage in ("val", "test"):
             if stage == "test" and owner is not None and source.has("test"):
                 seeded(source.seed, lambda: owner.setup("test"))
             loaders = source.loaders(stage, SINGLE) if source.has(stage) else []
-            facts[f"{stage}_size"] = sum(_samples(loader) or 1 for loader in loaders)
-            facts[f"{stage}_batch_sizes"] = tuple(_batch_size(loader) for loader in loaders)
+            facts[f"{stage}_size"] = sum(loader.samples or 1 for loader in loaders)
+            facts[f"{stage}_batch_sizes"] = tuple(loader.global_batch_size for loader in loaders)
     return schemas.Loaders(**facts), defaults
 
 
@@ -73,7 +70,7 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     with user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), preserve_generators():
         batch = next(iter(source.loaders("train", SINGLE)[0]))
     keys = keys_of(choice)
-    inputs, target = pair_of(keys.of_batch(batch) if keys else batch, samples)
+    inputs, target = pair_of(values_of_batch(batch, keys) if keys else batch, samples)
     target = targets_for_loss(target)[0]
     loaders = {stage: source.user_loaders(stage) for stage in STAGES if source.has(stage)}
     for stage, several in loaders.items():
@@ -83,15 +80,3 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     datasets = [getattr(loader, "dataset", None) for loader, *_ in loaders.values()]
     outputs = outputs_of(choice, datasets, target, samples, getattr(source.owner, "num_classes", None))
     return shape_facts(inputs.shape[1:], target, outputs)
-
-
-def _samples(loader: RankLoader) -> int:
-    """Return the samples of an epoch, including dropped ones; 0 if unknown."""
-    return loader.batches.samples if isinstance(loader, MapLoader) else 0
-
-
-def _batch_size(loader: RankLoader) -> int:
-    """Return the batch size of regular batches or of a stream; 0 if batches have different sizes."""
-    if isinstance(loader, MapLoader):
-        return loader.batches.batch_size
-    return loader.global_batch_size if isinstance(loader, StreamLoader) else 0

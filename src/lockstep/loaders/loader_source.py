@@ -4,17 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep import data, schemas
 from lockstep.config_error import ConfigError, config_error
-from lockstep.data.samples import SampleData
-from lockstep.data.tensors import InMemory, TensorData, to_device_if_fits
+from lockstep.data.tensors import Split
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.stream_loader import StreamLoader
-from lockstep.plan import Plan
-from lockstep.precision import dtype_of
 from lockstep.random_state import seeded
 from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.target import KEY
@@ -41,8 +38,8 @@ class LoaderSource:
     owner: Any = None
 
     @property
-    def is_data_module(self) -> bool:
-        return self.owner is not None and self.owner is not self.module
+    def data_module(self) -> Any:
+        return self.owner if self.owner is not self.module else None
 
     def seed_setup(self) -> None:
         """Have `setup` of the module and of the data module draw under the run's seed, the same on every rank."""
@@ -50,7 +47,7 @@ class LoaderSource:
         def setup(original: Callable[..., None], stage: str | None = None) -> None:
             seeded(self.seed, lambda: original(stage))
 
-        for each in {id(self.module): self.module, id(self.owner): self.owner}.values():
+        for each in (self.module, self.data_module):
             if hasattr(each, "setup"):
                 replace_method(each, "setup", setup)
                 replace_method(each, "prepare_data", lambda _: None)  # it was called before any rank started
@@ -78,12 +75,13 @@ class LoaderSource:
 
     def loaders(self, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
         """Return loaders of this rank's slices of the user's."""
-        loaders = self.user_loaders(stage)
-        sizes = self._batch_sizes(stage, len(loaders))
-        return [
-            (MapLoader if is_map_style(loader) else StreamLoader)(loader, rank_slice, self.seed, stage == "train", size)
-            for loader, size in zip(loaders, sizes, strict=True)
-        ]
+        loaders: list[RankLoader] = []
+        user_loaders = self.user_loaders(stage)
+        for loader, size in zip(user_loaders, self._batch_sizes(stage, len(user_loaders)), strict=True):
+            has_index = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+            kind = MapLoader if has_index and loader.batch_sampler is not None else StreamLoader
+            loaders.append(kind(loader, rank_slice, self.seed, stage == "train", size))
+        return loaders
 
     def _batch_sizes(self, stage: str, loaders: int) -> Sequence[int | None]:
         """Return each loader's global batch size; None keeps that of the loader.
@@ -110,13 +108,17 @@ def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int 
     owner = module
     if not isinstance(choice, schemas.Loaders):
         splits = data.load_splits(choice, seed, samples="module")
-        return _dataset_source(choice, module, seed, batch_size, splits.datasets, splits.loader)
+        datasets = {
+            stage: dataset.as_dataset() if isinstance(dataset, Split) else dataset
+            for stage, dataset in splits.datasets.items()
+        }
+        return dataset_source(choice, module, seed, batch_size, datasets, splits.loader)
     if isinstance(choice, schemas.UserLoaders):
         from lockstep.data.user_data import create_data, streams_of
 
         owner = create_data(choice, seed)
         if streams := streams_of(choice, owner):
-            return _dataset_source(choice, module, seed, batch_size, *streams)
+            return dataset_source(choice, module, seed, batch_size, *streams)
         if not is_data_module(owner):
             reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
             raise config_error(f"data.{KEY}", choice.call[KEY], reason, "the path of a LightningDataModule")
@@ -124,19 +126,7 @@ def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int 
     return LoaderSource(choice, module, seed, batch_size, methods, owner)
 
 
-def create_net_source(plan: Plan, splits: TensorData | SampleData, module: Any) -> LoaderSource:
-    """Return the source of the loaders of a plain net; data in memory is fetched in blocks."""
-    datasets: Mapping[str, Dataset[Any]] = splits.datasets
-    if isinstance(splits, TensorData):
-        device, *_ = plan.strategy.devices(plan)
-        resident = to_device_if_fits(splits, device)
-        datasets = {
-            stage: InMemory(resident, split, device, dtype_of(plan)) for stage, split in resident.splits.items()
-        }
-    return _dataset_source(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)
-
-
-def _dataset_source(
+def dataset_source(
     choice: schemas.Data,
     module: Any,
     seed: int,
@@ -156,9 +146,3 @@ def _dataset_source(
         if isinstance(dataset, IterableDataset) or len(dataset) > 0
     }
     return LoaderSource(choice, module, seed, batch_size, functions)
-
-
-def is_map_style(loader: Any) -> bool:
-    """Whether it is a DataLoader that makes batches of a map-style data set."""
-    has_index = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
-    return has_index and loader.batch_sampler is not None

@@ -24,42 +24,55 @@ from torch.utils.data import (
 )
 
 from lockstep.batch_math import batch_count
-from lockstep.data.seeded import SampleReader, loader_options
-from lockstep.data.tensors import InMemory
+from lockstep.data.seeded import Places, seeded_loader, start_workers
+from lockstep.data.tensors import Split
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.random_state import preserve_generators, seed_all
 from lockstep.sampler import epoch_order
 
 
-class GlobalBatches:
-    """The global batches of a DataLoader, epoch by epoch.
+class MapLoader(RankLoader):
+    """The batches of a DataLoader whose data set has an index."""
 
-    regular: whether all batches but the last have `batch_size` samples: the plan's, or else the loader's.
-    """
-
-    def __init__(self, loader: "DataLoader[Any]", seed: int, batch_size: int | None = None) -> None:
-        self.loader, self.seed = loader, seed
-        self.drawn: tuple[int, list[Any]] = (-1, [])
+    def __init__(
+        self, loader: "DataLoader[Any]", rank_slice: RankSlice, seed: int, training: bool, batch_size: int | None
+    ) -> None:
+        super().__init__(loader, rank_slice, seed, training)
         sampler: Any = loader.batch_sampler
         self.regular = type(sampler) is BatchSampler
-        self.batch_size: int = (batch_size or sampler.batch_size) if self.regular else 0
-        self.drop_last: bool = self.regular and sampler.drop_last
+        self.global_batch_size = (batch_size or sampler.batch_size) if self.regular else 0
+        self.drop_last = self.regular and sampler.drop_last
+        self.drawn: tuple[int, list[Any]] = (-1, [])
+        self.places = Places()
+        self.reader: DataLoader[Any] | None = None
 
-    def irregular(self, epoch: int) -> Sequence[Tensor]:
-        """Return the int64 sample ids of each batch of a user's batch sampler."""
-        return [torch.as_tensor(ids) for ids in self._drawn(self.loader.batch_sampler, epoch)]
+    def __len__(self) -> int:
+        """Return the batches of an epoch; without padding those in which this rank has samples, but at least 1.
+
+        Lightning rejects a loader without batches on one rank alone.
+        """
+        batches = self._epoch()
+        return len(batches) if self.pads_ranks else max(1, sum(len(ids) > self.slice.rank for ids in batches))
 
     @property
     def samples(self) -> int:
-        """Return the samples of the first epoch, including those that `drop_last` drops."""
-        return len(self.order(0)) if self.regular else sum(map(len, self.irregular(0)))
+        return len(self.order(0)) if self.regular else sum(map(len, self._drawn(self.loader.batch_sampler, 0)))
 
-    def order(self, epoch: int, fixed: bool = False) -> Tensor:
-        """Return the int64 sample ids of an epoch of regular batches; `fixed`: without shuffling."""
-        batched: Any = self.loader.batch_sampler
-        sampler, samples = batched.sampler, len(self.loader.dataset)  # type: ignore[arg-type]
+    def _epoch(self) -> Sequence[Tensor]:
+        """Return the int64 sample ids of each global batch of the epoch."""
+        if not self.regular:
+            batches = [torch.as_tensor(ids) for ids in self._drawn(self.loader.batch_sampler, self.sampled_epoch)]
+            return batches[: self.limited(len(batches))]
+        order = self.order(self.sampled_epoch)
+        count = self.limited(batch_count(len(order), self.global_batch_size, self.drop_last))
+        used = order[: count * self.global_batch_size]
+        return torch.split(used, max(self.global_batch_size, self.evaluation_batch)) if count else ()
+
+    def order(self, epoch: int) -> Tensor:
+        """Return the int64 sample ids of an epoch of regular batches."""
+        sampler, samples = self.loader.batch_sampler.sampler, len(self.loader.dataset)
         distributed = isinstance(sampler, DistributedSampler)
-        if fixed or type(sampler) is SequentialSampler or (distributed and not sampler.shuffle):
+        if self.fixed or type(sampler) is SequentialSampler or (distributed and not sampler.shuffle):
             return torch.arange(samples)
         permuted = type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples
         if distributed or permuted:
@@ -86,40 +99,6 @@ class GlobalBatches:
                 if each is not None and hasattr(each, "set_epoch"):
                     each.set_epoch(epoch)
             return list(sampler)
-
-
-class MapLoader(RankLoader):
-    """The batches of a DataLoader whose data set has an index."""
-
-    def __init__(
-        self, loader: "DataLoader[Any]", rank_slice: RankSlice, seed: int, training: bool, batch_size: int | None
-    ) -> None:
-        super().__init__(loader, rank_slice, seed, training)
-        self.batches = GlobalBatches(loader, seed, batch_size)
-        self.reader: SampleReader | None = None
-
-    def __len__(self) -> int:
-        """Return the batches of an epoch; without padding those in which this rank has samples, but at least 1.
-
-        Lightning rejects a loader without batches on one rank alone.
-        """
-        batches = self._epoch()
-        return len(batches) if self.pads_ranks else max(1, sum(len(ids) > self.slice.rank for ids in batches))
-
-    @property
-    def sampled_epoch(self) -> int:
-        return 0 if self.fixed else super().sampled_epoch
-
-    def _epoch(self) -> Sequence[Tensor]:
-        """Return the ids of each global batch of the epoch."""
-        source, epoch = self.batches, 0 if self.fixed else self.epoch
-        if not source.regular:
-            batches = source.irregular(epoch)
-            return batches[: self.limited(len(batches))]
-        order = source.order(epoch, self.fixed)
-        count = self.limited(batch_count(len(order), source.batch_size, self.drop_last or source.drop_last))
-        used = order[: count * source.batch_size]
-        return torch.split(used, max(source.batch_size, self.evaluation_batch)) if count else ()
 
     def __iter__(self) -> Iterator[Any]:
         self.shares.clear()  # an epoch that was ended early leaves some
@@ -150,13 +129,13 @@ class MapLoader(RankLoader):
     def _fetch(self, slices: Iterable[Tensor]) -> Iterator[Any]:
         """Yield a batch for each tensor of ids; None for no ids."""
         dataset = self.loader.dataset
-        if isinstance(dataset, InMemory):
+        if isinstance(dataset, Split):
             return dataset.batches(slices)
         if type(dataset) is TensorDataset and self.loader.collate_fn is default_collate:
             # an index is faster than any worker, and nothing random happens
             tensors = dataset.tensors
             return ([tensor.index_select(0, ids) for tensor in tensors] if len(ids) else None for ids in slices)
         if self.reader is None:
-            options = {**loader_options(self.loader), "persistent_workers": self.loader.persistent_workers}
-            self.reader = SampleReader(dataset, self.loader.collate_fn, self.seed, options)
-        return self.reader.batches(self.sampled_epoch, slices)
+            self.reader = seeded_loader(self.loader, self.places, self.seed)
+        self.places.epoch, self.places.slices = self.sampled_epoch, slices
+        return start_workers(self.reader)

@@ -26,14 +26,11 @@ class RankData:
     """Loaders by stage (train, val, test).
 
     begin: where training begins, which may be within an epoch.
-    virtual_ranks: among which a batch of training is divided in this process.
     """
 
-    def __init__(
-        self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress, virtual_ranks: int
-    ) -> None:
-        self.plan, self.context, self.source, self.module = plan, context, source, module
-        self.begin, self.virtual_ranks = begin, virtual_ranks
+    def __init__(self, plan: Plan, context: RankContext, source: LoaderSource, module: Any, begin: Progress) -> None:
+        self.plan, self.context, self.source, self.module, self.begin = plan, context, source, module, begin
+        source.seed_setup()
         self.device: torch.device = plan.strategy.devices(plan)[0]
         self.of_stage: dict[str, list[RankLoader]] = {}
         owner = source.owner or module
@@ -50,7 +47,9 @@ class RankData:
     def loaders(self, stage: str) -> list[RankLoader]:
         if stage not in self.of_stage:
             plan, training = self.plan, stage == "train"
-            rank_slice = RankSlice(self.context.rank, self.context.world_size, self.virtual_ranks if training else 1)
+            divides = training and plan.model.lightning  # a plain net divides its batch itself
+            virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks if divides else 1
+            rank_slice = RankSlice(self.context.rank, self.context.world_size, virtual_ranks)
             self.of_stage[stage] = loaders = self.source.loaders(stage, rank_slice)
             for loader in loaders:
                 loader.begin = (self.begin.epochs, self.begin.batch)
@@ -59,7 +58,8 @@ class RankData:
                 loader.pads_ranks = training or not plan.model.lightning
                 loader.limit = getattr(plan.trainer, f"limit_{stage}_batches")
                 if training:
-                    loader.fixed, loader.drop_last = plan.trainer.overfit_batches > 0, plan.drop_last
+                    loader.fixed = plan.trainer.overfit_batches > 0
+                    loader.drop_last = loader.drop_last or plan.drop_last
                 elif not plan.model.lightning and not isinstance(plan.data, schemas.Loaders):
                     loader.evaluation_batch = EVALUATION_BATCH
         return self.of_stage[stage]
@@ -79,22 +79,20 @@ class RankData:
             return batch
         dtype = dtype_of(self.plan)
         batch = map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, batch)
-        for name, hook in self._transfer_hooks:
+        for name, hook in self._transfer_hooks.items():
             batch = hook(batch, self.device, loader) if name == TO_DEVICE else hook(batch, loader)
         return batch
 
     @cached_property
-    def _transfer_hooks(self) -> list[tuple[str, Callable[..., Any]]]:
+    def _transfer_hooks(self) -> dict[str, Callable[..., Any]]:
         """Return the overridden transfer hooks in their order; on a CPU a batch needs no other."""
-        source = self.source
-        owners = [source.owner, self.module] if source.is_data_module else [self.module]
-        hooks = []
+        owners = [owner for owner in (self.source.data_module, self.module) if owner is not None]
+        hooks = {}
         for name in TRANSFER_HOOKS:
-            overridden = [getattr(owner, name) for owner in owners if overrides(owner, name)]
-            if overridden:
-                hooks.append((name, overridden[0]))
+            if overriding := [owner for owner in owners if overrides(owner, name)]:
+                hooks[name] = getattr(overriding[0], name)
             elif name == TO_DEVICE and self.device.type != "cpu":
-                hooks.append((name, getattr(self.module, name, _to_device)))
+                hooks[name] = getattr(self.module, name, _to_device)
         return hooks
 
 

@@ -47,6 +47,8 @@ class RankLoader:
     accumulation: returns the batches of an optimizer step in an epoch.
     limit: the number of batches of an epoch that are used, or their fraction.
     fixed: whether all epochs have the same batches.
+    regular: whether all batches but the last have `global_batch_size` samples: the plan's, or else the loader's.
+    global_batch_size: 0 if batches have different sizes.
     drop_last: whether a last batch that is not full is left out.
     evaluation_batch: samples that a batch of an evaluation has at least.
     pads_ranks: whether a rank without samples of a batch gets a dummy one: where all ranks meet within a step.
@@ -57,7 +59,8 @@ class RankLoader:
     accumulation: Callable[[int], int] = staticmethod(lambda _: 1)
     begin = (0, 0)
     limit: int | float = 1.0
-    fixed = drop_last = False
+    fixed = regular = drop_last = False
+    global_batch_size = 0
     evaluation_batch = 1
     epoch = 0
 
@@ -74,6 +77,11 @@ class RankLoader:
         if name == "loader" or name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.loader, name)
+
+    @property
+    def samples(self) -> int:
+        """Return the samples of the first epoch, with those that `drop_last` drops; 0 if unknown."""
+        return 0
 
     def limited(self, batches: int) -> int:
         """Return how many of an epoch's batches are used."""
@@ -104,7 +112,7 @@ class RankLoader:
     @property
     def sampled_epoch(self) -> int:
         """Return the epoch under which samples are drawn: an evaluation is always the same."""
-        return self.epoch if self.training else 0
+        return self.epoch if self.training and not self.fixed else 0
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError

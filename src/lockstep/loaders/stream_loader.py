@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.seeded import loader_options, seed_sample
+from lockstep.data.seeded import loader_options, seed_sample, start_workers
 from lockstep.loaders.batch_slices import fingerprint, samples_in, slice_batch
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.parallel.messages import all_gather_bytes
@@ -28,7 +28,7 @@ class StreamLoader(RankLoader):
         super().__init__(loader, rank_slice, seed, training)
         self.is_checked = False
         self.has_samples = isinstance(loader, DataLoader) and loader.batch_size is not None
-        self.global_batch_size: int = (batch_size or loader.batch_size) if self.has_samples else 0
+        self.global_batch_size = (batch_size or loader.batch_size) if self.has_samples else 0
 
     def __len__(self) -> int:
         """Return the batches of an epoch; raise TypeError if the data has no length."""
@@ -64,13 +64,13 @@ class StreamLoader(RankLoader):
         """
         with preserve_generators():
             seed_sample(self.seed, self.sampled_epoch, -1)
-            batches = iter(self._batches())
-            state = random_state([])
+            batches = start_workers(self._batches())
+            state = random_state()
         while True:
             with preserve_generators():
-                restore_random_state(state, [])
+                restore_random_state(state)
                 batch: Any = next(batches, END)
-                state = random_state([])
+                state = random_state()
             self._require_equal(batch)
             if batch is END:
                 return

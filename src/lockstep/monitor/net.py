@@ -1,9 +1,8 @@
 """What is shown of a net before it is trained: its layers in the terminal, its graph in TensorBoard."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
@@ -13,35 +12,30 @@ from torch import nn
 from lockstep.loggers import Loggers
 from lockstep.plan import Plan
 from lockstep.progress import notice, print_beside_bar
-from lockstep.random_state import random_state, restore_random_state
+from lockstep.random_state import preserve_generators
 from lockstep.schemas.logger import tensorboard_of
 
 
-@dataclass(frozen=True)
-class Example:
-    """The arguments of a net's forward; none if they are unknown."""
-
-    inputs: tuple[Any, ...] = ()
-    named: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def none(self) -> bool:
-        return not self.inputs and not self.named
+def prints_layers(plan: Plan) -> bool:
+    return plan.model_summary or plan.trainer.enable_model_summary
 
 
 def shows_net(plan: Plan) -> bool:
     """Whether anything is to be shown: the same on all ranks."""
     board = tensorboard_of(plan)
-    return plan.model_summary or (board is not None and board.graph)
+    return prints_layers(plan) or (board is not None and board.graph)
 
 
-def show_net(plan: Plan, loggers: Loggers, net: nn.Module, example: Example, device: torch.device) -> None:
+def show_net(plan: Plan, loggers: Loggers, net: nn.Module, example: tuple[Any, ...], device: torch.device) -> None:
     """Show the net on rank 0; weights, buffers and generators are unchanged afterwards.
 
     To be called by every rank with its own batch, since a net may wait for other ranks.
+
+    Args:
+        example: the arguments of its forward; empty if they are unknown.
     """
     with _unchanged(net, device):
-        if plan.model_summary:
+        if prints_layers(plan):
             _show_layers(plan, loggers.rank, net, example)
         options = tensorboard_of(plan)
         if options is not None and options.graph and loggers.board is not None:
@@ -53,26 +47,24 @@ def _unchanged(net: nn.Module, device: torch.device) -> Iterator[None]:
     """Evaluate without gradients; restore modes, buffers and generators."""
     training = {module: module.training for module in net.modules()}
     buffers = [(buffer, buffer.clone()) for buffer in net.buffers()]
-    state = random_state([device])
     net.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), preserve_generators([device]):
             yield
     finally:
-        restore_random_state(state, [device])
         for module, mode in training.items():
             module.training = mode
         for buffer, before in buffers:
             buffer.copy_(before)
 
 
-def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> None:
+def _show_layers(plan: Plan, rank: int, net: nn.Module, example: tuple[Any, ...]) -> None:
     """Print Lightning's table of all layers, without shapes and FLOPs if the net cannot be called."""
     from lockstep.private_api.lightning import layers_table  # with Lightning
 
-    content = "parameters" if example.none else "forward of an example"
+    content = "forward of an example" if example else "parameters"
     try:
-        table = layers_table(net, None if example.none else lambda: net(*example.inputs, **example.named))
+        table = layers_table(net, (lambda: net(*example)) if example else None)
     except Exception as error:  # of the user's net
         content = f"parameters; its forward does not take the example ({type(error).__name__})"
         table = layers_table(net, None)
@@ -80,10 +72,10 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> Non
         print_beside_bar(f"\n{plan.model.name}: {content}\n{table}")
 
 
-def _show_graph(writer: Any, net: nn.Module, example: Example) -> None:
+def _show_graph(writer: Any, net: nn.Module, example: tuple[Any, ...]) -> None:
     with redirect_stdout(StringIO()), warnings.catch_warnings():  # the tracer prints its errors, and is deprecated
         warnings.simplefilter("ignore")
         try:
-            writer.add_graph(net, example.inputs)
+            writer.add_graph(net, example)
         except Exception as error:  # of the user's net
             notice(f"logger.tensorboard.graph: the net cannot be traced ({type(error).__name__}); it is left out")

@@ -19,33 +19,27 @@ LOSS, SAMPLES = 0, 1
 
 
 @dataclass(frozen=True)
-class Mean:
-    """A mean over samples: `batch_sum` of outputs and targets, shape (), is added up and divided once.
+class Metric:
+    """A metric, by what it is computed from: see the derived classes."""
+
+    name: str
+    better: Better
+    compute: Callable[..., Any]
+
+
+class Mean(Metric):
+    """A mean over samples: `compute` of outputs and targets, shape (), is added up and divided once.
 
     Over ranks and batches of unequal size only sums can be added: a mean of means is wrong.
     """
 
-    name: str
-    better: Better
-    batch_sum: "Callable[[Any, Tensor], Tensor]"
 
-
-@dataclass(frozen=True)
-class FromLoss:
+class FromLoss(Metric):
     """A function of the mean loss over all samples."""
 
-    name: str
-    better: Better
-    of_loss: Callable[[float], float]
 
-
-@dataclass(frozen=True)
-class FromConfusion:
+class FromConfusion(Metric):
     """A metric of a split, from its confusion counts (classes, classes); for validation and test alone."""
-
-    name: str
-    better: Better
-    of_counts: "Callable[[Tensor], float]"
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class Objective:
     """
 
     loss_sum: "Callable[[Any, Tensor], Tensor]"
-    entries: tuple[Mean | FromLoss | FromConfusion, ...] = ()
+    entries: tuple[Metric, ...] = ()
     classes: int = 0
     monitor: str = "loss"
     ignored: int | None = None
@@ -75,7 +69,7 @@ class Objective:
         """Return the number that means are over: samples, or the targets that count."""
         return sums[SAMPLES if self.ignored is None else self.sums.index("counted")]
 
-    def _measured(self, stage: str) -> tuple[Mean | FromLoss | FromConfusion, ...]:
+    def _measured(self, stage: str) -> tuple[Metric, ...]:
         """Return the metrics of a stage; training counts no confusion."""
         return tuple(entry for entry in self.entries if stage != "train" or not isinstance(entry, FromConfusion))
 
@@ -97,13 +91,10 @@ class Objective:
         divisor = self.divisor([*sums.values()]) or math.nan
         values = {f"{stage}/loss": (loss := sums["loss"] / divisor)}
         for entry in self._measured(stage):
-            match entry:
-                case Mean():
-                    value = sums[entry.name] / divisor
-                case FromLoss():
-                    value = entry.of_loss(loss)
-                case FromConfusion():
-                    value = entry.of_counts(self.confusion_of(totals))
+            if isinstance(entry, Mean):
+                value = sums[entry.name] / divisor
+            else:
+                value = entry.compute(loss if isinstance(entry, FromLoss) else self.confusion_of(totals))
             values[f"{stage}/{entry.name}"] = value
         return values
 

@@ -58,17 +58,6 @@ def end_restart(loop: Any) -> None:
     vars(base)["restarting"].fset(loop, False)
 
 
-def summary(module: pl.LightningModule) -> str:
-    """Return a table of the module's children and their sizes; no sizes of an example, whose forward may draw."""
-    from lightning.pytorch.utilities.model_summary.model_summary import ModelSummary
-
-    example, module.example_input_array = module.example_input_array, None
-    try:
-        return str(ModelSummary(module, max_depth=1))
-    finally:
-        module.example_input_array = example
-
-
 def layers_table(net: nn.Module, forward: Callable[[], object] | None) -> str:
     """Return a table of all layers of any net; `forward` calls it, for shapes and FLOPs."""
     from lightning.pytorch.utilities.model_summary.model_summary import ModelSummary

@@ -50,7 +50,7 @@ def train_epoch(run: "Training", loader: Any) -> None:
     session, trainer, hooks, progress = run.session, run.trainer, run.hooks, run.session.progress
     epoch, first = progress.position.epochs, progress.position.batch
     trainer.current_epoch, trainer.accumulate_grad_batches = epoch, progress.batches_per_step
-    hooks.refresh()
+    hooks.overridden.clear()  # a callback may have changed that
     loader.set_epoch(epoch)
     session.begin_epoch()
     if first == 0:

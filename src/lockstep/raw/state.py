@@ -64,7 +64,7 @@ def load_optimizers(run: "Training") -> None:
     session, trainer, checkpoint = run.session, run.trainer, run.checkpoint
     if checkpoint is None:
         return
-    session.state.restore_optimizers(trainer.optimizers, [config.scheduler for config in trainer.lr_scheduler_configs])
+    session.state.restore_optimizers(trainer)
     if run.precision.scale is not None and SCALER in checkpoint:
         run.precision.scaler.load_state_dict(checkpoint[SCALER])
     trainer.global_step = int(checkpoint["global_step"])

@@ -39,7 +39,7 @@ class RawTrainer:
         plan, context, source = session.plan, session.context, session.data.source
         self.session, self.run_loggers = session, loggers
         self.lightning_module = self.model = session.module
-        self.datamodule = source.owner if source.is_data_module else None
+        self.datamodule = source.data_module
         self.callbacks: list[Any] = []
         self.optimizers: list[Optimizer] = []
         self.lr_scheduler_configs: list[SchedulerConfig] = []

@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,6 @@ from lockstep.run_files import RECORD, run_of
 
 Line = Mapping[str, Mapping[str, Any]]
 """`{kind: fields}`."""
-
-
-@dataclass(frozen=True)
-class RecordOffset:
-    """A position in the record: the size and SHA-256 of the lines after the first."""
-
-    size: int = 0
-    sha256: str = ""
 
 
 class RecordFile:
@@ -39,8 +30,9 @@ class RecordFile:
         sync_folder(folder)
 
     @property
-    def offset(self) -> RecordOffset:
-        return RecordOffset(self.size, self.sha.hexdigest())
+    def offset(self) -> dict[str, int | str]:
+        """Return the size and the SHA-256 of the lines after the first."""
+        return {"size": self.size, "sha256": self.sha.hexdigest()}
 
     def append(self, lines: Iterable[Line]) -> None:
         """Add all lines, or none if the disk is full."""
@@ -65,7 +57,7 @@ def _json_line(line: Line) -> str:
     return json.dumps({kind: finite(values) for kind, values in line.items()}) + "\n"
 
 
-def earlier_lines(checkpoint: Path, run_dir: Path, offset: RecordOffset) -> tuple[bytes, str]:
+def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) -> tuple[bytes, str]:
     """Return the lines after the first that a checkpoint counts, from its run's folder; and a notice, or "".
 
     Without these lines a run may resume in another folder, but not in its own, where it would overwrite the record.
@@ -77,8 +69,8 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: RecordOffset) -> tupl
     lines = b""
     with suppress(OSError), (run / RECORD).open("rb") as record:
         record.readline()
-        lines = record.read(offset.size)
-    if hashlib.sha256(lines).hexdigest() == offset.sha256:
+        lines = record.read(offset["size"])
+    if hashlib.sha256(lines).hexdigest() == offset["sha256"]:
         return lines, ""
     damaged = f"{RECORD} is not what it was when the checkpoint was saved"
     if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle

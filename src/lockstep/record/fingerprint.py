@@ -6,10 +6,10 @@ rank, in either engine and after a resume.
 """
 
 import hashlib
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -61,14 +61,11 @@ def _sha256(values: Any, local_shard: Callable[[Tensor], Tensor]) -> str:
     """Hash names and values: numbers, and tensors without dimensions, as float64; of None the name alone."""
     sha = hashlib.sha256()
     for name, value in values:
-        if isinstance(value, Tensor):
-            value = local_shard(value)
-        if isinstance(value, Tensor) and value.dim() > 0:
-            sha.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            sha.update(tensor_bytes(value))
-        elif isinstance(value, Tensor | int | float):
-            sha.update(f"{name}\n".encode())
-            sha.update(struct.pack("<d", value.item() if isinstance(value, Tensor) else value))
+        if isinstance(value, Tensor | int | float):
+            tensor = local_shard(value) if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+            kind = f" {tensor.dtype} {tuple(tensor.shape)}" if tensor.dim() else ""
+            sha.update(f"{name}{kind}\n".encode())
+            sha.update(tensor_bytes(tensor if kind else tensor.double()))
         else:
             sha.update(f"{name}\n".encode() if value is None else f"{name} {value!r}\n".encode())
     return sha.hexdigest()

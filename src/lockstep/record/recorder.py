@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.record.digest import digest
-from lockstep.record.file import RecordFile, RecordOffset, earlier_lines
+from lockstep.record.file import RecordFile, earlier_lines
 from lockstep.record.fingerprint import fingerprints
 from lockstep.record.run_metadata import has_rank_buffers, run_metadata
 from lockstep.record.step_buffer import StepBuffer, step_lines
@@ -32,7 +33,13 @@ class Recorder:
     """The recorder of one rank. Both engines call it at the same moments with the same values."""
 
     def __init__(
-        self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, offset: RecordOffset | None = None
+        self,
+        plan: Plan,
+        rank: int,
+        net: nn.Module,
+        epoch: int = 0,
+        batch: int = 0,
+        offset: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`.
 
@@ -41,14 +48,14 @@ class Recorder:
         """
         self.plan, self.rank, self.net = plan, rank, net
         self.epoch = epoch
-        self.steps = StepBuffer(plan, rank, epoch, batch)
+        self.steps = StepBuffer(plan, rank, batch)
         self.file: RecordFile | None = None
         if rank == 0:
-            folder, earlier, message = Path(plan.run_dir), b"", ""
+            folder, earlier = Path(plan.run_dir), b""
             if plan.ckpt_path is not None and offset is not None:
                 earlier, message = earlier_lines(Path(plan.ckpt_path), folder, offset)
-            if message:
-                notice(message)
+                if message:
+                    notice(message)
             metadata = {**run_metadata(plan, net), "per_rank_buffers": has_rank_buffers(plan, net)}
             self.file = RecordFile(folder, metadata, earlier)
 
@@ -66,23 +73,21 @@ class Recorder:
         """
         if self.plan.accelerator == "cpu":
             self._check_losses([stats], self.steps.next_batch)
-        self.steps.batches.append(stats)
-        self.steps.ids.append(ids)
+        self.steps.batch(stats, ids)
 
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
         """Return the norm of each gradient that is not None, reduced over all ranks."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         return self.plan.strategy.tensors.gradient_norms(gradients)
 
-    def stepped(self, *optimizers: Optimizer, last: bool | None = None) -> None:
+    def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
         """Take fingerprints of this rank's weights, buffers and optimizer state after optimizers and schedules stepped.
 
         They are taken at once: after a validation, say, all ranks have the buffers of rank 0.
 
         Args:
-            last: whether it is the epoch's last step; None: by the plan's count.
+            last: whether it is the epoch's last step.
         """
-        last = self.steps.next_batch == self.plan.steps.epoch_batches if last is None else last
         if self.plan.record.weights == "step" or last:
             step, local_shard = len(self.steps.rates) - 1, self.plan.strategy.tensors.local_shard
             self.steps.fingerprints[step] = fingerprints(self.net, optimizers, local_shard)
@@ -101,13 +106,12 @@ class Recorder:
         if self.file:
             ranks, sharded = [json.loads(message) for message in messages], self.plan.strategy.sharded
             self.file.append(step_lines(ranks, self.steps.rates, epoch, last_step, sharded))
-        self.steps = StepBuffer(self.plan, self.rank, self.epoch, self.steps.next_batch, carried)
+        self.steps = StepBuffer(self.plan, self.rank, self.steps.next_batch, carried)
 
     def end_epoch(self, epoch: int, last_step: int) -> None:
         """Write the last lines of epoch `epoch` (from 1)."""
         self.flush(epoch, last_step)
-        self.epoch = self.steps.epoch = epoch
-        self.steps.first_batch = 0
+        self.epoch, self.steps = epoch, StepBuffer(self.plan, self.rank, 0)
 
     def validation(self, epoch: int, metrics: Mapping[str, float], step: int = 0, batch: int = 0) -> None:
         """Record a validation at an epoch's end, or after `batch` of its batches.

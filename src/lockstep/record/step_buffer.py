@@ -23,21 +23,20 @@ ranks are reduced (mean: the total is of value times weight; sum, min, max).
 
 
 class StepBuffer:
-    """The steps of one rank from `first_batch` (from 0) of an epoch (from 0) on.
+    """The steps of one rank from `first_batch` (from 0) of an epoch on; each batch is added before its step.
 
     `carried`: the sums (`window`) and the id digest of the batches before it that belong to its optimizer step.
     """
 
-    def __init__(
-        self, plan: Plan, rank: int, epoch: int, first_batch: int, carried: Mapping[str, Tensor] | None = None
-    ) -> None:
-        self.plan, self.rank, self.epoch, self.first_batch = plan, rank, epoch, first_batch
+    def __init__(self, plan: Plan, rank: int, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
+        self.plan, self.rank, self.first_batch = plan, rank, first_batch
         zeros = torch.zeros(len(plan.objective.sums), dtype=torch.float64)
         self.carried = carried or {"window": zeros, "ids": torch.tensor(0)}
         self.batches: list[BatchStats] = []
         self.ids: list[Tensor] = []
+        self.step_of_batch: list[int] = []
         self.norms: list[Scalar] = []
-        self.norm_counts: list[int] = []
+        self.step_of_norm: list[int] = []
         self.rates: list[float] = []
         self.logged: list[LoggedValues] = []
         self.fingerprints: dict[int, Mapping[str, str]] = {}  # by the index of a step
@@ -47,18 +46,30 @@ class StepBuffer:
         """Return the number of batches of the epoch that are done."""
         return self.first_batch + len(self.batches)
 
+    def batch(self, stats: BatchStats, ids: Tensor) -> None:
+        self.batches.append(stats)
+        self.ids.append(ids)
+        self.step_of_batch.append(len(self.rates))
+
     def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
+        """End an optimizer step."""
         self.norms += map(to_scalar, norms)
-        self.norm_counts.append(len(norms))
+        self.step_of_norm += [len(self.rates)] * len(norms)
         self.rates.append(lr)
         self.logged.append(logged or {})
 
     def columns(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
         """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
-        sums, digests = self._windows()
-        steps = len(self.rates)
-        step_of_norm = torch.arange(steps).repeat_interleave(torch.tensor(self.norm_counts, dtype=torch.int64))
+        plan, steps = self.plan, len(self.rates)
+        sums = torch.zeros(steps + 1, len(plan.objective.sums), dtype=torch.float64)
+        digests = torch.zeros(steps + 1, dtype=torch.int64)
+        sums[0], digests[0] = self.carried["window"], self.carried["ids"]
+        step_of_batch = torch.tensor(self.step_of_batch)
+        sums.index_add_(0, step_of_batch, stack_stats(plan.objective, self.batches))
+        batch_digests = id_digests(self.ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
+        digests.index_add_(0, step_of_batch, batch_digests)
         squares = torch.tensor(to_floats(self.norms), dtype=torch.float64).square()
+        step_of_norm = torch.tensor(self.step_of_norm, dtype=torch.int64)
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, step_of_norm, squares).sqrt()
         columns = {
             "loss_sum": sums[:steps, LOSS].tolist(),
@@ -74,23 +85,7 @@ class StepBuffer:
             ],
             "fingerprints": self.fingerprints,
         }
-        return columns, {"window": sums[steps:].sum(0), "ids": digests[steps:].sum(0)}
-
-    def _windows(self) -> tuple[Tensor, Tensor]:
-        """Return sums (windows, sums) and id digests (windows,) of the optimizer steps; the last may be unfinished."""
-        plan, window = self.plan, self.plan.steps.batches_per_step(self.epoch)
-        accumulated = self.first_batch % window
-        windows = (accumulated + torch.arange(len(self.batches))) // window
-        count = -(-(accumulated + len(self.batches)) // window)
-        sums = torch.zeros(count, len(plan.objective.sums), dtype=torch.float64)
-        digests = torch.zeros(count, dtype=torch.int64)
-        if accumulated:
-            sums[0], digests[0] = self.carried["window"], self.carried["ids"]
-        if self.batches:
-            sums.index_add_(0, windows, stack_stats(plan.objective, self.batches))
-            batch_digests = id_digests(self.ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
-            digests.index_add_(0, windows, batch_digests)
-        return sums, digests
+        return columns, {"window": sums[steps], "ids": digests[steps]}
 
 
 def id_digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, rank: int, world_size: int) -> Tensor:
@@ -102,15 +97,13 @@ def id_digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, ran
         batches: this rank's sample ids of each batch.
         first_batch: the number, within the epoch, of the first of them.
     """
-    lengths = [len(ids) for ids in batches]
-    ends = np.cumsum(lengths)
+    lengths = torch.tensor([len(ids) for ids in batches])
+    batch = torch.arange(len(batches)).repeat_interleave(lengths)
+    within = torch.arange(len(batch)) - (lengths.cumsum(0) - lengths)[batch]
+    positions = (first_batch + batch) * batch_size + rank + within * world_size
     ids = torch.cat([*batches]).cpu().numpy().astype(np.uint64)
-    numbers = np.repeat(np.arange(len(lengths)), lengths)
-    within = np.arange(len(ids)) - np.repeat(ends - lengths, lengths)
-    positions = (first_batch + numbers) * batch_size + rank + within * world_size
-    hashes = _mix_bits(ids * STRIDE + positions.astype(np.uint64))
-    running = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
-    return torch.from_numpy((running[ends] - running[ends - lengths]).view(np.int64))
+    hashes = _mix_bits(ids * STRIDE + positions.numpy().astype(np.uint64))
+    return torch.zeros(len(batches), dtype=torch.int64).index_add_(0, batch, torch.from_numpy(hashes.view(np.int64)))
 
 
 def _mix_bits(numbers: np.ndarray) -> np.ndarray:

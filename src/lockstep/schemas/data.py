@@ -167,7 +167,6 @@ class UserData(DataFacts, Target):
     loader: arguments of torch's DataLoader, for samples that are read one by one.
     num_classes: needed if neither the targets in a tensor nor the attribute `classes` of the Dataset give it.
     input_key, target_key: the keys of samples that are mappings, for a plain net.
-    key: of the target on the command line.
     """
 
     split: Split = field(default_factory=dict)
@@ -175,7 +174,6 @@ class UserData(DataFacts, Target):
     num_classes: Annotated[int, Constraint(lambda count: count >= 2, "it must be 2 or more", "10")] | None = None
     input_key: SampleKey | None = None
     target_key: SampleKey | None = None
-    key: str = "data"
     marks: ClassVar[tuple[str, ...]] = (KEY, "dataset", "train")
     settings: ClassVar[dict[str, str]] = {
         **{"split": "split", "loader": "loader"},
@@ -198,7 +196,7 @@ class UserData(DataFacts, Target):
         is_flat = KEY in values and not str(values[KEY]).startswith("lockstep.")
         typed = {} if is_flat else cls.coerce_settings(key, values)
         target: Any = {name: value for name, value in values.items() if is_flat or name not in cls.settings}
-        if "dataset" in target:
+        if "dataset" in target and not is_flat:
             for name in target.keys() - {"dataset"}:
                 raise unknown_key(f"{key}.{name}", target[name], [f"{key}.{setting}" for setting in cls.settings])
             key, target = f"{key}.dataset", target["dataset"]

@@ -62,9 +62,7 @@ class MLflow(BaseLogger):
 
 @dataclass(frozen=True)
 class UserLogger(Target, BaseLogger):
-    """A logger of Lightning, with its key on the command line: `logger`, or `logger.NAME`."""
-
-    key: str = ""
+    """A logger of Lightning."""
 
 
 Logger = TensorBoard | CSV | Wandb | MLflow | UserLogger
@@ -77,9 +75,7 @@ def tensorboard_of(plan: "Plan") -> TensorBoard | None:
 
 @dataclass(frozen=True)
 class UserCallback(Target):
-    """A callback of Lightning, with its key on the command line: `callbacks`, or `callbacks.NAME`."""
-
-    key: str = ""
+    """A callback of Lightning."""
 
     @property
     def scheduling(self) -> dict[int, int] | None:

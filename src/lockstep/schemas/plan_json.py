@@ -9,13 +9,13 @@ CLASS = "__class__"
 
 
 def to_json(plan: object) -> str:
-    """Return a dataclass, and those within it, as JSON."""
+    """Return a dataclass, and those within it, as JSON. Other objects, such as functions, become their type's name."""
     return json.dumps(plan, default=_to_mapping)
 
 
 def _to_mapping(value: Any) -> dict[str, Any]:
-    named = {CLASS: f"{type(value).__module__}:{type(value).__name__}"}
-    return named | {field.name: getattr(value, field.name) for field in fields(value)}
+    values = {field.name: getattr(value, field.name) for field in fields(value)} if is_dataclass(value) else {}
+    return {CLASS: f"{type(value).__module__}:{type(value).__name__}", **values}
 
 
 def from_json(text: str) -> Any:

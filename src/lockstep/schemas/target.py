@@ -19,6 +19,7 @@ class Target:
 
     name: the last part of the path, for results and tables.
     arguments: keyword arguments, plain values; one that has a `_target_` itself is called first.
+    key: of the target on the command line: `model`, `data.dataset`, `logger.NAME`.
     marks: keys of which one tells that a group of keys names user code.
     settings: keys beside the target that are options of Lockstep, and their fields.
     """
@@ -26,6 +27,7 @@ class Target:
     name: str
     _target_: str
     arguments: dict[str, Any]
+    key: str
     marks: ClassVar[tuple[str, ...]] = (KEY,)
     settings: ClassVar[dict[str, str]] = {}
 
@@ -38,7 +40,7 @@ class Target:
         """
         arguments = {name: value for name, value in values.items() if name not in (KEY, *cls.settings)}
         name = str(values[KEY]).rpartition(".")[2]
-        return cls(name, values[KEY], arguments, **cls.coerce_settings(key, values))
+        return cls(name, values[KEY], arguments, key, **cls.coerce_settings(key, values))
 
     @classmethod
     def coerce_settings(cls, key: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,7 @@ SCHEDULER = "GradientAccumulationScheduler"
 
 def create_callbacks(plan: Plan) -> list[Any]:
     """Create the callbacks that a plan names, in the order of the command."""
-    callbacks = [create(choice.key, choice.call) for choice in plan.callbacks]
-    for choice, callback in zip(plan.callbacks, callbacks, strict=True):
-        check_callback(choice, type(callback), plan.saves)
-    return callbacks
+    return [create(choice.key, choice.call) for choice in plan.callbacks]
 
 
 def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
@@ -44,9 +41,9 @@ def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
         ConfigError: names the callback: one of the module itself, or of a class derived from Lightning's.
     """
     for callback in callbacks:
-        if any(kind.__name__ == SCHEDULER for kind in type(callback).__mro__):
-            has_plan = type(callback).__name__ == SCHEDULER
-            planned = has_plan and {0: 1, **callback.scheduling} == plan.steps.accumulation
+        name, *bases = (kind.__name__ for kind in type(callback).__mro__)
+        if SCHEDULER in (name, *bases):
+            planned = name == SCHEDULER and {0: 1, **callback.scheduling} == plan.steps.accumulation
             reason = "it changes how many batches a step has, and the configuration does not say so"
             hint = "callbacks=gradient_accumulation_scheduler in its place"
-            require(planned, "callbacks", type(callback).__name__, reason, hint)
+            require(planned, "callbacks", name, reason, hint)

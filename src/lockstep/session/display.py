@@ -11,9 +11,6 @@ from lockstep.progress import epoch_line, shows_bar
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-REFRESH_BATCHES = 20
-"""Batches after which the bar shows the logged values anew."""
-
 
 class Display:
     """`has_bar`: False if a callback shows one of its own. The bar is removed at the end."""
@@ -37,12 +34,10 @@ class Display:
             self.bar = tqdm(total=total, initial=done, mininterval=0.2, leave=False, dynamic_ncols=True, unit="batch")
         self.bar.set_description_str(f"epoch {position.epochs + 1}/{self.epochs}", refresh=False)
 
-    def end_batch(self, batch: int, metrics: Mapping[str, float]) -> None:
-        """Show that a batch has ended, and now and then the values of the module's `prog_bar`."""
-        if self.bar is not None:
-            self.bar.update()
-            if batch % REFRESH_BATCHES == 0:
-                self.show(metrics)
+    def end_batch(self, metrics: Mapping[str, float]) -> None:
+        """Show that a batch has ended, and the values of the module's `prog_bar` whenever tqdm draws the bar."""
+        if self.bar is not None and self.bar.update():
+            self.show(metrics)
 
     def show(self, metrics: Mapping[str, float]) -> None:
         """Show the latest metrics in the bar."""

@@ -11,16 +11,12 @@ Hook = Callable[..., Any]
 
 
 class Hooks:
-    """Looks up once which hooks are overridden; all others cost nothing. A callback may change that: `refresh`."""
+    """Looks up once which hooks are overridden; all others cost nothing. `overridden` may be cleared."""
 
     def __init__(self, trainer: Any, module: Any) -> None:
         self.trainer, self.module = trainer, module
         self.overridden: dict[str, list[Hook]] = {}
         self.positional: dict[str, int | None] = {}
-
-    def refresh(self) -> None:
-        """Look up again what is overridden."""
-        self.overridden.clear()
 
     def named(self, name: str) -> list[Hook]:
         """Return the overridden hooks of a name."""

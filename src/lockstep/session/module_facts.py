@@ -1,4 +1,4 @@
-"""Facts about a LightningModule and its data that the plan needs, found before any rank starts."""
+"""Create a LightningModule; facts about it and its data that the plan needs, found before any rank starts."""
 
 import fcntl
 import inspect
@@ -12,10 +12,16 @@ from lockstep import schemas
 from lockstep.config_error import require
 from lockstep.loaders.loader_facts import facts_of, sample_facts
 from lockstep.loaders.loader_source import create_source
+from lockstep.random_state import seed_all
 from lockstep.schemas.target import KEY
-from lockstep.session.create_model import create_module
 from lockstep.targets.kinds import is_lightning_module, overrides
-from lockstep.targets.locate import locate
+from lockstep.targets.locate import create, locate
+
+
+def create_module(choice: schemas.UserLightningModule | schemas.UserModel, seed: int) -> Any:
+    """Create what a user's target makes, its weights drawn before anything else: the same on every rank."""
+    seed_all(seed)
+    return create("model", choice.call)
 
 
 def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
@@ -25,14 +31,14 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
         ConfigError: the module cannot be trained.
     """
     model = options["model"]
-    module = create_module(model, options["seed"], require_module=False)
+    module = create_module(model, options["seed"])
     if not is_lightning_module(module):
         return model, None
     key, path = f"model.{KEY}", model.call[KEY]
     trains, reason = overrides(module, "training_step"), "it has no training_step"
     require(trains, key, path, reason, "a LightningModule with one")
     manual = not module.automatic_optimization
-    return schemas.UserLightningModule(model.name, model._target_, model.arguments, manual), module
+    return schemas.UserLightningModule(**vars(model), manual=manual), module
 
 
 def inspect_loaders(options: dict[str, Any], module: Any) -> None:

@@ -7,8 +7,6 @@ resumed run does not call the hooks that have changed these.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch.optim import Optimizer
-
 from lockstep.checkpoint.reading import ResumeState
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
@@ -24,34 +22,30 @@ class ModuleState:
         self.plan, self.context, self.start = plan, context, start
         self.module, self.log, self.checkpoint = module, log, start.checkpoint
 
-    def saved(self, within: bool) -> dict[str, Any]:
-        """Return the state of the module beside its weights, as tensors and plain values.
-
-        Args:
-            within: whether training is within an epoch.
-        """
+    def saved(self) -> dict[str, Any]:
+        """Return the state of the module beside its weights, as tensors and plain values."""
         metrics = metric_objects(self.module).items()
         return {
-            "logged": self.log.state() if within else {},
+            "logged": self.log.state(),
             "metrics": {name: metric_state(metric) for name, metric in metrics if metric.update_count},
             "frozen": [name for name, weight in self.module.named_parameters() if not weight.requires_grad],
             "untracked": [name for name, layer in self._statistics().items() if not layer.track_running_stats],
         }
 
-    def restore_optimizers(self, optimizers: Sequence[Optimizer], schedulers: Sequence[Any]) -> None:
+    def restore_optimizers(self, trainer: Any) -> None:
         """Load the states of optimizers and schedules. Callbacks have added their parameter groups by now."""
         if self.checkpoint is None:
             return
-        for optimizer, state in zip(optimizers, self.checkpoint["optimizer_states"], strict=True):
+        for optimizer, state in zip(trainer.optimizers, self.checkpoint["optimizer_states"], strict=True):
             self.plan.strategy.tensors.load_optimizer_state(optimizer, state)
-        for scheduler, state in zip(schedulers, self.checkpoint["lr_schedulers"], strict=True):
-            scheduler.load_state_dict(state)
+        for config, state in zip(trainer.lr_scheduler_configs, self.checkpoint["lr_schedulers"], strict=True):
+            config.scheduler.load_state_dict(state)
 
     def restore(self) -> None:
         """Restore what this rank had logged, and which parameters and layers were frozen."""
         for state in self._states():
             self.log.restore(state.get("logged", {}))
-        saved = {} if self.start.content is None else self.start.content.ranks[0].module
+        saved = {} if self.start.content is None else self.start.content["ranks"][0]["module"]
         if "frozen" in saved:
             for name, parameter in self.module.named_parameters():
                 parameter.requires_grad_(name not in saved["frozen"])
@@ -79,7 +73,7 @@ class ModuleState:
 
     def _states(self) -> Sequence[Mapping[str, Any]]:
         """Return the states that this rank restores: its own, or, in another world, all of them on rank 0."""
-        states = [] if self.start.content is None else [rank.module for rank in self.start.content.ranks]
+        states = [] if self.start.content is None else [rank["module"] for rank in self.start.content["ranks"]]
         if len(states) == self.plan.world_size:
             return [states[self.context.rank]]
         return [] if self.context.rank else states

@@ -1,7 +1,6 @@
 """Where training stands, and what follows a batch: a validation, the end of the epoch, the end of the run."""
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any
 
 from lockstep.checkpoint.content import Progress
@@ -25,7 +24,7 @@ class RunProgress:
     ) -> None:
         self.plan, self.context, self.start = plan, context, start
         self.time_limit, self.has_validation = time_limit, has_validation
-        self.position = replace(start.at)
+        self.position = start.at
         self.interrupted_epoch = self.ended = self.checking = False
 
     @property
@@ -40,13 +39,12 @@ class RunProgress:
         if content is None or checkpoint is None:
             return False
         done = self.plan.steps.is_finished(self.start.at.epochs, checkpoint["global_step"])
-        return self.plan.train and (done or (self.plan.resume and content.ended))
+        return done or (self.plan.resume and content["ended"])
 
     @property
     def has_sanity_check(self) -> bool:
         """Whether to validate some batches before training; as in Lightning, not in a resumed run."""
-        requested = self.plan.trainer.num_sanity_val_steps != 0
-        return requested and self.has_validation and self.start.checkpoint is None
+        return self.plan.trainer.num_sanity_val_steps != 0 and self.has_validation and self.start.checkpoint is None
 
     def accepting_stop(self) -> AbstractContextManager[None]:
         """Start the clock of max_time; return a context around training, in which a request to stop is accepted."""

@@ -1,6 +1,6 @@
 """The results of a run: values of each stage over all ranks, for the record, metrics.json, loggers and callbacks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,10 +17,10 @@ from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.schemas import Line
 from lockstep.session.display import Display
-from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.progress import RunProgress
-from lockstep.steps.exact_log import Epoch, ExactLog
-from lockstep.sums.phases import seconds_range
+from lockstep.steps.exact_log import ExactLog
+from lockstep.steps.logged_value import Value
+from lockstep.sums.phases import Phases
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if the plan does not say: the first of these that a module logs."""
@@ -31,6 +31,7 @@ class Results:
 
     metrics, curves: the latest that the step, and not the module, has measured: of a task, and of the epoch's work.
     validated: whether the current epoch has been validated.
+    work: curves of the work of the last complete epoch.
     recorder, checkpoints: set when a session that trains begins.
     """
 
@@ -44,17 +45,18 @@ class Results:
         log: ExactLog,
         step: Any,
         progress: RunProgress,
-        timing: EpochTiming,
+        phases: Phases,
         loggers: Loggers,
     ) -> None:
         """`step`: a TaskStep or ModuleStep."""
         self.plan, self.net, self.log, self.step = plan, net, log, step
-        self.progress, self.timing, self.loggers = progress, timing, loggers
+        self.progress, self.phases, self.loggers = progress, phases, loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
         self.metrics: Mapping[str, float] = {}
         self.curves: Mapping[str, float] = {}
         self.validated = False
+        self.work: dict[str, float] = {}
         self.digest = ""
         self.display = Display(plan, progress.context.rank)
 
@@ -67,9 +69,9 @@ class Results:
         if progress.checking:
             return
         if training:  # a stop may have ended it before its last batch
-            self.timing.stop()
+            self.phases.synchronize()
         within = progress.interrupted_epoch if training else progress.epoch_goes_on(trainer, trainer.is_last_batch)
-        self.metrics, self.curves = self.step.end_stage(stage, within, self.timing.work)
+        self.metrics, self.curves = self.step.end_stage(stage, within, self.work)
         self._update_metrics(trainer, self.log.epoch(stage))
 
     def end_stage(self, trainer: Any, stage: str) -> None:
@@ -77,17 +79,23 @@ class Results:
         logged, position = self.log.end_epoch(stage), self.progress.position
         if self.progress.checking:
             return
-        self.values |= {**self.step.results, **logged.values}
+        values = {entry.epoch_name: value for entry, value in logged}
+        self.values |= {**self.step.results, **values}
         if stage != "test":
-            self.epoch_values |= {**self.metrics, **logged.values}
+            self.epoch_values |= {**self.metrics, **values}
         self._update_metrics(trainer, logged)
         self.display.show(trainer.progress_bar_metrics)
-        self.to_loggers({**self.curves, **logged.logger}, position.begun if stage == "test" else position.epochs)
+        to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
+        self.to_loggers({**self.curves, **to_loggers}, position.begun if stage == "test" else position.epochs)
 
-    def _update_metrics(self, trainer: Any, logged: Epoch) -> None:
-        trainer.callback_metrics.update(as_tensors({**self.step.results, **logged.monitored}))
-        trainer.logged_metrics.update(as_tensors({**self.metrics, **logged.logger}))
-        trainer.progress_bar_metrics.update({**self.step.results, **logged.prog_bar})
+    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> None:
+        results = self.step.results
+        monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
+        to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
+        in_bar = {entry.epoch_name: value for entry, value in logged if entry.prog_bar}
+        trainer.callback_metrics.update(as_tensors({**results, **monitored}))
+        trainer.logged_metrics.update(as_tensors({**self.metrics, **to_loggers}))
+        trainer.progress_bar_metrics.update({**results, **in_bar})
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""
@@ -121,14 +129,14 @@ class Results:
     def finish(self) -> Metrics:
         """Return the content of metrics.json, on every rank."""
         plan, position = self.plan, self.progress.position
-        seconds, samples = self.timing.seconds, self.timing.samples
+        seconds, samples = self.phases.seconds, self.phases.total_samples
         metrics: Metrics = {
             **run_metadata(plan, self.net),
             "epochs": position.begun,
             "steps": position.steps,
             "train_seconds": seconds,
             "samples_per_second": samples / seconds if seconds and samples else 0.0,
-            **seconds_range(self.timing.epoch_seconds),
+            **self.phases.epoch_range(),
         }
         metrics = {**metrics, **self.values, **metrics}
         if plan.train:

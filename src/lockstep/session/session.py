@@ -17,22 +17,23 @@ from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
+from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
-from lockstep.monitor import open_loggers
+from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import shows_net
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.random_state import seed_rank
 from lockstep.record.recorder import Recorder
-from lockstep.session.epoch_timing import EpochTiming
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
 from lockstep.session.torch_flags import torch_flags
-from lockstep.steps.exact_log import attach_log
+from lockstep.steps.exact_log import ExactLog, attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
 from lockstep.strategies.strategy import plain_net
+from lockstep.sums.phases import Phases
 from lockstep.time_limit import TimeLimit
 
 
@@ -56,40 +57,37 @@ class Session:
             from lockstep.checkpoint.choice import resume_after_restart
 
             plan = resume_after_restart(plan)
-        self.plan, self.context = plan, context
+        self.plan, self.context, self.manual = plan, context, plan.model.manual
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)
+        created: Any
         if plan.model.lightning:
             from lockstep.session.user_module import create_user_module  # with Lightning
 
-            created: Any = create_user_module(plan, context, self.start.at)
+            created = create_user_module(plan)
         else:
             from lockstep.session.task import create_task
 
-            created = create_task(plan, context, self.start.at, lightning)
-        self.module, self.data, self.log, self.step = created
+            created = create_task(plan, context.rank, lightning)
+        self.module, source, create_step = created
+        self.data = RankData(plan, context, source, self.module, self.start.at)
+        self.log = ExactLog(self.module, context.rank, active=plan.model.lightning or bool(plan.callbacks))
+        self.step = create_step(self.log, self.data)
         self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
-        self.step.wrap()
         seed_rank(plan.seed, context.rank)  # from here on each rank draws other random numbers
         self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
         self.step.open(self.loggers)
         time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
-        self.timing = EpochTiming(plan, self.device)
-        self.phases = self.timing.phases
+        self.phases = Phases(self.device)
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
-        self.results = Results(plan, self.net, self.log, self.step, self.progress, self.timing, self.loggers)
+        self.results = Results(plan, self.net, self.log, self.step, self.progress, self.phases, self.loggers)
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
         if shows_net(plan) and not plan.model.lightning:
             self.step.show()
 
     # around training
-
-    @property
-    def manual(self) -> bool:
-        """Whether the module steps its optimizers itself."""
-        return not self.module.automatic_optimization
 
     def begin(self) -> None:
         """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet.
@@ -104,17 +102,12 @@ class Session:
             if self.data.runs("val") and not self.progress.is_finished:
                 self.data.loaders("val")  # raises for wrong ones before the first step
             at, content = self.start.at, self.start.content
-            self.recorder = Recorder(
-                plan, self.context.rank, self.net, at.epochs, at.batch, content.record if content else None
-            )
-            self.checkpoints = CheckpointManager(plan, self.context.rank, self.recorder, self.step.virtual)
-            self.results.recorder, self.results.checkpoints = self.recorder, self.checkpoints
+            rank, offset = self.context.rank, content["record"] if content else None
+            self.recorder = self.results.recorder = Recorder(plan, rank, self.net, at.epochs, at.batch, offset)
+            self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
+            self.results.checkpoints = self.checkpoints
             if shows_net(plan) and plan.model.lightning:
                 self.step.show()
-        if plan.trainer.enable_model_summary and self.context.rank == 0:
-            from lockstep.private_api.lightning import summary  # with Lightning
-
-            print(summary(self.module), flush=True)
 
     def load_weights(self) -> None:
         """Load the weights of the checkpoint, if there is one."""
@@ -128,7 +121,7 @@ class Session:
             sums = self.checkpoints.restore(content, self.net)
             self.step.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
-            self.results.values = dict(content.results)
+            self.results.values = dict(content["results"])
 
     def watch(self, trainer: Any) -> None:
         """Register the optimizers and schedules of the module.
@@ -143,8 +136,8 @@ class Session:
         """
         plateaus = [schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau]
         self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
-        every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
-        saves_within = every is not None or interval != 1.0
+        every = self.plan.checkpoint.every_n_steps
+        saves_within = every is not None or self.plan.trainer.val_check_interval != 1.0
         fits = not saves_within or all(schedule.interval == "epoch" for schedule in plateaus)
         reason = "ReduceLROnPlateau steps after each batch, and a checkpoint before that would lack its last step"
         hint = "checkpoint.every_n_steps=null trainer.val_check_interval=1.0"
@@ -158,7 +151,7 @@ class Session:
             self.results.values,
             self.step.sums,
             self.net,
-            self.state.saved(within=position.batch > 0),
+            self.state.saved(),
             self.progress.ended,
             prefix="" if self.net is self.module else PREFIX,
         )
@@ -182,7 +175,7 @@ class Session:
     # a batch of training
 
     def begin_epoch(self) -> None:
-        self.timing.begin_epoch()
+        self.phases.begin()
         self.results.display.begin_epoch(self.progress.position)
         widen_metrics(self.plan, self.module)
         if self.progress.position.batch == 0:
@@ -197,16 +190,13 @@ class Session:
         progress = self.progress
         self.share = self.data.next_share("train")
         self.step.begin(self.share, progress.position, progress.batches_per_step)
-        self.log.enter("train")
-        self.log.begin_batch(self.step.samples)
+        self.log.begin_batch("train", self.step.samples)
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
         step = learning_rate([optimizer]), self.step.gradient_norms(self.recorder, optimizer)
-        if self.manual:
-            self.optimizer_steps.append(step)
-        else:
-            self.optimizer_steps = [step]  # an optimizer may call its closure several times
+        earlier = self.optimizer_steps if self.manual else []  # an optimizer may call its closure several times
+        self.optimizer_steps = [*earlier, step]
 
     def end_batch(self, trainer: Any, is_step_boundary: bool, last: bool) -> None:
         """Record and show a batch after the steps of optimizers and schedules.
@@ -222,31 +212,31 @@ class Session:
             trainer.callback_metrics.update(as_tensors(log.monitored()))
             trainer.progress_bar_metrics.update(log.step("prog_bar"))
         step.record_batch(self.recorder)
-        self.timing.samples += self.share.samples
         position.batch += 1
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
         if is_step_boundary := is_step_boundary or self.manual:
             norms = [norm for _, norms in self.optimizer_steps for norm in norms]
             self.recorder.steps.step(rate, norms, log.of_record() if log.step_values else None)
             position.steps += 1
-            self.recorder.stepped(*trainer.optimizers, last=last)
+            self.recorder.stepped(trainer.optimizers, last)
         step.log_points(position.steps if is_step_boundary else None, rate)
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
             trainer.logged_metrics.update(as_tensors(log.step("logger")))
             self.results.to_loggers(log.step("logger"), position.epochs)
         log.end_batch()
-        self.results.display.end_batch(position.batch, trainer.progress_bar_metrics)
+        self.results.display.end_batch(trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
-        self.phases.step()
+        self.phases.step(self.share.samples)
         if last:
             step.monitor.end_steps(position.epochs + 1)
-            self.timing.end_steps()
+            speed, seconds = self.phases.end_epoch()
+            self.results.work = {"samples_per_second": speed, **work_of(self.plan, self.device, seconds)}
 
     # evaluations
 
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
-        self.timing.pause()
+        self.phases.synchronize()
         broadcast_buffers(self.module)
         widen_metrics(self.plan, self.module)
         self.step.begin_evaluation(stage)
@@ -263,16 +253,14 @@ class Session:
 
     def begin_evaluation_batch(self, stage: str, loader: int) -> None:
         share = self.data.next_share(stage, loader)
-        self.step.begin_evaluation_batch(share)
-        self.log.enter(stage)
-        self.log.begin_batch(share.count, loader if len(self.data.of_stage[stage]) > 1 else None)
+        self.step.set_share(share)
+        self.log.begin_batch(stage, share.count, loader if len(self.data.of_stage[stage]) > 1 else None)
 
     def end_evaluation(self) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
-        self.timing.resume()
+        self.phases.begin()
 
 
 def learning_rate(optimizers: Sequence[Optimizer]) -> float:
     """Return the learning rate of the first parameter group, or 0 if there is none."""
-    groups = optimizers[0].param_groups if optimizers else []
-    return float(groups[0]["lr"]) if groups else 0.0
+    return next((float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups), 0.0)

@@ -1,22 +1,42 @@
 """A plain net with its task and its data. Only what the plan needs is imported."""
 
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
 from lockstep import data, schemas
-from lockstep.checkpoint.content import Progress
-from lockstep.data.tensors import TensorData
-from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import create_net_source, create_source
-from lockstep.loaders.rank_data import RankData
+from lockstep.data.tensors import for_net
+from lockstep.loaders.loader_source import LoaderSource, create_source, dataset_source
+from lockstep.memory.format import memory_format_of
 from lockstep.plan import Plan
-from lockstep.session.create_model import create_net
-from lockstep.steps.exact_log import ExactLog
+from lockstep.precision import convert, dtype_of
+from lockstep.random_state import seed_all
+from lockstep.schemas.target import BuiltIn
 from lockstep.steps.task_module import TaskModule
 from lockstep.steps.task_step import TaskStep
+from lockstep.targets.net import create_user_net
 
 
-def create_task(
-    plan: Plan, context: RankContext, begin: Progress, lightning: bool
-) -> tuple[TaskModule, RankData, ExactLog, TaskStep]:
-    """Create a plain net with its task, its data and the objects around its steps.
+def create_net(plan: Plan, shapes: Any) -> nn.Module:
+    """Create a plain net in the plan's dtype; its weights are drawn in float32 before.
+
+    Args:
+        shapes: has the `shape` of a sample, and the number of `outputs` that its targets need.
+
+    Raises:
+        ConfigError: the net cannot have the plan's memory format.
+    """
+    seed_all(plan.seed)
+    outputs = plan.task.outputs(shapes.shape, shapes.outputs)
+    output_count = plan.task.output_count(plan, outputs)
+    net = create_user_net(plan.model.call, shapes.shape, outputs, output_count, trains=plan.train)
+    convert(plan, net)
+    return net.to(memory_format=memory_format_of(plan, net))
+
+
+def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, LoaderSource, Callable[..., TaskStep]]:
+    """Create a plain net with its task and the source of its loaders; return also what creates the steps around it.
 
     Args:
         lightning: whether it becomes a LightningModule.
@@ -27,7 +47,7 @@ def create_task(
         from lockstep.targets.task import create_task as create_user_task
 
         create_user_task(plan.task)
-    net = create_net(plan, splits if isinstance(splits, TensorData) else plan.data)
+    net = create_net(plan, splits if isinstance(plan.data, BuiltIn) else plan.data)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm
 
@@ -36,22 +56,21 @@ def create_task(
     if plan.dropout_rng == "global":
         from lockstep.parallel.global_dropout import convert_dropout
 
-        masks = convert_dropout(plan, context.rank, net)
+        masks = convert_dropout(plan, rank, net)
     if plan.show_shapes:
         from lockstep.parallel.shapes import show_shapes
 
         show_shapes(net, plan.strategy.layout(plan.devices).replicas)
+    kind = TaskModule
     if lightning:
         from lockstep.steps.lightning_task import LightningTask
 
-        module: TaskModule = LightningTask(net, plan)
-    else:
-        module = TaskModule(net, plan)
+        kind = LightningTask
+    module = kind(net, plan)
     if splits is None:
         source = create_source(plan.data, module, plan.seed, plan.batch_size)
     else:
-        source = create_net_source(plan, splits, module)
-    source.seed_setup()
-    log = ExactLog(module, context.rank, active=bool(plan.callbacks))
-    rank_data = RankData(plan, context, source, module, begin, virtual_ranks=1)
-    return module, rank_data, log, TaskStep(plan, module, masks, splits)
+        device, *_ = plan.strategy.devices(plan)
+        datasets = for_net(splits.datasets, device, dtype_of(plan), plan.task.samples == "inputs")
+        source = dataset_source(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)
+    return module, source, lambda *_: TaskStep(plan, module, masks, splits)

@@ -1,28 +1,25 @@
-"""A user's LightningModule with its first weights and its data.
-
-Some methods of this one object are wrapped, so that they draw random numbers under the run's seed.
-"""
+"""A user's LightningModule with its first weights, and the source of its loaders."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from lockstep.checkpoint.content import Progress
-from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import create_source
-from lockstep.loaders.rank_data import RankData
+from lockstep.loaders.loader_source import LoaderSource, create_source
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seeded
-from lockstep.session.create_model import create_module
-from lockstep.steps.exact_log import ExactLog
+from lockstep.session.module_facts import create_module
 from lockstep.steps.module_step import ModuleStep
 from lockstep.targets.kinds import overrides, replace_method
 
 
-def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> tuple[Any, RankData, ExactLog, ModuleStep]:
-    """Create the module of a plan, its data and the objects around its steps."""
+def create_user_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleStep]]:
+    """Create the module of a plan and the source of its loaders; return also what creates the steps around it.
+
+    The module draws its weights under the run's seed, whenever it creates them.
+    """
     module = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
 
     def convert_module() -> None:
@@ -38,10 +35,11 @@ def create_user_module(plan: Plan, context: RankContext, begin: Progress) -> tup
         convert_module()
 
     convert_module()
-    source = create_source(plan.data, module, plan.seed, plan.batch_size)
-    source.seed_setup()
     if overrides(module, "configure_model"):
         replace_method(module, "configure_model", configure_model)
-    data = RankData(plan, context, source, module, begin, plan.strategy.layout(plan.devices).virtual_ranks)
-    log = ExactLog(module, context.rank)
-    return module, data, log, ModuleStep(plan, module, log, data)
+    kind = ModuleStep
+    if plan.strategy.layout(plan.devices).virtual_ranks > 1:
+        from lockstep.steps.virtual_steps import VirtualSteps
+
+        kind = VirtualSteps
+    return module, create_source(plan.data, module, plan.seed, plan.batch_size), partial(kind, plan, module)

@@ -5,7 +5,6 @@ Values of a single step are this rank's, as in Lightning; the record has their m
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
@@ -20,23 +19,13 @@ from lockstep.steps.metric_objects import metric_objects
 from lockstep.sums.running import Scalar, to_scalar
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """The values of an epoch by name: all, those for loggers and the progress bar; and those to be monitored."""
-
-    values: Mapping[str, float] = field(default_factory=dict)
-    logger: Mapping[str, float] = field(default_factory=dict)
-    prog_bar: Mapping[str, float] = field(default_factory=dict)
-    monitored: Mapping[str, float] = field(default_factory=dict)
-
-
 class ExactLog:
     """The log of one rank. Engines call the methods that say where a run stands; `log` and `log_dict` are the module's.
 
     always_synced: names of values of a step that are reduced even without `sync_dist`.
     """
 
-    def __init__(self, module: nn.Module, rank: int, active: bool = True) -> None:
+    def __init__(self, module: nn.Module, rank: int, active: bool) -> None:
         """`active`: whether anything may be logged, by a user's module or by callbacks."""
         self.module, self.rank, self.active = module, rank, active
         self.stages: dict[str, dict[str, Value]] = {}
@@ -57,10 +46,10 @@ class ExactLog:
         """Return to a stage, between its batches."""
         self.stage, self.in_batch = stage, False
 
-    def begin_batch(self, samples: int, loader: int | None = None) -> None:
+    def begin_batch(self, stage: str, samples: int, loader: int | None = None) -> None:
         """Begin a batch of so many samples; `loader`: the index of its loader in an evaluation with several."""
-        self.samples, self.in_batch = samples, True
-        self.epoch_samples[self.stage] = self.epoch_samples.get(self.stage, 0) + samples
+        self.stage, self.samples, self.in_batch = stage, samples, True
+        self.epoch_samples[stage] = self.epoch_samples.get(stage, 0) + samples
         self.suffix = "" if loader is None else f"/dataloader_idx_{loader}"
         for value in self.step_values.values():
             value.of_ranks, value.synced = {}, None
@@ -137,18 +126,18 @@ class ExactLog:
 
     def monitored(self) -> dict[str, float]:
         """Return the values of a training batch that callbacks may monitor."""
-        values = self.step_values.values() if self.stage == "train" else ()
-        return {name: value.shown for value in values for name in (value.name, value.step_name)}
+        return {name: value.shown for value in self.step_values.values() for name in (value.name, value.step_name)}
 
     def of_record(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
         """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics.
 
         The record reduces them over ranks. The mean of a metric need not be the metric of the global batch.
         """
-        kinds: dict[str, dict[str, tuple[Scalar, float, str]]] = {"logged": {}, "metrics": {}}
-        for value in self.step_values.values():
-            kinds["logged" if value.metric is None else "metrics"][value.step_name] = value.joined
-        return kinds
+        values = self.step_values.values()
+        return {
+            "logged": {value.step_name: value.joined for value in values if value.metric is None},
+            "metrics": {value.step_name: value.joined for value in values if value.metric is not None},
+        }
 
     def sync_steps(self) -> None:
         """Reduce the values of the batch that were logged with `sync_dist`. To be called by every rank."""
@@ -160,32 +149,19 @@ class ExactLog:
 
     # results of an epoch
 
-    def end_epoch(self, stage: str) -> Epoch:
-        """Return the values of a stage over all ranks, and reset them. To be called by every rank."""
-        values = self.epoch(stage)
+    def end_epoch(self, stage: str) -> list[tuple[Value, float]]:
+        """Return entries of a stage with their values over all ranks, and reset them. To be called by every rank."""
+        logged = self.epoch(stage)
         for entry in self.stages.get(stage, {}).values():
             entry.reset()
-        return values
+        return logged
 
-    def epoch(self, stage: str) -> Epoch:
-        """Return the values of a stage until now, over all ranks. To be called by every rank."""
+    def epoch(self, stage: str) -> list[tuple[Value, float]]:
+        """Return entries of a stage with their values until now, over all ranks. To be called by every rank."""
         if not self.active:
-            return Epoch()
-        totals = self._totals(self.stages.setdefault(stage, {}))
-        logged = []
-        for entry, totals_of_ranks in totals:
-            if entry.metric is None:
-                value = entry.over_ranks(totals_of_ranks)
-            else:
-                value = float(entry.metric.compute()) if entry.on_epoch else None
-            if value is not None:
-                logged.append((entry, value))
-        return Epoch(
-            {entry.epoch_name: value for entry, value in logged},
-            {entry.epoch_name: value for entry, value in logged if entry.logger},
-            {entry.epoch_name: value for entry, value in logged if entry.prog_bar},
-            {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)},
-        )
+            return []
+        entries = self._totals(self.stages.setdefault(stage, {}))
+        return [(entry, value) for entry, totals in entries if (value := entry.of_epoch(totals)) is not None]
 
     def _totals(self, entries: dict[str, Value]) -> list[tuple[Value, list[Any]]]:
         """Return each entry with its totals and weights of all ranks; in the same order on every rank.
@@ -226,9 +202,5 @@ def attach_log(module: nn.Module, log: ExactLog | None) -> None:
     """Replace `self.log` and `self.log_dict` of a LightningModule and its children; by no-ops if log is None."""
     for child in module.modules():
         if hasattr(child, "automatic_optimization") and hasattr(child, "log_dict"):
-            object.__setattr__(child, "log", _no_log if log is None else log.log)
-            object.__setattr__(child, "log_dict", _no_log if log is None else log.log_dict)
-
-
-def _no_log(*_: Any, **options: Any) -> None:
-    """Log nothing, as in a run with barebones."""
+            for name in ("log", "log_dict"):
+                object.__setattr__(child, name, getattr(log, name, lambda *_, **__: None))

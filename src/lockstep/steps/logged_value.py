@@ -77,6 +77,12 @@ class Value:
         totals = [(value * weight if is_mean else value, weight) for value, weight in pairs]
         return *join(self.reduction, totals), self.reduction
 
+    def of_epoch(self, totals: Sequence[Any]) -> float | None:
+        """Return the value of an epoch: of its metric, or of the totals of all ranks."""
+        if self.metric is None:
+            return self.over_ranks(totals)
+        return float(self.metric.compute()) if self.on_epoch else None
+
     def over_ranks(self, totals: Sequence[Any]) -> float | None:
         """Return the value of totals and their weights, one for each rank; None if nothing was logged."""
         total, weight = join(self.reduction, totals)

@@ -6,7 +6,7 @@ loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,11 +19,11 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import Example, show_net
+from lockstep.monitor.net import show_net
 from lockstep.parallel.divided_optimizer import divide
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
-from lockstep.random_state import random_state, restore_random_state
+from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
@@ -31,43 +31,29 @@ from lockstep.steps.metric_objects import preserve_metrics
 from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
 
-if TYPE_CHECKING:
-    from lockstep.parallel.virtual_ranks import VirtualRanks
-    from lockstep.steps.virtual_steps import VirtualSteps
-
 TRAIN_LOSS = "train/loss"
 
 
 class ModuleStep(Step):
-    """`loss`: that of the current batch, over all virtual ranks.
+    """`loss`: that of the current batch; `virtual`: the ranks that run in turn in this process, if there are several.
 
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
     sums: Mapping[str, Tensor] = {}
     confusion: Tensor | None = None
+    virtual: Any = None
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
-        virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks
-        self.ranks = plan.world_size * virtual_ranks
-        self.virtual_steps: VirtualSteps | None = None
-        self.virtual: VirtualRanks | None = None
-        if virtual_ranks > 1:
-            from lockstep.steps import virtual_steps
-
-            self.virtual_steps = virtual_steps.VirtualSteps(plan, module, log, self, data.transfer)
-            self.virtual = self.virtual_steps.ranks
+        self.ranks = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks
         self.averaged: frozenset[int] | None = None
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
-        self.has_default_backward = self.virtual is None and not overrides(module, "backward")
-
-    def wrap(self) -> None:
-        """Wrap methods of the module, so that its steps are weighted."""
-        replace_method(self.module, "training_step", self._training_step)
-        replace_method(self.module, "backward", self._backward)
+        self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
+        replace_method(module, "training_step", self._training_step)
+        replace_method(module, "backward", self._backward)
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register the optimizers that the module has configured.
@@ -78,9 +64,6 @@ class ModuleStep(Step):
         if self.plan.strategy.sharded:
             for optimizer in optimizers:
                 divide(optimizer)
-        if self.virtual_steps is not None:
-            for name in ("optimizers", "lr_schedulers"):
-                replace_method(self.module, name, self.virtual_steps.optimizers)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
@@ -88,16 +71,7 @@ class ModuleStep(Step):
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
         self.share, self.loss = share, None
-        if self.virtual_steps is None:
-            self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
-        else:
-            self.weight = 1.0
-            self.virtual_steps.begin(share, batches)
-
-    @property
-    def samples(self) -> int:
-        """Return this process's samples of the batch: those of all virtual ranks."""
-        return super().samples if self.virtual is None else self.share.samples
+        self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
         """Run backward from the loss of one of `batches` batches, by the module's `backward` if it overrides it."""
@@ -145,16 +119,8 @@ class ModuleStep(Step):
     def show(self) -> None:
         """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
         array = self.data.transfer(self.module.example_input_array)
-        if isinstance(array, Mapping):
-            example = Example((), array)
-        else:
-            example = Example(array if isinstance(array, tuple) else () if array is None else (array,))
+        example = array if isinstance(array, tuple) else () if array is None else (array,)
         show_net(self.plan, self.loggers, self.module, example, self.data.device)
-
-    def begin_evaluation(self, stage: str) -> None:
-        """Drop the buffers of virtual ranks: as under DDP, all ranks evaluate with rank 0's."""
-        if self.virtual is not None:
-            self.virtual.buffers = {}
 
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]
@@ -165,11 +131,6 @@ class ModuleStep(Step):
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        if self.virtual_steps is not None:
-            outputs, self.loss = self.virtual_steps.run(
-                batch, lambda rank_batch: original(rank_batch, *rest, **options), self._require_loss
-            )
-            return outputs
         with self._without_traces() if self.share.is_dummy else nullcontext():
             outputs = original(batch, *rest, **options)
         self.loss = self._require_loss(outputs, detach=True)
@@ -179,10 +140,8 @@ class ModuleStep(Step):
     def _without_traces(self) -> Iterator[None]:
         """Restore metrics and generators after the step on a dummy batch, whose loss has weight 0."""
         device = next(self.module.parameters()).device
-        state = random_state([device])
-        with preserve_metrics(self.module):
+        with preserve_metrics(self.module), preserve_generators([device]):
             yield
-        restore_random_state(state, [device])
 
     def _require_loss(self, outputs: Any, detach: bool = False) -> Tensor | None:
         """Return the loss in the outputs of a step. None skips an optimizer step if there is one rank.
@@ -201,17 +160,8 @@ class ModuleStep(Step):
         raise config_error("model", self.plan.model.name, reason, "one that returns a loss, or a dictionary with loss")
 
     def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
-        weight = self.weight
-        weighted = loss if weight == 1.0 else loss * weight
-
-        def call() -> None:
-            original(weighted, *arguments, **options)
-
         self.backward_passes += 1
-        if self.virtual_steps is not None:
-            self.virtual_steps.backward(call)
-        else:
-            call()
+        original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **options)
 
     def _lbfgs_step(
         self, original: Callable[..., None], epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None

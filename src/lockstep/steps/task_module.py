@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from lockstep import schemas
-from lockstep.data.samples import as_batch, keys_of
+from lockstep.data.samples import as_batch, keys_of, values_of_batch
 from lockstep.data.tensors import Batch
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
@@ -51,8 +51,7 @@ class TaskModule(nn.Module):
         _, stats, outputs, batch = self._shared_step(batch)
         self.sums.evaluation_batch(stats, outputs, batch)
 
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.validation_step(batch, batch_idx)
+    test_step = validation_step
 
     def _shared_step(self, batch: Any) -> tuple[Tensor, BatchStats, Any, Batch]:
         """Return the loss summed over the batch, the sums of the batch, the outputs of the net, and their batch."""
@@ -67,7 +66,7 @@ class TaskModule(nn.Module):
         """Convert a batch of a user's loader to a Batch; loaders of built-in data and Datasets yield one."""
         if isinstance(batch, Batch):
             return batch
-        pair = self.keys.of_batch(batch) if self.keys and isinstance(batch, Mapping) else batch
+        pair = values_of_batch(batch, self.keys) if self.keys and isinstance(batch, Mapping) else batch
         return as_batch(pair, self.plan.task.samples, dtype_of(self.plan))
 
     def configure_optimizers(self) -> Any:

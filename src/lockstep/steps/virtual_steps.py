@@ -14,17 +14,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from lockstep.checkpoint.content import Progress
+from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.parallel.autocast import with_thread_settings
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.private_api.lightning import TOGGLED
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.loss_weight import Step, loss_weight, with_loss
-
-TrainingStep = Callable[[Any], Any]
-"""From a batch to the return value of the module's training_step."""
+from lockstep.steps.loss_weight import loss_weight, with_loss
+from lockstep.steps.module_step import ModuleStep
+from lockstep.targets.kinds import replace_method
 
 
 class RankStep(Thread):
@@ -83,72 +85,75 @@ class RankStep(Thread):
         self.store()
 
 
-class VirtualSteps:
-    """`rank`: the current one; `turns`: the steps of the ranks in a batch of manual optimization.
+class VirtualSteps(ModuleStep):
+    """`rank`: the current one; `turns`: the steps of the ranks in a batch of manual optimization."""
 
-    transfer: moves the batch of a virtual rank to the device.
-    """
-
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, weighting: Step, transfer: Callable[[Any], Any]) -> None:
-        self.plan, self.module, self.log, self.weighting, self.transfer = plan, module, log, weighting, transfer
-        self.ranks = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)
-        self.manual = not module.automatic_optimization
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
+        super().__init__(plan, module, log, data)
+        self.virtual = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)
         self.rank = 0
         self.turns: list[RankStep] = []
 
-    def begin(self, share: BatchShare, batches: int) -> None:
-        """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share, self.batches = share, batches
-        self.ranks.begin()
+    def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
+        """Register what `ModuleStep.watch` does; for a rank above 0 optimizers and schedules do not step."""
+        super().watch(optimizers, wrapped)
+        for name in ("optimizers", "lr_schedulers"):
+            replace_method(self.module, name, self._optimizers)
 
-    def optimizers(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Return the optimizers or schedules of a method; for a rank above 0, such as do not step."""
+    def _optimizers(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         returned = original(*arguments, **options)
         if not self.rank or returned is None:
             return returned
         return [NoOpOptimizer(each) for each in returned] if isinstance(returned, list) else NoOpOptimizer(returned)
 
-    def run(
-        self, batch: Any, step: TrainingStep, require_loss: Callable[[Any], Tensor | None]
-    ) -> tuple[Any, Tensor | None]:
-        """Run the step of every rank.
+    def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
+        self.share, self.batches = share, batches
+        self.virtual.begin()
 
-        Args:
-            batch: rank 0's; the other ranks' are in the share.
-            require_loss: returns the loss in the outputs of a step, or raises.
+    @property
+    def samples(self) -> int:
+        """Return this process's samples of the batch: those of all ranks."""
+        return self.share.samples
 
-        Returns:
-            The outputs for the engine, and the mean loss over all ranks.
-        """
+    def begin_evaluation(self, stage: str) -> None:
+        """Drop the buffers of the ranks: as under DDP, all evaluate with rank 0's."""
+        self.virtual.buffers = {}
+
+    def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        """Run the step of every rank; return rank 0's outputs, with the sum of all weighted losses."""
         others = [(rank_batch, count) for rank_batch, count in self.share.others if count]
         counts = [self.share.count, *(count for _, count in others)]
         weights = [loss_weight(self.plan, self.share, count, 1, self.batches) for count in counts]
-        calls = [partial(step, batch)]
-        calls += [partial(lambda each: step(self.transfer(each)), rank_batch) for rank_batch, _ in others]
+        calls = [partial(original, batch, *rest, **options)]
+        calls += [partial(self._transferred, original, each, *rest, **options) for each, _ in others]
 
         def begin(rank: int) -> None:
             self.rank = self.log.virtual_rank = rank
             self.log.samples = counts[rank]
-            if self.manual:
-                self.weighting.weight = weights[rank]
+            if self.plan.model.manual:
+                self.weight = weights[rank]
 
-        outputs = (self._interleaved if self.manual else self._one_after_another)(calls, begin)
+        outputs = (self._interleaved if self.plan.model.manual else self._one_after_another)(calls, begin)
         begin(0)
-        self.log.samples = self.share.samples
-        losses = [(loss, index) for index, each in enumerate(outputs) if (loss := require_loss(each)) is not None]
+        self.log.samples = self.samples
+        losses = [(loss, index) for index, each in enumerate(outputs) if (loss := self._require_loss(each)) is not None]
         if not losses:
-            return outputs[0], None
-        mean = reduce(add, (loss.detach() * counts[index] for loss, index in losses)) / self.share.samples
-        if self.manual:
-            return outputs[0], mean
-        return with_loss(outputs[0], reduce(add, (loss * weights[index] for loss, index in losses))), mean
+            self.loss = None
+            return outputs[0]
+        self.loss = reduce(add, (loss.detach() * counts[index] for loss, index in losses)) / self.samples
+        if self.plan.model.manual:
+            return outputs[0]
+        return with_loss(outputs[0], reduce(add, (loss * weights[index] for loss, index in losses)))
+
+    def _transferred(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        return step(self.data.transfer(batch), *rest, **options)
 
     def _one_after_another(self, calls: Sequence[Callable[[], Any]], begin: Callable[[int], None]) -> list[Any]:
         """Run the step of each rank to its end, and return their outputs."""
         outputs = []
         for rank, call in enumerate(calls):
             begin(rank)
-            with self.ranks.as_rank(rank):
+            with self.virtual.as_rank(rank):
                 outputs.append(call())
         return outputs
 
@@ -164,7 +169,7 @@ class VirtualSteps:
         while not all(turn.done for turn in self.turns):
             for rank, turn in enumerate(self.turns):
                 begin(rank)
-                with self.ranks.as_rank(rank):
+                with self.virtual.as_rank(rank):
                     turn.resume()
             if len({turn.done for turn in self.turns}) == 2:
                 raise RuntimeError("the ranks of strategy=virtual do not come to the same number of backward passes")
@@ -173,9 +178,10 @@ class VirtualSteps:
         self.turns[0].load()
         return [turn.result for turn in self.turns]
 
-    def backward(self, call: Callable[[], None]) -> None:
+    def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
         """Run a backward pass; with manual optimization, gradients are those of all ranks afterwards."""
-        if self.manual:
+        call = partial(super()._backward, original, loss, *arguments, **options)
+        if self.plan.model.manual:
             self.turns[self.rank].backward(call)
         else:
             call()

@@ -1,1 +1,1 @@
-"""Exact sums: of batches (`running`), over ranks (`step_sums`), and seconds (`phases`)."""
+"""Exact sums of batches and ranks (`running`), and seconds (`phases`)."""

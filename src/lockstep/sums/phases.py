@@ -1,10 +1,9 @@
-"""Seconds of training steps by phase, on this rank's clock.
+"""Seconds of training by phase of a step, on this rank's clock, without evaluations.
 
 On a GPU these are the times of the calls, and kernels run later. DistributedDataParallel communicates in `backward`.
 """
 
 import time
-from collections.abc import Sequence
 
 import torch
 
@@ -12,10 +11,16 @@ PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
 
 
 class Phases:
-    """`mark` ends a phase, and begins the next."""
+    """`mark` ends a phase, and begins the next. `epochs`: seconds of complete ones; `total_samples`: of all epochs."""
 
-    def __init__(self) -> None:
-        self.seconds, self.steps = dict.fromkeys(PHASES, 0.0), 0
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.epochs: list[float] = []
+        self.total_samples = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.by_phase, self.steps, self.samples = dict.fromkeys(PHASES, 0.0), 0, 0
         self.begin()
 
     def begin(self) -> None:
@@ -24,33 +29,43 @@ class Phases:
 
     def mark(self, phase: str) -> None:
         now = time.perf_counter()
-        self.seconds[phase] += now - self.since
+        self.by_phase[phase] += now - self.since
         self.since = now
 
-    def step(self) -> None:
+    def step(self, samples: int) -> None:
         """End the timing of the current batch."""
         self.mark("rest")
         self.steps += 1
+        self.samples += samples
+        self.total_samples += samples
 
     @property
-    def total(self) -> float:
-        """Seconds of all phases, since the last call of `of_batch`."""
-        return sum(self.seconds.values())
+    def seconds(self) -> float:
+        """Return the seconds of all epochs."""
+        return sum(self.epochs) + sum(self.by_phase.values())
 
-    def of_batch(self) -> dict[str, float]:
-        """Return the mean seconds of a batch by phase since the last call, without phases that took no time."""
-        means = {name: seconds / self.steps for name, seconds in self.seconds.items() if seconds and self.steps}
-        self.seconds, self.steps = dict.fromkeys(PHASES, 0.0), 0
-        return means
+    def synchronize(self) -> None:
+        """Count what a GPU still computes as training."""
+        if self.steps:
+            synchronize(self.device)
+            self.mark("rest")
+
+    def end_epoch(self) -> tuple[float, dict[str, float]]:
+        """Return samples per second, and the mean seconds of a batch by phase, without phases that took no time."""
+        self.synchronize()
+        self.epochs.append(sum(self.by_phase.values()))
+        speed = self.samples / self.epochs[-1]
+        means = {name: seconds / self.steps for name, seconds in self.by_phase.items() if seconds}
+        self._reset()
+        return speed, means
+
+    def epoch_range(self) -> dict[str, float]:
+        """Return the fastest and the slowest epoch for metrics.json; needs three epochs after a warm-up epoch."""
+        timed = self.epochs[1:]
+        return {"epoch_seconds_min": min(timed), "epoch_seconds_max": max(timed)} if len(timed) >= 3 else {}
 
 
 def synchronize(device: torch.device) -> None:
     """Wait for the work that is queued on a GPU, before reading the clock."""
     if device.type == "cuda":
         torch.cuda.synchronize()
-
-
-def seconds_range(epochs: Sequence[float]) -> dict[str, float]:
-    """Return the fastest and the slowest epoch for metrics.json; needs three epochs after a warm-up epoch."""
-    timed = [seconds for seconds in epochs[1:] if seconds]
-    return {"epoch_seconds_min": min(timed), "epoch_seconds_max": max(timed)} if len(timed) >= 3 else {}

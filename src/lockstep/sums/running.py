@@ -1,4 +1,4 @@
-"""An objective's sums over batches: those of each batch are stored, and added when the totals are read."""
+"""An objective's sums over batches and ranks: those of each batch are stored, and added when the totals are read."""
 
 import operator
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.objectives.objective import Objective
+from lockstep.parallel.messages import all_reduce_sums
 from lockstep.structures import map_tensors
 
 Sums = Tensor
@@ -49,7 +50,7 @@ def to_floats(numbers: Sequence[Scalar]) -> Sequence[float]:
 def batch_stats(objective: Objective, loss_sum: Tensor, outputs: Any, targets: Tensor) -> BatchStats:
     """Return the sums of a batch."""
     outputs = outputs.detach() if isinstance(outputs, Tensor) else map_tensors(Tensor.detach, outputs)
-    means = (to_scalar(mean.batch_sum(outputs, targets)) for mean in objective.means)
+    means = (to_scalar(mean.compute(outputs, targets)) for mean in objective.means)
     counted = () if objective.ignored is None else (to_scalar(targets.ne(objective.ignored).sum()),)
     return to_scalar(loss_sum), targets.shape[0], *means, *counted
 
@@ -77,6 +78,12 @@ class RunningSums:
             self.totals = [reduce(operator.add, to_floats(column), total) for total, column in columns]
             self.batches = []
         return torch.tensor(self.totals, dtype=torch.float64)
+
+    def reduce(self, device: torch.device) -> list[float]:
+        """Return the sums over all ranks, and begin anew. To be called by every rank."""
+        sums: list[float] = all_reduce_sums(self.sums, device).tolist()
+        self.totals = [0.0] * len(sums)
+        return sums
 
 
 @dataclass

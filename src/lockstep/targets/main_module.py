@@ -1,15 +1,13 @@
 """Code in `__main__`, a notebook's cells or a script, which other processes get by value."""
 
-import json
 import pickle
 import re
 import sys
-from dataclasses import fields, is_dataclass
-from typing import Any
 
 import cloudpickle
 
 from lockstep.config_error import config_error
+from lockstep.schemas.plan_json import to_json
 from lockstep.schemas.target import KEY
 
 MAIN = "__main__"
@@ -22,7 +20,7 @@ def pickled_main(work: object) -> bytes | None:
     Raises:
         ConfigError: one cannot be pickled, or is not defined there.
     """
-    names = TARGET.findall(json.dumps(work, skipkeys=True, default=_fields))
+    names = TARGET.findall(to_json(work))
     if not names:
         return None
     try:
@@ -30,10 +28,6 @@ def pickled_main(work: object) -> bytes | None:
     except Exception as error:
         reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
         raise config_error(KEY, f"{MAIN}.{names[0]}", reason, "it into a file") from None
-
-
-def _fields(value: Any) -> dict[str, Any] | None:
-    return {field.name: getattr(value, field.name) for field in fields(value)} if is_dataclass(value) else None
 
 
 def restore_main(pickled: bytes | None) -> None:

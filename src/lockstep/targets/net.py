@@ -5,7 +5,6 @@ from math import prod
 from typing import Any, cast
 
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from lockstep.config_error import ConfigError, require
 from lockstep.schemas.target import KEY
@@ -29,8 +28,6 @@ def create_user_net(
     is_net = isinstance(net, nn.Module) and not is_lightning_module(net)
     reason = f"this returns a {type(net).__name__}, and not a plain nn.Module"
     require(is_net, key, path, reason, "the path of a net")
-    lazy = any(is_lazy(tensor) for tensor in (*net.parameters(), *net.buffers()))
-    require(not lazy, key, path, "lazy layers are not supported", "layers with their sizes")
     trainable = any(parameter.requires_grad for parameter in net.parameters())
     require(trainable or not trains, key, path, "no parameter requires gradients", "a net with some, or train=false")
     if output_count is not None:

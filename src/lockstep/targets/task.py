@@ -57,7 +57,6 @@ class TaskAdapter:
         self.metrics: Mapping[str, Callable[[Any, Tensor], Any]] = getattr(self.task, "metrics", {})
         self.modes: Mapping[str, Literal["min", "max"]] = getattr(self.task, "better", {})
         self.monitor: str = getattr(self.task, "monitor", "loss")
-        self.placement: tuple[torch.device, torch.dtype] | None = None
 
     def check(self) -> None:
         """Raise a ConfigError if the object is no task."""
@@ -87,10 +86,8 @@ class TaskAdapter:
         self._require(bool(tensors), reason, "a net that returns some")
         if (count := len(targets)) == 0:
             return torch.stack([tensor.sum() for tensor in tensors]).sum() * 0
-        placement = tensors[0].device, torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
-        if isinstance(self.task, nn.Module) and placement != self.placement:  # its tensors, such as class weights
-            self.task.to(*placement)
-            self.placement = placement
+        if isinstance(self.task, nn.Module):  # its tensors, such as class weights
+            self.task.to(tensors[0].device, torch.float64 if tensors[0].dtype == torch.float64 else torch.float32)
         value = (self.loss if name == "loss" else self.metrics[name])(outputs, targets)
         tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
         if tensor.shape == ():

@@ -1,36 +1,8 @@
-"""Two runs' values, compared by the rules of their keys."""
+"""The elements of two tensors that differ most."""
 
 import math
 import sys
-from collections.abc import Mapping
 from typing import Any
-
-from lockstep.compare.comparison import Comparison, When
-from lockstep.compare.comparison_rules import BITS_ONLY, rule_of
-
-MISSING = "missing"
-BEFORE = (0.0, -1.0)
-"""A difference in the configuration comes before its effects."""
-
-
-def compare_all(comparison: Comparison, a: Mapping[str, Any], b: Mapping[str, Any], when: When) -> None:
-    """Compare the values of each key; a key that only one of the runs has is different."""
-    for key in {**a, **b}:
-        pair = a.get(key, MISSING), b.get(key, MISSING)
-        where = key.removesuffix(":").replace(":", ", ", 1)
-        is_cause = rule_of(key).quantity == "configuration"
-        compare_values(comparison, key, *pair, where, BEFORE if is_cause else when)
-
-
-def compare_values(comparison: Comparison, key: str, a: object, b: object, where: str, when: When) -> None:
-    """Compare two values by the rule of their key."""
-    rule = rule_of(key)
-    if rule.how == "not":
-        comparison.leave_out(rule.quantity, rule.pattern)
-    elif rule.how == "bits" and comparison.tolerance.within:
-        comparison.leave_out(BITS_ONLY, rule.pattern)
-    else:
-        comparison.quantity(rule.quantity).add(*furthest(a, b), where, when)
 
 
 def furthest(a: Any, b: Any) -> tuple[Any, Any]:

@@ -1,51 +1,69 @@
-"""The tour from its options to its exit status: start the ranks, check what each held, print and save it."""
+"""The tour: call every primitive on small tensors on each rank; check, print and save what the ranks hold."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
+import torch.distributed as dist
 
-from lockstep.collectives.benchmark import BYTES, show_benchmark
-from lockstep.collectives.primitives import PRIMITIVES, Numbers, Primitive
-from lockstep.collectives.ranks import Observation, TourPayload, TourResult, tour_count
+from lockstep.collectives.benchmark import BYTES, buffers, measure, show_benchmark
+from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive
 from lockstep.config_error import require
 from lockstep.entry_point import make_output_dir, output_dir
 from lockstep.files import save_table
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
-from lockstep.launch.topology import is_rank_zero
+from lockstep.launch.topology import RankContext, is_rank_zero
+from lockstep.parallel.messages import all_gather_json
 from lockstep.schemas import ProcessGroup
 from lockstep.schemas.run import Backend, InitMethod, Timeout
 from lockstep.text_table import columns_text, terminal_width
 from lockstep.world import World
 
+COUNT = 2
+"""How many numbers the full tensor holds on the tour, or a share of it."""
 TOLERANCE = 1e-6
 """Relative: float32 against float64; a mean may be a product with 1/W."""
+Observation = tuple[list[float], list[float]]
+"""What one rank held before and after a primitive."""
 
 
 @dataclass(frozen=True)
 class RankOptions:
-    """How many ranks to start on each machine, and how they join; `timeout` is in seconds."""
+    """How many ranks to start on each machine, and how they join; the defaults are those of `failures`."""
 
-    devices: int = 4
+    devices: int = 2
     backend: Backend = "auto"
     init_method: InitMethod = "auto"
-    timeout: Timeout = 30.0
+    timeout: Timeout = 5.0
 
 
 @dataclass(frozen=True)
-class TourOptions(RankOptions):
-    """The keys of the command."""
+class Options(RankOptions):
+    """The keys of the tour."""
 
+    devices: int = 4
+    timeout: Timeout = 30.0
     root: int = 0
     bench: bool = False
 
 
-def run_tour(options: TourOptions) -> int:
+@dataclass(frozen=True)
+class TourPayload:
+    """What the launcher hands to the ranks; `case` is the title of one in failures.py."""
+
+    world: World
+    root: int = 0
+    bench: bool = False
+    case: str = ""
+
+
+def show(options: Options) -> int:
     """Call and check each primitive, and save tour.csv; return exit status 1 if a check failed."""
     world = world_of(options)
     last, folder, prints = world.world_size - 1, Path(world.folder), is_rank_zero(rank_from_env())
@@ -54,8 +72,7 @@ def run_tour(options: TourOptions) -> int:
         make_output_dir(folder)
     with external_process_group(world) as external:
         payload = TourPayload(world, options.root, options.bench)
-        result: TourResult = start_ranks(payload, "lockstep.collectives.ranks", external)
-    observations, timings = result
+        observations, timings = start_ranks(payload, __name__, external)
     checks = [check(*pair, options.root) for pair in zip(PRIMITIVES, observations, strict=True)]
     rows = [row for ranks in checks for row in ranks]
     failed = [row["primitive"] for row in rows if row["result"] == "fail"]
@@ -70,10 +87,43 @@ def run_tour(options: TourOptions) -> int:
     return 1 if failed else 0
 
 
+def world_of(options: RankOptions) -> World:
+    """Return the world of the ranks that an outside launcher started, or of `devices` ranks on this machine."""
+    process_group = ProcessGroup(options.backend, options.init_method, options.timeout)
+    require_backend(process_group)
+    context = rank_from_env()
+    devices = context.local_world_size if context else options.devices
+    nodes = context.world_size // devices if context else 1
+    require(devices * nodes >= 2, "devices", devices, "it takes two ranks or more", "devices=2")
+    gpus = 0 if options.backend in ("gloo", "mpi") else gpu_count()
+    reason = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
+    require(options.backend != "nccl" or devices <= gpus, "backend", "nccl", reason, "backend=gloo")
+    accelerator: Literal["cpu", "gpu"] = "gpu" if devices <= gpus else "cpu"
+    folder = str(output_dir("collectives"))
+    world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, folder)
+    check_launchable(world)
+    return world
+
+
+def run(payload: TourPayload, context: RankContext) -> tuple[list[list[Observation]], list[dict[str, Any]]]:
+    """Run the tour on this rank; return what all ranks observed of each primitive, and the rows of the benchmark."""
+    observations = [all_gather_json(observe(primitive, payload.root)) for primitive in PRIMITIVES]
+    return observations, measure(PRIMITIVES, payload.root) if payload.bench else []
+
+
+def observe(primitive: Primitive, root: int) -> Observation:
+    """Make one call on this rank. Each number is another: 10 and -11 on rank 0, 20 and -21 on rank 1."""
+    input, output = buffers(primitive, COUNT * dist.get_world_size() if primitive.cost == ALL_BUT_OWN else COUNT)
+    numbers = [(10 * dist.get_rank() + 10 + index) * (-1) ** index for index in range(len(input))]
+    input += torch.tensor(numbers, device=input.device)
+    before: list[float] = input.tolist()
+    primitive.call(input, output, root)
+    return before, output.tolist()
+
+
 def check(primitive: Primitive, observations: Sequence[Observation], root: int) -> list[dict[str, str]]:
     """Return a row of tour.csv for each rank; its `result` is pass, fail, or – if the rank may hold anything."""
-    world = len(observations)
-    explanation = primitive.explain(BYTES * tour_count(primitive, world), world)
+    explanation = primitive.explain(BYTES * max(map(len, observations[0])), len(observations))
     expected = primitive.expected([before for before, _ in observations], root)
     return [
         {
@@ -105,21 +155,3 @@ def paragraph(rows: Sequence[Mapping[str, str]]) -> str:
     ranks = columns_text(("", "before", "", "after", ""), cells, left=len(cells[0]))
     head = textwrap.fill(f"{rows[0]['primitive']}: {rows[0]['explanation']}", terminal_width())
     return f"{head}\n{textwrap.indent(ranks, '  ')}"
-
-
-def world_of(options: RankOptions) -> World:
-    """Return the world of the ranks that an outside launcher started, or of `devices` ranks on this machine."""
-    process_group = ProcessGroup(options.backend, options.init_method, options.timeout)
-    require_backend(process_group)
-    context = rank_from_env()
-    devices = context.local_world_size if context else options.devices
-    nodes = context.world_size // devices if context else 1
-    require(devices * nodes >= 2, "devices", devices, "it takes two ranks or more", "devices=2")
-    gpus = 0 if options.backend in ("gloo", "mpi") else gpu_count()
-    reason = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
-    require(options.backend != "nccl" or devices <= gpus, "backend", "nccl", reason, "backend=gloo")
-    accelerator: Literal["cpu", "gpu"] = "gpu" if devices <= gpus else "cpu"
-    folder = str(output_dir("collectives"))
-    world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, folder)
-    check_launchable(world)
-    return world
