@@ -30,7 +30,7 @@ def test_ranks_hold_slices_of_one_mask(make_plan: MakePlan, world: int, batch: i
 
     def rows(plan: Plan, rank: int) -> Tensor:
         masks = GlobalMasks(plan, rank)
-        masks.begin(1, batch)
+        masks.epoch, masks.batch = 1, batch
         return masks.mask(0, (3, 5), 0.5)
 
     global_mask = rows(make_plan(*SLICED), 0)
@@ -42,7 +42,7 @@ def test_ranks_hold_slices_of_one_mask(make_plan: MakePlan, world: int, batch: i
 def test_each_step_layer_and_seed_has_another_mask(plan: Plan) -> None:
     def mask(seed: int, epoch: int, batch: int, layer: int) -> Tensor:
         masks = GlobalMasks(replace(plan, seed=seed), 0)
-        masks.begin(epoch, batch)
+        masks.epoch, masks.batch = epoch, batch
         return masks.mask(layer, (50,), 0.5)
 
     seen = [mask(*where) for where in ((42, 0, 0, 0), (43, 0, 0, 0), (42, 1, 0, 0), (42, 0, 1, 0), (42, 0, 0, 1))]

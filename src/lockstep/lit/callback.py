@@ -8,54 +8,24 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
-from lockstep.lit.saving import Saving
+from lockstep.errors import TrainingInterrupted
 from lockstep.private_api import lightning as private
 from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.session import Session
 from lockstep.targets.kinds import replace_method
 
 
-class EvaluationCallback(Callback):
-    """The hooks of evaluations."""
+class SessionCallback(Callback):
+    """Runs before all other callbacks. `attach` wraps hooks of the module for what has to run after them.
+
+    stop: whether a signal asks for the end.
+    epoch_ended: whether an epoch has ended and is not saved yet.
+    """
 
     def __init__(self, session: Session) -> None:
         self.session, self.progress = session, session.progress
         self.sanity_check = ExitStack()
-
-    def on_sanity_check_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sanity_check.enter_context(self.session.sanity_check())
-
-    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sanity_check.close()
-
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.begin_evaluation("val")
-
-    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.begin_evaluation("test")
-
-    def on_validation_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *loader: int) -> None:
-        self.session.begin_evaluation_batch("val", *(loader or [0]))
-
-    def on_test_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, *loader: int) -> None:
-        self.session.begin_evaluation_batch("test", *(loader or [0]))
-
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.results.before_epoch_end(trainer, "val")
-
-    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.results.before_epoch_end(trainer, "test")
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.log.enter("train")
-
-
-class SessionCallback(EvaluationCallback):
-    """Runs before all other callbacks. `attach` wraps hooks of the module for what has to run after them."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self.saving = Saving(session)
+        self.stop = self.epoch_ended = False
 
     def attach(self, trainer: pl.Trainer) -> None:
         """End batches, stages and evaluations after the module's own hooks, which may log values."""
@@ -65,12 +35,23 @@ class SessionCallback(EvaluationCallback):
         _call_after(module, "on_train_start", self._restore_metrics)
         _call_after(module, "on_train_batch_end", self._end_batch)
         _call_after(module, "on_train_epoch_end", self._end_training_stage)
-        _call_after(module, "on_validation_batch_end", lambda *_: session.log.end_batch())
-        _call_after(module, "on_validation_epoch_end", lambda: session.results.end_stage(trainer, "val"))
+        self._attach_evaluation("val", "validation")
+        self._attach_evaluation("test", "test")
         _call_after(module, "on_validation_end", self._end_validation)
-        _call_after(module, "on_test_batch_end", lambda *_: session.log.end_batch())
-        _call_after(module, "on_test_epoch_end", lambda: session.results.end_stage(trainer, "test"))
         _call_after(module, "on_test_end", session.end_evaluation)
+
+    def _attach_evaluation(self, stage: str, name: str) -> None:
+        """Add the hooks of an evaluation, which have `name` in theirs."""
+        trainer, session, module = self.trainer, self.session, self.session.module
+
+        def begin_batch(trainer: Any, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0) -> None:
+            session.begin_evaluation_batch(stage, loader)
+
+        setattr(self, f"on_{name}_start", lambda *_: session.begin_evaluation(stage))
+        setattr(self, f"on_{name}_batch_start", begin_batch)
+        setattr(self, f"on_{name}_epoch_end", lambda *_: session.results.before_epoch_end(trainer, stage))
+        _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.end_batch())
+        _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage))
 
     # training
 
@@ -94,7 +75,7 @@ class SessionCallback(EvaluationCallback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the previous epoch only now: schedules that monitor a metric step after its last hook."""
-        self.saving.finish_epoch(trainer)
+        self._finish_epoch()
         self.session.begin_epoch()
 
     def on_train_batch_start(
@@ -118,20 +99,21 @@ class SessionCallback(EvaluationCallback):
             trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
         if is_last:  # the end of the epoch saves by itself
             return
-        self.saving.stop, interrupts = progress.should_stop(), progress.interrupts_epoch(trainer)
+        self.stop, interrupts = progress.should_stop(), progress.interrupts_epoch(trainer)
         if progress.epoch_goes_on(trainer, is_last) and not progress.is_validation_due(trainer, is_last):
             is_due = interrupts or (is_step_boundary and session.checkpoints.due(progress.position.steps))
-            self.saving.save_within_epoch(trainer, is_due)
+            if is_due or self.stop:
+                self._save(self.stop)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.results.before_epoch_end(trainer, "train")
 
     def _end_training_stage(self) -> None:
         self.session.results.end_stage(self.trainer, "train")
-        self.saving.epoch_ended = True
+        self.epoch_ended = True
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.saving.finish_epoch(trainer)
+        self._finish_epoch()
         self.session.results.end_training()
 
     def on_save_checkpoint(
@@ -139,12 +121,41 @@ class SessionCallback(EvaluationCallback):
     ) -> None:
         checkpoint |= self.session.extra_state()
 
+    def _finish_epoch(self) -> None:
+        """Record an epoch that has ended, print its line, and save a checkpoint. Not for an interrupted one."""
+        if self.epoch_ended and not self.progress.interrupted_epoch:
+            self.progress.ended = self.trainer.should_stop
+            self.session.results.end_epoch()
+            self._save()
+            if self.progress.should_stop():
+                raise TrainingInterrupted(self.progress.position.steps)
+        self.epoch_ended = False
+
+    def _save(self, stops: bool = False) -> None:
+        """Save a checkpoint, after the values that are logged until now; then end the run if it `stops`."""
+        if self.session.plan.saves:
+            self.session.loggers.flush()
+            self.trainer.save_checkpoint(self.session.checkpoints.last)
+        if stops:
+            raise TrainingInterrupted(self.progress.position.steps)
+
+    # evaluations
+
+    def on_sanity_check_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sanity_check.enter_context(self.session.sanity_check())
+
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sanity_check.close()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.log.enter("train")
+
     def _end_validation(self) -> None:
         """End an evaluation; record and save it if it was within an epoch."""
         self.session.end_evaluation()
         if not self.progress.checking and self.progress.epoch_goes_on(self.trainer, self.trainer.is_last_batch):
             self.session.results.end_validation()
-            self.saving.save_within_epoch(self.trainer, is_due=True)
+            self._save(self.stop)
 
 
 def _call_after(module: pl.LightningModule, name: str, function: Callable[..., None]) -> None:

@@ -20,16 +20,12 @@ CHANNELWISE: tuple[type[nn.Module], ...] = (nn.Dropout1d, nn.Dropout2d, nn.Dropo
 
 
 class GlobalMasks:
-    """The masks of all layers of a net for the current global batch; call `begin` before each batch."""
+    """The masks of all layers of a net for a global batch. `epoch` and `batch`, from 0, are to be set before it."""
 
     def __init__(self, plan: "Plan", rank: int) -> None:
         self.plan, self.rank = plan, rank
         self.replicas = plan.strategy.layout(plan.devices).replicas
         self.epoch = self.batch = 0
-
-    def begin(self, epoch: int, batch: int) -> None:
-        """Begin global batch `batch` of epoch `epoch`, both counted from 0."""
-        self.epoch, self.batch = epoch, batch
 
     def mask(self, layer: int, shape: tuple[int, ...], p: float) -> Tensor:
         """Return the factors of this rank's samples: 0, or 1/(1-p) with probability 1-p. Shape (samples, *shape).

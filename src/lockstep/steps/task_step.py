@@ -99,7 +99,7 @@ class TaskStep(Step):
         self.set_share(share)
         self.weight = loss_weight(self.plan, share, 1, self.plan.world_size, batches)
         if self.masks is not None:
-            self.masks.begin(position.epochs, position.batch)
+            self.masks.epoch, self.masks.batch = position.epochs, position.batch
 
     def set_share(self, share: BatchShare) -> None:
         """Have the module compute with no samples if the batch is a dummy, because FSDP's ranks meet in each layer."""
