@@ -6,6 +6,7 @@ import time
 import urllib.request
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -66,9 +67,10 @@ def fetch(root: str, file: DataFile, path: Path, urls: Sequence[str]) -> bytearr
 
 
 def _download(file: DataFile, path: Path, urls: Sequence[str]) -> None:
+    created = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    errors = []
-    with FileLock(path.with_name(".download.lock"), timeout=FILES_AT_ONCE * DOWNLOAD_LIMIT):
+    lock, errors = path.with_name(".download.lock"), []
+    with FileLock(lock, timeout=FILES_AT_ONCE * DOWNLOAD_LIMIT):
         for url in () if path.exists() else urls:  # another process may have saved it before this one got the lock
             try:
                 content = _content(url, 2 * file.length)
@@ -80,6 +82,10 @@ def _download(file: DataFile, path: Path, urls: Sequence[str]) -> None:
                     temporary.write_bytes(content)
                 return
     if errors:
+        lock.unlink(missing_ok=True)
+        with suppress(OSError):  # they are not empty
+            for folder in created:
+                folder.rmdir()
         raise OSError("; ".join(errors))
 
 

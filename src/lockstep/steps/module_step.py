@@ -53,7 +53,7 @@ class ModuleStep(Step):
         self.backward_passes = 0
         self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
-        replace_method(module, "backward", self._backward)
+        replace_method(module, "backward", self.weighted_backward)
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register the optimizers that the module has configured.
@@ -159,7 +159,7 @@ class ModuleStep(Step):
             reason = f"its training_step returns None, and the other of {self.ranks} ranks would wait for its gradient"
         raise config_error("model", self.plan.model.name, reason, "one that returns a loss, or a dictionary with loss")
 
-    def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
+    def weighted_backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
         self.backward_passes += 1
         original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **options)
 

@@ -178,9 +178,9 @@ class VirtualSteps(ModuleStep):
         self.turns[0].load()
         return [turn.result for turn in self.turns]
 
-    def _backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
+    def weighted_backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
         """Run a backward pass; with manual optimization, gradients are those of all ranks afterwards."""
-        call = partial(super()._backward, original, loss, *arguments, **options)
+        call = partial(super().weighted_backward, original, loss, *arguments, **options)
         if self.plan.model.manual:
             self.turns[self.rank].backward(call)
         else:

@@ -77,14 +77,14 @@ def locate(key: str, path: Any) -> Any:
             except ModuleNotFoundError as error:
                 if not f"{path}.".startswith(f"{error.name}."):
                     raise  # a module that the user's imports
-                raise _not_found(key, path, name, target) from None
+                raise _missing_name(key, path, name, target) from None
             target = getattr(target, name, module)
     reason = f"it is a {type(target).__name__}, and not a class or a function"
     require(callable(target), key, path, reason, "one of them")
     return target
 
 
-def _not_found(key: str, path: str, name: str, parent: Any) -> ConfigError:
+def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
     """Return the error for a name that a module or a class does not have; without a parent, for a missing module."""
     if parent is None:
         hint = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
