@@ -33,8 +33,8 @@ def is_combined_loader(value: Any) -> bool:
 def overrides(owner: Any, name: str) -> bool:
     """Whether a LightningModule, a LightningDataModule or a callback of Lightning defines a method itself."""
     kind = next((kind for kind in type(owner).__mro__ if name in vars(kind)), None)
-    is_own = name in vars(owner) or (kind is not None and not kind.__module__.startswith(BASES))
-    return is_own and getattr(owner, name) is not None
+    is_overridden = name in vars(owner) or (kind is not None and not kind.__module__.startswith(BASES))
+    return is_overridden and getattr(owner, name) is not None
 
 
 def replace_method(owner: Any, name: str, method: Callable[..., Any]) -> None:

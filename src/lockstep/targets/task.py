@@ -65,8 +65,8 @@ class TaskAdapter:
         self._require(callable(self.loss), f"a {type(task).__name__} has no loss", hint)
         trains = isinstance(task, nn.Module) and any(parameter.requires_grad for parameter in task.parameters())
         self._require(not trains, "it has parameters, but only the net is trained", "a loss without parameters")
-        taken = {"loss", "samples"} & self.metrics.keys()
-        self._require(not taken, f"a metric cannot be called {min(taken, default='')}", "another name")
+        reserved = {"loss", "samples"} & self.metrics.keys()
+        self._require(not reserved, f"a metric cannot be called {min(reserved, default='')}", "another name")
         is_mode = self.modes.keys() <= self.metrics.keys() and {*self.modes.values()} <= {"min", "max"}
         self._require(is_mode, "`better` maps names of metrics to min or max", "better = {NAME: 'min'}, say")
         names, reason = ["loss", *self.metrics], f"it has no metric {self.monitor} to monitor"
