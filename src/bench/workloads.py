@@ -11,12 +11,9 @@ from typing import NamedTuple
 
 from bench.measurement import Measurement
 from bench.runs import BASELINES, BenchContext
-from lockstep.schemas.engine import ENGINES
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
-STOCK, COUNTER = BASELINES["stock"], "bench.count_collectives"
-USER_CODE = ("model=linear", f"++model._target_={STOCK}.Module", "data=model")
-DIGITS = ("data=digits", "accelerator=cpu", "strategy=ddp")
+USER_CODE = ("model=linear", f"++model._target_={BASELINES['stock']}.Module", "data=model")
 SHORT = ("experiment=linear_regression", "max_epochs=2")
 DDP = ("strategy=ddp", "devices=2", "accelerator=cpu")
 WRONG_KEY = "a wrong key"
@@ -67,7 +64,7 @@ def time_variants(
             context.report(f"round {number}/{rounds}, {name}")
             values[name] += (measure(),)
     return [
-        Measurement(workload, variant, "s", values[variant], baseline, values.get(baseline, ()), goal)
+        Measurement(workload, variant, values[variant], baseline, values.get(baseline, ()), goal)
         for variant in calls
         for baseline, goal in (goals.get(variant) or {"": None}).items()
     ]
@@ -120,43 +117,7 @@ TRAINING = {
         full=("+model.samples=25600",),
         quick=("+model.samples=6400",),
     ),
-    "monitoring": Training(
-        {
-            "raw, logger=none": Variant("raw", overrides=("logger=none",)),
-            "raw": Variant("raw", {"raw, logger=none": 1.02}),
-            "lightning, logger=none": Variant("lightning", overrides=("logger=none",)),
-            "lightning": Variant("lightning", {"lightning, logger=none": 1.02}),
-        },
-        ("data.root='{root}'", "data=mnist", "model=mlp", "batch_size=128", "max_epochs=10", "threads=1"),
-        quick=("data.samples=20000",),
-    ),
-    "scaling": Training(
-        {
-            f"ranks: {ranks}": Variant("raw", {"ranks: 1": None} if ranks > 1 else {}, (f"devices={ranks}",))
-            for ranks in (1, 2, 4, 8)
-        },
-        (*DIGITS, "threads=1", "data.val_size=0", "batch_size=256", "max_epochs=10"),
-    ),
 }
-
-
-def collectives(context: BenchContext) -> list[Measurement]:
-    """Count the all-reduces that a step and an epoch add, by runs of few and many steps, of one epoch and two.
-
-    The gradients of this MLP fit in one bucket, so a step needs one all-reduce.
-    """
-    rows = []
-    for engine in ENGINES:
-        shared = (*DIGITS, "devices=2", "model=mlp", "logger=none", "test=false", f"engine={engine}")
-        count = partial(context.on_ranks, COUNTER, ENGINES[engine], *shared)
-        context.report(engine)
-        few, few_steps = count("max_epochs=1", "batch_size=320")
-        many, many_steps = count("max_epochs=1", "batch_size=160")
-        twice, _ = count("max_epochs=2", "batch_size=320")
-        step = (many - few) / (many_steps - few_steps)
-        for per, calls in (("step", step), ("epoch", twice - few - step * few_steps)):
-            rows.append(Measurement("collectives", f"{engine}, all-reduces per {per}", "calls", (calls,), goal=1.0))
-    return rows
 
 
 STARTUP: dict[str, tuple[tuple[str, ...], Goals]] = {
@@ -211,7 +172,6 @@ def sweep(context: BenchContext) -> list[Measurement]:
 
 WORKLOADS: dict[str, Callable[[BenchContext], list[Measurement]]] = {
     **{name: partial(training.measure, name) for name, training in TRAINING.items()},
-    "collectives": collectives,
     "startup": startup,
     "sweep": sweep,
 }
@@ -220,9 +180,6 @@ HELP = """
   mlp            an MLP on MNIST, batch 128, one epoch: the same
   cnn            SimpleCNN on MNIST, batch 2000: the source's loop, both engines, and both in bf16
   module         a user's LightningModule, 2 epochs: Lightning's own Trainer, both engines; three forms of data
-  monitoring     the MLP on MNIST by each engine, with TensorBoard as it is by default and without a logger
-  scaling        the time over 1 to 8 ranks of one thread, an MLP on digits
-  collectives    all-reduces of a step and of an epoch, counted
   startup        whole commands, beyond importing Lightning or torch: single, ddp, ddp_spawn, raw; --help; a wrong key
   sweep          what a further job costs beyond its training
 """

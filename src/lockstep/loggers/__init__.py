@@ -29,7 +29,7 @@ class Loggers:
         self.plan, self.rank, self.loggers = plan, rank, loggers
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Add a point to the curve of each value, at an optimizer step."""
+        """Add a point to each curve, at an optimizer step."""
         for logger in self.loggers:
             logger.log_metrics({**values}, step)
 

@@ -41,11 +41,7 @@ class Recorder:
         batch: int = 0,
         offset: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`.
-
-        Raises:
-            ConfigError: the run resumes in its own folder, and the record there is damaged.
-        """
+        """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`."""
         self.plan, self.rank, self.net = plan, rank, net
         self.epoch = epoch
         self.steps = StepBuffer(plan, rank, batch)
@@ -81,9 +77,7 @@ class Recorder:
         return self.plan.strategy.tensors.gradient_norms(gradients)
 
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
-        """Take fingerprints of this rank's weights, buffers and optimizer state after optimizers and schedules stepped.
-
-        They are taken at once: after a validation, say, all ranks have the buffers of rank 0.
+        """Take fingerprints of this rank's tensors after a step, before a validation gives all ranks rank 0's buffers.
 
         Args:
             last: whether it is the epoch's last step.

@@ -15,13 +15,10 @@ WORLD = ("engine", "strategy", "devices")
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One job.
+    """One job: its columns of sweep.csv (None: not measured), and what the picture needs.
 
-    cells: the columns of sweep.csv by name; None is what the job did not measure.
     varied: the options that the sweep varies, beside engine, strategy and devices.
-    score: the metric that jobs are ranked by.
     speeds: samples per second of the slowest and the fastest epoch, if there are epochs enough.
-    steps: the record's lines of optimizer steps.
     """
 
     cells: Mapping[str, Any]
