@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from operator import sub
 from pathlib import Path
@@ -47,27 +46,23 @@ class Training(NamedTuple):
         first = next(iter(calls))
         context.report(f"{first}, not counted: the first run finds files and memory cold")
         calls[first]()
-        return time_variants(name, calls, {variant: goals for variant, (_, goals, _) in self.variants.items()}, context)
+        values = take_turns(calls, context)
+        return [
+            Measurement(name, variant, values[variant], baseline, values.get(baseline, ()), goal)
+            for variant, (_, goals, _) in self.variants.items()
+            for baseline, goal in (goals or {"": None}).items()
+        ]
 
 
-def time_variants(
-    workload: str, calls: Mapping[str, Callable[[], float]], goals: Mapping[str, Goals], context: BenchContext
-) -> list[Measurement]:
-    """Let the variants take turns, so that a slower machine slows all of them; return a row for each of their goals.
-
-    The baseline of a goal is another variant, or "" for the seconds themselves; a variant without goals has a row, too.
-    """
+def take_turns(calls: Mapping[str, Callable[[], float]], context: BenchContext) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of each variant in each round: a slower machine slows all of them."""
     rounds = 2 if context.quick else 3
     values: dict[str, tuple[float, ...]] = dict.fromkeys(calls, ())
     for number in range(1, rounds + 1):
         for name, measure in calls.items():
             context.report(f"round {number}/{rounds}, {name}")
             values[name] += (measure(),)
-    return [
-        Measurement(workload, variant, values[variant], baseline, values.get(baseline, ()), goal)
-        for variant in calls
-        for baseline, goal in (goals.get(variant) or {"": None}).items()
-    ]
+    return values
 
 
 FORMS = {"tensors": ("true", 0), "samples": ("false", 0), "workers": ("false", 2)}
@@ -121,8 +116,8 @@ TRAINING = {
 
 
 STARTUP: dict[str, tuple[tuple[str, ...], Goals]] = {
-    "import lightning": (("-c", "import lightning"), {}),
-    "import torch": (("-c", "import torch"), {}),
+    "import lightning": (("-c", "import lightning"), {"": None}),
+    "import torch": (("-c", "import torch"), {"": None}),
     "single": ((TRAIN, *SHORT), {"": None, "import lightning": None}),
     "ddp 2": ((TRAIN, *SHORT, *DDP), {"": None, "import lightning": 0.7}),
     "ddp_spawn 2": ((TRAIN, *SHORT, *DDP, "strategy=ddp_spawn"), {"": None, "import lightning": None}),
@@ -139,24 +134,18 @@ def startup(context: BenchContext) -> list[Measurement]:
         name: partial(context.time_command, *words, status=2 if name == WRONG_KEY else 0)
         for name, (words, _) in STARTUP.items()
     }
-    rows = time_variants("startup", calls, {name: goals for name, (_, goals) in STARTUP.items()}, context)
-    return [
-        replace(
-            row,
-            variant=f"{row.variant} - {row.baseline}",
-            values=tuple(map(sub, row.values, row.baseline_values)),
-            baseline="",
-            baseline_values=(),
-        )
-        if row.baseline
-        else row
-        for row in rows
-    ]
+    values = take_turns(calls, context)
+    rows = []
+    for name, (_, goals) in STARTUP.items():
+        for baseline, goal in goals.items():
+            seconds = tuple(map(sub, values[name], values[baseline])) if baseline else values[name]
+            rows.append(Measurement("startup", f"{name} - {baseline}" if baseline else name, seconds, goal=goal))
+    return rows
 
 
 def sweep(context: BenchContext) -> list[Measurement]:
     """Time a further job, without its training: (wall clock of n jobs - of one) / (n - 1)."""
-    name, jobs = "further job - training", 2 if context.quick else 5
+    jobs = 2 if context.quick else 5
 
     def time_sweep(count: int) -> float:
         with TemporaryDirectory(dir=context.scratch) as folder:
@@ -166,8 +155,9 @@ def sweep(context: BenchContext) -> list[Measurement]:
             metrics = [json.loads(path.read_text()) for path in Path(folder).glob("sweep/*/metrics.json")]
             return seconds - sum(float(job["train_seconds"]) for job in metrics)
 
-    calls = {name: lambda: (time_sweep(jobs) - time_sweep(1)) / (jobs - 1)}
-    return time_variants("sweep", calls, {name: {"": 0.6}}, context)
+    name = "further job - training"
+    values = take_turns({name: lambda: (time_sweep(jobs) - time_sweep(1)) / (jobs - 1)}, context)
+    return [Measurement("sweep", name, values[name], goal=0.6)]
 
 
 WORKLOADS: dict[str, Callable[[BenchContext], list[Measurement]]] = {

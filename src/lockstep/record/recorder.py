@@ -63,9 +63,8 @@ class Recorder:
     def batch(self, stats: BatchStats, ids: Tensor) -> None:
         """Add what a batch measured in forward and backward, and this rank's sample ids of it.
 
-        Raises:
-            NotFinite: on a CPU, its loss is NaN or infinite, and the plan has `detect_nan`. On a GPU, which would have
-                to be waited for, `flush` raises it.
+        With `detect_nan` a NaN or infinite loss raises NotFinite here on a CPU, and in `flush` on a GPU, which would
+        have to be waited for.
         """
         if self.plan.accelerator == "cpu":
             self._check_losses([stats], self.steps.next_batch)
@@ -108,11 +107,7 @@ class Recorder:
         self.epoch, self.steps = epoch, StepBuffer(self.plan, self.rank, 0)
 
     def validation(self, epoch: int, metrics: Mapping[str, float], step: int = 0, batch: int = 0) -> None:
-        """Record a validation at an epoch's end, or after `batch` of its batches.
-
-        Raises:
-            NotFinite: its loss is NaN or infinite, and the plan has `detect_nan`.
-        """
+        """Record a validation at an epoch's end, or after `batch` of its batches; raise NotFinite as for a batch."""
         if self.file:
             place = {"epoch": epoch} | ({"after_step": step, "after_batch": batch} if batch else {})
             self.file.append([{"validation": {**place, **metrics}}])

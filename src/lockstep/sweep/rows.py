@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
+from operator import itemgetter
 from typing import Any
 
 from lockstep.compare import compare_runs
@@ -63,11 +64,9 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
 
 def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
     """Return the first job that trained on one device with the same model, data and batch size."""
-    for other in jobs:
-        alike = all(other.config.get(key) == job.config.get(key) for key in ("model", "data", "batch_size"))
-        if other.results and other.devices == 1 and other.speed and alike:
-            return other
-    return None
+    work = itemgetter("model", "data", "batch_size")
+    alone = (other for other in jobs if other.results and other.devices == 1 and other.speed)
+    return next((other for other in alone if work(other.config) == work(job.config)), None)
 
 
 def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> dict[str, Any]:
