@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.compare import compare
+from lockstep.run_files import METRICS
 
 
 def require_identical(left: Path, right: Path) -> None:
@@ -17,6 +18,12 @@ def require_close(left: Path, right: Path) -> None:
     comparison = compare(left, right)
     assert comparison.within_tolerance, comparison.text()
     assert comparison.max_diff < 1e-10
+
+
+def metrics_in(folder: Path) -> dict[str, Any]:
+    """Return the results of a run."""
+    metrics: dict[str, Any] = json.loads((folder / METRICS).read_text())
+    return metrics
 
 
 def lines(folder: Path, kind: str) -> list[Any]:

@@ -12,12 +12,22 @@ import lockstep.lit
 import lockstep.raw
 from lockstep import schemas
 from lockstep.launch.start import start_ranks
-from lockstep.launch.topology import RankContext
+from lockstep.launch.topology import RankContext, Stop
 from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 ENGINES = {"lightning": lockstep.lit.run, "raw": lockstep.raw.run}
+
+
+class StopAfter(Stop):
+    """A request to stop after this batch."""
+
+    def __init__(self, batches: int) -> None:
+        self.last = batches
+
+    def should_stop(self, batches: int) -> bool:
+        return batches >= self.last
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:

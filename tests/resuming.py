@@ -17,7 +17,7 @@ from lockstep.run_files import RECORD, Metrics
 
 def start(plan: Plan, monkeypatch: pytest.MonkeyPatch, fault: str = "") -> Metrics:
     monkeypatch.setenv("FAULT", fault)
-    metrics: Metrics = start_ranks(plan, "tests.fault_injection.engine")
+    metrics: Metrics = start_ranks(plan, f"tests.fault_injection.engine_{plan.engine.name}")
     return metrics
 
 

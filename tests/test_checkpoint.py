@@ -11,20 +11,15 @@ from lockstep.checkpoint.content import SECTION
 from lockstep.checkpoint.identity import identity, require_same
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
-from lockstep.launch.topology import RankContext
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record.run_metadata import depends_on_world
 from lockstep.session.task import create_net
-from tests.conftest import MakePlan
-from tests.rank_helpers import ENGINES
+from tests.conftest import IN_PROCESS, MakePlan
+from tests.rank_helpers import ALONE, ENGINES
 
-ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
-pytestmark = [
-    pytest.mark.usefixtures("process_as_it_was"),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = IN_PROCESS
 
 
 def trained(make_plan: MakePlan, *overrides: str) -> Plan:

@@ -52,9 +52,11 @@ def shown(seconds: Any, folder: Path) -> dict[str, str]:
 
 
 def test_the_fit_finds_an_exact_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], saved_figures: list[Figure]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broadcast of 50 µs and 2 GB/s."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     seconds = 5e-5 + np.array(SIZES) / 2e9
     row = shown(seconds, tmp_path)
     assert float(row["alpha_us"]) == pytest.approx(50)
@@ -62,7 +64,7 @@ def test_the_fit_finds_an_exact_line(
     assert capsys.readouterr().out.splitlines()[-1].split()[:4] == ["broadcast", "50.0", "2.00", "2.00"]
     with (tmp_path / "bench.csv").open(newline="") as file:
         assert [int(row["bytes"]) for row in csv.DictReader(file)] == [*SIZES]
-    for points in saved_figures[0].axes[0].get_lines():
+    for points in figures[0].axes[0].get_lines():
         np.testing.assert_allclose(np.asarray(points.get_ydata()), 1e6 * seconds, rtol=1e-6)
 
 

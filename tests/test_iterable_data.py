@@ -16,13 +16,8 @@ CLOCK = ("model=regressor", "data=stream", "data._target_=strange_loaders.ByCloc
 
 def test_ranks_that_read_different_samples_are_rejected(make_user_plan: MakeUserPlan, tmp_path: Path) -> None:
     """Before the first step: each would see some samples twice and others never."""
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=r"^data: ranks read different samples from it, .*; write one that reads the"):
         trained(make_user_plan(*CLOCK, *DDP))
-    assert str(refused.value) == (
-        "data: ranks read different samples from it, but each rank has to read all samples and keeps its slice; write "
-        "one that reads the same on every rank and draws from the process's generators (for webdataset "
-        "nodesplitter=None, shuffle(…, rng=random))."
-    )
     assert "step" not in (tmp_path / "run" / "record.jsonl").read_text()
 
 

@@ -1,7 +1,6 @@
 """strategy=fsdp with LightningModules: DDP averages gradients, and each rank updates and stores its own parameters."""
 
 import copy
-import json
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +14,7 @@ from lockstep.parallel.divided_optimizer import divide
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.checkpoints import net_state
+from tests.comparing import lines
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.rank_helpers import on_ranks
 from tests.resuming import same_after_kill, start
@@ -96,8 +96,7 @@ def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], m
     if ranks == THREE:
         other = trained(make_user_plan(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
         assert not compare(runs[1], other).within_tolerance
-    lines = [json.loads(line) for line in (runs[1] / "record.jsonl").read_text().splitlines()]
-    fingerprints = [line["fingerprint"] for line in lines if "fingerprint" in line]
+    fingerprints = lines(runs[1], "fingerprint")
     assert all(len({*line["weights"]}) == 1 and len({*line["optimizer"]}) > 1 for line in fingerprints)
 
 

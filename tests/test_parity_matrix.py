@@ -13,6 +13,7 @@ from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
+from tests.conftest import IN_PROCESS
 from tests.rank_helpers import run_plans
 
 LINE = ("data=line", "data.samples=61", "data.val_size=1")
@@ -36,11 +37,7 @@ COMMON = ("batch_size=12", "max_epochs=2", "seed=11", "threads=1", "accelerator=
 WORLDS = [("single", 1), ("ddp", 2), ("ddp", 3), ("ddp_spawn", 2), ("fsdp", 3), ("dp", 3), ("model_parallel", 2)]
 QUICK_WORLDS = [("single", 1), ("ddp", 2), ("model_parallel", 2)]
 FLOAT32, FLOAT64 = "precision=32-true", "precision=64-true"
-pytestmark = [
-    pytest.mark.usefixtures("process_as_it_was"),
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = [*IN_PROCESS, pytest.mark.timeout(300)]
 
 
 def refusal_of(job: str, strategy: str) -> str | None:

@@ -1,6 +1,5 @@
 """Exact resume: a run that is killed at any step and resumed equals an uninterrupted run bit for bit."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,13 +13,13 @@ from lockstep.checkpoint.content import SECTION
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import RankFailed
-from lockstep.launch.topology import RankContext, Stop
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import RECORD, Metrics
-from tests.comparing import require_close
+from tests.comparing import metrics_in, require_close
 from tests.conftest import Command, MakePlan, events_of
 from tests.rank_helpers import ENGINES as ENGINE
-from tests.rank_helpers import on_ranks, with_engine
+from tests.rank_helpers import StopAfter, on_ranks, with_engine
 from tests.resuming import alike, going_on_with, killed, record, same_after_kill, start
 
 DROPS = (
@@ -121,11 +120,6 @@ QUICK = (
 )
 
 
-def metrics_in(folder: Path) -> Metrics:
-    metrics: Metrics = json.loads((folder / "metrics.json").read_text())
-    return metrics
-
-
 def test_resume_and_last_on_the_command_line(command: Command) -> None:
     """A run of one epoch, resumed in its folder to the second, and in a new folder to the third.
 
@@ -197,16 +191,6 @@ def test_sweep_resumes_unfinished_jobs(command: Command) -> None:
     assert (command.folder / "sweep" / "0" / "metrics.json").read_text() == before
     assert command.train(*QUICK, "seed=2", "logger=none", "hydra.run.dir=alone").status == 0
     alike(metrics_in(command.folder / "sweep" / "1"), metrics_in(command.folder / "alone"))
-
-
-class StopAfter(Stop):
-    """A request to stop after this batch."""
-
-    def __init__(self, batches: int) -> None:
-        self.last = batches
-
-    def should_stop(self, batches: int) -> bool:
-        return batches >= self.last
 
 
 def stopping(plan: Plan, context: RankContext) -> Metrics:

@@ -3,7 +3,6 @@
 Offline: shards, texts and tables are written here, and the nets have random weights.
 """
 
-import json
 import random
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from tests.comparing import metrics_in
 from tests.conftest import MakeUserPlan
 from tests.resuming import same_after_kill, start
 from tests.test_user_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
@@ -76,7 +76,7 @@ def test_both_engines_and_both_worlds_are_one(
     single, ddp = in_both_worlds(make_user_plan, *job, single=SINGLE)
     verdict = compare(single, ddp, bound)
     assert verdict.within_tolerance, verdict.text()
-    metrics = json.loads((single / "metrics.json").read_text())
+    metrics = metrics_in(single)
     assert metrics["train/loss"] > 0
     assert metrics["steps"] > 1
 

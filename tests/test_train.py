@@ -1,7 +1,6 @@
 """The command as a user types it: real processes, their exit status, what they print, write and leave running."""
 
 import contextlib
-import json
 import os
 import re
 import sys
@@ -11,6 +10,7 @@ import psutil
 import pytest
 import torch
 
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command, events_of, free_port
 
 METRICS_KEYS = {
@@ -26,7 +26,7 @@ def test_the_main_job(command: Command) -> None:
     ended = command.train("strategy=ddp", "devices=2")
     assert ended.status == 0, ended.err
     assert ended.err == ""
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    metrics = metrics_in(ended.run_dir)
     assert metrics.keys() >= METRICS_KEYS
     assert metrics["test/acc"] >= 0.97
     assert (metrics["strategy"], metrics["world_size"], metrics["threads"]) == ("ddp", 2, max(1, os.cpu_count() // 2))  # type: ignore[operator]
@@ -48,7 +48,7 @@ def test_the_main_job(command: Command) -> None:
 def test_mnist_on_two_ranks(command: Command, mnist: str) -> None:
     ended = command.train("strategy=ddp", "devices=2", "data=mnist", f"data.root={mnist}", "model=mlp", "max_epochs=3")
     assert ended.status == 0, ended.err
-    assert json.loads((ended.run_dir / "metrics.json").read_text())["test/acc"] >= 0.965
+    assert metrics_in(ended.run_dir)["test/acc"] >= 0.965
 
 
 @pytest.mark.fresh
@@ -70,13 +70,13 @@ def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
     job = ("engine=raw", "strategy=ddp", "devices=2", "max_epochs=2", "threads=1")
     ended = command(*torchrun(command, 2), *job, MASTER_PORT=str(free_port()))
     assert ended.status == 0, ended.err
-    under_torchrun = json.loads((ended.run_dir / "metrics.json").read_text())
+    under_torchrun = metrics_in(ended.run_dir)
     assert len(list(command.folder.glob("logs/train/[!.]*"))) == 1
     assert (ended.run_dir / "ranks" / "1.log").exists()
     assert ended.out.count("epoch 2/2") == 1
     by_command = Command(command.folder / "own")
     by_command.folder.mkdir()
-    ours = json.loads((by_command.train(*job).run_dir / "metrics.json").read_text())
+    ours = metrics_in(by_command.train(*job).run_dir)
     assert under_torchrun["digest"] == ours["digest"]
 
 
@@ -107,7 +107,7 @@ def test_tasks_of_mpirun_are_workers(command: Command) -> None:
     ]
     ended = [command.wait(task) for task in tasks]
     assert [one.status for one in ended] == [0, 0], ended
-    assert json.loads((ended[0].run_dir / "metrics.json").read_text())["world_size"] == 2
+    assert metrics_in(ended[0].run_dir)["world_size"] == 2
     assert ended[1].out == ""
 
 
@@ -140,5 +140,5 @@ def test_from_python(command: Command) -> None:
     ended = command(sys.executable, "script.py")
     assert ended.status == 0, ended.err
     assert ended.out.count("ACC") == 1
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    metrics = metrics_in(ended.run_dir)
     assert f"ACC {metrics['test/acc']}" in ended.out

@@ -11,7 +11,6 @@ import torch
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
-from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
@@ -19,8 +18,8 @@ from lockstep.time_limit import TimeLimit
 from tests.checkpoints import net_state
 from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan
+from tests.rank_helpers import ALONE, by_engines, on_ranks
 from tests.rank_helpers import ENGINES as RUN
-from tests.rank_helpers import by_engines, on_ranks
 from tests.resuming import going_on_with, same_after_kill, start
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
@@ -173,7 +172,7 @@ def test_torch_flags_hold_during_training(engine: str, make_plan: MakePlan, monk
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     wanted = ("trainer.deterministic=warn", "trainer.benchmark=true", "trainer.detect_anomaly=true")
     before = flags()
-    RUN[engine](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), RankContext(0, 1, 0, 1))
+    RUN[engine](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), ALONE)
     assert seen == [(True, True, True, True)]
     assert flags() == before
 

@@ -1,6 +1,5 @@
 """Arguments of Lightning's Trainer with a LightningModule: both engines agree, and resume bit for bit."""
 
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from lockstep.config_error import ConfigError
 from lockstep.lit.trainer import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_buffer import id_digests
-from tests.comparing import lines, require_identical
+from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import record, same_after_kill, start, untimed
 from tests.test_user_module import DDP, MODULES, SINGLE
@@ -24,7 +23,7 @@ def by_both(make: MakeUserPlan, *job: str) -> Path:
     """Run both engines, check that they agree, and return the folder of the raw engine's run."""
     runs = runs_by_both(make(*job, folder=f"both-{len(job)}"))
     require_identical(runs[0], runs[1])
-    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
+    metrics = [metrics_in(run) for run in runs]
     assert untimed(metrics[0]) == untimed(metrics[1])
     return runs[1]
 

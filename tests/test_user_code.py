@@ -1,6 +1,5 @@
 """A user's own code, in a folder outside: every strategy and both engines train it, and say what is wrong."""
 
-import json
 import re
 import sys
 from functools import partial
@@ -19,7 +18,8 @@ from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests import conftest
 from tests.checkpoints import net_state
-from tests.conftest import USER_CODE, Command, MakeUserPlan
+from tests.comparing import metrics_in
+from tests.conftest import USER_CODE, Command, MakeUserPlan, require_refused
 from tests.resuming import same_after_kill, start
 from tests.user_code.strange_nets import Residual
 
@@ -44,7 +44,7 @@ def test_from_another_folder_by_both_engines(command: Command) -> None:
         "--config-dir", str(USER_CODE / "conf"), *job, *QUIET, "batch_size=14", PYTHONPATH=str(USER_CODE)
     )
     assert ended.status == 0, ended.err
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    metrics = metrics_in(ended.run_dir)
     assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Residual", "Noisy")
     assert metrics["steps"] == 2 * 6
     assert command.survivors() == []
@@ -56,7 +56,7 @@ def test_code_in_the_working_directory_can_be_imported(command: Command) -> None
     job = ("model=around", "data=three", "engine=raw", "strategy=ddp_spawn", "devices=2", *QUIET)
     ended = command.train("--config-dir", str(USER_CODE / "conf"), *job)
     assert ended.status == 0, ended.err
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    metrics = metrics_in(ended.run_dir)
     assert metrics["model"] == "Around"
     assert "val/acc" in metrics
     assert "test/acc" not in metrics, "it has no test split"
@@ -94,64 +94,25 @@ def test_killed_in_any_step_it_ends_the_same(
     same_after_kill(plan, 2, start(plan, monkeypatch), monkeypatch, 5)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (
-            ["model=around", "model.inner._target_=strange_nets.Residul"],
-            "model.inner._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
-            "model.inner._target_=strange_nets.Residual.",
-        ),
-        (
-            ["+model.widht=3"],
-            "model.widht=3: Residual takes no such argument (did you mean width?); write model.width=3, or another of "
-            "shape, outputs, width, gain.",
-        ),
-        (["~model.width"], "model.width is missing: Residual needs it; write model.width=VALUE."),
-        (
-            ["data._target_=strange_data.words", "~data.samples"],
-            "data._target_=strange_data.words: it makes a str that cannot be split in train, val and test; write the "
-            "path of what makes a map-style Dataset, a pair of tensors, or a mapping of train, val and test to such.",
-        ),
-        (
-            ["data=noisy", "+data.loader.batch_size=3"],
-            "data.loader.batch_size=3: the run determines it; write nothing in its place, or batch_size=…, "
-            "drop_last=true or seed=… of the run.",
-        ),
-        (
-            ["data=noisy", "data.split.val=101"],
-            "data.split={val:101,test:0.1}: it leaves nothing to train on; write less, or more data.",
-        ),
-        (
-            ["+engine._target_=strange_nets.Odd"],
-            "engine._target_=strange_nets.Odd: there is no such key; write one that python train.py --help lists.",
-        ),
-        (
-            ["optimizer=rmsprop", "optimizer.lr=fast"],
-            "optimizer.lr=fast: it must be a number above 0; write optimizer.lr=0.01.",
-        ),
-        (
-            ["optimizer=rmsprop", "+optimizer.params=[1]"],
-            "optimizer.params=[1]: RMSprop takes no such argument; write one of: lr, alpha, eps, "
-            "weight_decay, momentum, centered, capturable, foreach, maximize, differentiable.",
-        ),
-        (
-            ["~model._target_", "+model._traget_=strange_nets.Residual"],
-            "model.name=null: there is no such option; write one of linear, mlp, cnn, lenet, split_cnn.",
-        ),
-        (
-            ["data=noisy", "+data.loader.workers=2"],
-            "data.loader.workers=2: DataLoader takes no such argument (did you mean num_workers?); write "
-            "data.loader.num_workers=2, or another of batch_size, shuffle, sampler, batch_sampler, num_workers, "
-            "collate_fn, pin_memory, drop_last, timeout, worker_init_fn, multiprocessing_context, generator, "
-            "prefetch_factor, persistent_workers, pin_memory_device, in_order.",
-        ),
-    ],
-)
-def test_invalid_input_is_named_where_it_is(overrides: list[str], sentence: str, make_user_plan: MakeUserPlan) -> None:
-    with pytest.raises(ConfigError) as raised:
-        make_user_plan("model=residual", "data=blobs", "strategy=ddp", "devices=2", "engine=raw", *overrides)
-    assert str(raised.value) == sentence
+INVALID = {
+    "model=around model.inner._target_=strange_nets.Residul": "has no Residul (did you mean Residual?); write model.in",
+    "+model.widht=3": "model.widht=3: Residual takes no such argument (did you mean width?); write model.width=3, or",
+    "~model.width": "model.width is missing: Residual needs it; write model.width=VALUE.",
+    "data._target_=strange_data.words ~data.samples": "=strange_data.words: it makes a str that cannot be split in tra",
+    "data=noisy +data.loader.batch_size=3": "data.loader.batch_size=3: the run determines it; write nothing in its pl",
+    "data=noisy data.split.val=101": "data.split={val:101,test:0.1}: it leaves nothing to train on; write less, or",
+    "+engine._target_=strange_nets.Odd": "engine._target_=strange_nets.Odd: there is no such key; write one that",
+    "optimizer=rmsprop optimizer.lr=fast": "optimizer.lr=fast: it must be a number above 0; write optimizer.lr=0.01.",
+    "optimizer=rmsprop +optimizer.params=[1]": "params=[1]: RMSprop takes no such argument; write one of: lr, alpha,",
+    "~model._target_ +model._traget_=strange_nets.Residual": "model.name=null: there is no such option; write one of",
+    "data=noisy +data.loader.workers=2": "workers=2: DataLoader takes no such argument (did you mean num_workers?);",
+}
+
+
+@pytest.mark.parametrize("words", INVALID)
+def test_invalid_input_is_named_where_it_is(words: str, make_user_plan: MakeUserPlan) -> None:
+    job = ("model=residual", "data=blobs", "strategy=ddp", "devices=2", "engine=raw")
+    require_refused(INVALID[words], make_user_plan, *job, *words.split())
 
 
 def test_invalid_input_ends_before_any_rank_starts(command: Command) -> None:
