@@ -37,13 +37,12 @@ def test_both_engines_call_callbacks_alike(
     assert compare(runs[1], without).verdict != "identical"
 
 
-@pytest.mark.parametrize("name", ["Copies", "Ends", "Thaws"])
-def test_changes_by_callbacks_count_in_both_engines(name: str, make_user_plan: MakeUserPlan) -> None:
+def test_changes_by_callbacks_count_in_both_engines(make_user_plan: MakeUserPlan) -> None:
     """Within an epoch, too."""
     job = ("model=mlp", "data=digits", "max_epochs=2", "checkpoint.every_n_steps=null", "callbacks=strange")
-    require_identical(
-        *by_both(make_user_plan(*job, *SINGLE, f"callbacks.strange._target_=strange_callbacks.{name}", folder=name))
-    )
+    runs = by_both(make_user_plan(*job, *SINGLE))
+    require_identical(*runs)
+    assert metrics_in(runs[0])["steps"] == 40, "no epoch ended early"
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])

@@ -80,6 +80,7 @@ def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
     assert under_torchrun["digest"] == ours["digest"]
 
 
+@pytest.mark.slow
 def test_under_torchrun_another_world_is_refused(command: Command) -> None:
     """Rank 0 prints it, however late it comes."""
     script = command.folder / "late.py"
@@ -95,6 +96,7 @@ def test_under_torchrun_another_world_is_refused(command: Command) -> None:
     assert ended.err.count("devices=3:") == 1
 
 
+@pytest.mark.slow
 def test_tasks_of_mpirun_are_workers(command: Command) -> None:
     """Two processes with the variables that Open MPI sets."""
     common = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
@@ -126,19 +128,3 @@ def test_slurm_tasks_on_one_machine_listen_on_loopback(command: Command) -> None
     assert [command.wait(task).status for task in tasks] == [0, 0]
     assert {address.ip for address in listening} <= {"127.0.0.1", "::1"}
     assert listening, "those of gloo were seen"
-
-
-def test_from_python(command: Command) -> None:
-    script = (
-        "from lockstep import run; import os\n"
-        "before = dict(os.environ)\n"
-        "metrics = run(['strategy=ddp', 'devices=2', 'max_epochs=1'])\n"
-        "assert dict(os.environ) == before\n"
-        "print('ACC', metrics['test/acc'])"
-    )
-    (command.folder / "script.py").write_text(script)  # without a guard: ranks do not import the script
-    ended = command(sys.executable, "script.py")
-    assert ended.status == 0, ended.err
-    assert ended.out.count("ACC") == 1
-    metrics = metrics_in(ended.run_dir)
-    assert f"ACC {metrics['test/acc']}" in ended.out
