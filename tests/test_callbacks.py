@@ -9,7 +9,7 @@ from lockstep.config_error import ConfigError
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
-from tests.resuming import same_after_kill, start
+from tests.resuming import same_after_kill
 from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
 JOB = MODULES["classifier"]
@@ -46,11 +46,9 @@ def test_changes_by_callbacks_count_in_both_engines(make_user_plan: MakeUserPlan
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_the_state_of_callbacks_is_resumed(
-    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_state_of_callbacks_is_resumed(engine: str, make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(*JOB, *DDP, *STOPPING, f"engine={engine}", "checkpoint.every_n_steps=2")
-    same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 8)
 
 
 @pytest.mark.parametrize(("name", "error"), [("throughput", "Expected a precision plugin"), ("swa", "max_epochs")])
@@ -112,12 +110,10 @@ def test_batches_of_a_step_change_by_epoch(
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-def test_resumed_in_an_epoch_of_other_steps(
-    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resumed_in_an_epoch_of_other_steps(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Within the third epoch, steps 9 to 11: callbacks are not called at the start of a resumed epoch."""
     plan = make_user_plan(*JOB, *DDP, *scheduled(2, 4), f"engine={engine}", "checkpoint.every_n_steps=1")
-    same_after_kill(plan, 10, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 10)
 
 
 INVALID = {

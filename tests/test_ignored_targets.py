@@ -17,7 +17,7 @@ from lockstep.schemas import UserData
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import MakeUserPlan
-from tests.resuming import same_after_kill, start
+from tests.resuming import same_after_kill
 from tests.test_user_module import by_both, trained
 from tests.user_code.strange_tasks import Pixels, Tokens
 
@@ -109,7 +109,7 @@ def require_alike(one: Path, other: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_killed_within_a_step(engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_within_a_step(engine: str, make_user_plan: MakeUserPlan) -> None:
     job = (*JOBS["holes"], *FAST, "trainer.val_check_interval=1", "strategy=ddp", "devices=2", f"engine={engine}")
     plan = make_user_plan(*job)
-    same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 4)

@@ -143,14 +143,14 @@ def without_speed(calls: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_loggers_save_before_a_checkpoint_and_end_a_failed_run(
-    engine: str, make_user_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: str, make_user_plan: MakePlan, tmp_path: Path
 ) -> None:
     plan = make_user_plan(
         *("logger=recording", "max_epochs=1", "log_every_n_steps=1", "checkpoint.every_n_steps=3", "test=false"),
         f"engine={engine}",
     )
     with pytest.raises(RankFailed):
-        start(plan, monkeypatch, "raise@0:step:5")
+        start(plan, "raise@0:step:5")
     calls = [call[0] if call[0] != "metrics" else call[3] for call in recorded_calls(tmp_path)]
     assert calls[calls.index(3) + 1] == "save"
     assert calls[-1] == "failed"

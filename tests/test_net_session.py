@@ -45,13 +45,13 @@ STOPPING = (
 """A value that never improves much."""
 
 
-def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan) -> None:
     """A checkpoint within an epoch has the task's sums; a run without callbacks can test it."""
     job = ("model=mlp", "data=blobs", "model.hidden=[6]", "engine=raw")
     plan = make_user_plan(*job, *DDP, "batch_size=16", *STOPPING, "checkpoint.every_n_steps=2")
-    expected = start(plan, monkeypatch)
+    expected = start(plan)
     assert expected["epochs"] == 2
-    same_after_kill(plan, 9, expected, monkeypatch)
+    same_after_kill(plan, 9, expected=expected)
     last = f"ckpt_path={Path(plan.run_dir) / 'checkpoints' / 'last.ckpt'}"
     tested = metrics_in(trained(make_user_plan(*job, *SINGLE, "train=false", last, folder="tested")))
     assert tested["test/loss"] == pytest.approx(expected["test/loss"], rel=1e-6)
@@ -95,16 +95,10 @@ def test_the_same_data_with_and_without_loaders(make_user_plan: MakeUserPlan) ->
 
 
 @pytest.mark.parametrize(("name", "world", "engine"), [("endless", DDP, "lightning"), ("pairs_data", SINGLE, "raw")])
-def test_loaders_are_resumed(
-    name: str,
-    world: tuple[str, ...],
-    engine: str,
-    make_user_plan: MakeUserPlan,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_loaders_are_resumed(name: str, world: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan) -> None:
     job = (*NET, *LOADERS[name], *world, f"engine={engine}", "checkpoint.every_n_steps=1")
     plan = make_user_plan(*job)
-    same_after_kill(plan, 5, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 5)
 
 
 INVALID = {

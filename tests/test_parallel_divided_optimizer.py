@@ -17,7 +17,7 @@ from tests.checkpoints import net_state
 from tests.comparing import lines
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.rank_helpers import on_ranks
-from tests.resuming import same_after_kill, start
+from tests.resuming import same_after_kill
 from tests.test_user_module import MODULES, SINGLE, by_both, trained
 
 TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
@@ -104,11 +104,9 @@ def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], m
     ("engine", "job"),
     [("lightning", (*TEACHER, *ACCUMULATED)), pytest.param("raw", CRITIC, marks=pytest.mark.slow)],
 )
-def test_killed_in_a_step_it_ends_the_same(
-    engine: str, job: tuple[str, ...], make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_in_a_step_it_ends_the_same(engine: str, job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")
-    same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 4)
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])

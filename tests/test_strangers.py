@@ -13,7 +13,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from tests.comparing import metrics_in
 from tests.conftest import MakeUserPlan
-from tests.resuming import same_after_kill, start
+from tests.resuming import same_after_kill
 from tests.test_user_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
 
 SINGLE = ("strategy=single", "strategy.in_process=false")
@@ -103,16 +103,11 @@ def test_a_net_with_dropout_is_that_of_virtual_ranks(make_user_plan: MakeUserPla
     ],
 )
 def test_killed_within_an_epoch_it_ends_the_same(
-    job: tuple[str, ...],
-    world: tuple[str, ...],
-    engine: str,
-    make_user_plan: MakeUserPlan,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    job: tuple[str, ...], world: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan, folder: Path
 ) -> None:
     """Also the order that webdataset draws for itself from Python's generator."""
     plan = make_user_plan(*in_folder(job, folder), *world, f"engine={engine}", "checkpoint.every_n_steps=2")
-    same_after_kill(plan, 7, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 7)
 
 
 @needs("webdataset")

@@ -13,7 +13,7 @@ from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakePlan, require_refused
-from tests.resuming import going_on_with, killed, same_after_kill, start
+from tests.resuming import going_on_with, killed, same_after_kill
 
 SMALL = ("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=15", "threads=1", "logger=none")
 """77 digits: six batches an epoch, the last of two, so that rank 2 of three has none of it."""
@@ -53,11 +53,11 @@ def test_equals_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) 
     assert other.max_diff > 1e-3, "control: ranks do draw, or take statistics, of their own"
 
 
-def test_killed_it_ends_the_same(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_it_ends_the_same(make_plan: MakePlan) -> None:
     """Within an epoch and within an accumulation, with the generators and statistics of each rank."""
     world = ("strategy=virtual", "devices=3", "checkpoint.every_n_steps=1", "accumulate_grad_batches=2", "max_epochs=2")
     plan = make_plan(*SMALL, *EACH_ITS_OWN["dropout"], *world, "engine=lightning")
-    same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 4)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_each_goes_on_with_the_others_checkpoints(
     uninterrupted = trained(plans[second], tmp_path / "uninterrupted")
     begun = replace(plans[first], run_dir=str(tmp_path / "begun"))
     Path(begun.run_dir).mkdir()
-    going = killed(begun, monkeypatch, 4)
+    going = killed(begun, 4)
     monkeypatch.delenv("FAULT")
     gone_on = replace(plans[second], run_dir=begun.run_dir, resume=True, ckpt_path=going.ckpt_path)
     start_ranks(gone_on, ENGINES["raw"])

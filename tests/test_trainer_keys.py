@@ -20,7 +20,7 @@ from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE, by_engines, on_ranks
 from tests.rank_helpers import ENGINES as RUN
-from tests.resuming import going_on_with, same_after_kill, start
+from tests.resuming import going_on_with, same_after_kill
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
@@ -74,10 +74,10 @@ def path_of(plan: Plan) -> Path:
     return Path(plan.run_dir) / "checkpoints" / "last.ckpt"
 
 
-def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan) -> None:
     few = ("trainer.limit_train_batches=4", "accumulate_grad_batches=3", "checkpoint.every_n_steps=1", "max_epochs=3")
     plan = make_plan(*SMALL, *DDP, *few, "scheduler=onecycle", "engine=raw")
-    resumed = same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    resumed = same_after_kill(plan, 4)
     with pytest.raises(ConfigError) as refused:
         check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
     assert "trainer.limit_train_batches=1.0: the run of ckpt_path=" in str(refused.value)
@@ -140,12 +140,12 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
     assert (best["epochs"], best["batch"]) == [(0, 3), (0, 6), (1, 3), (1, 6)][scores.index(max(scores))]
 
 
-def test_killed_after_a_validation_within_an_epoch(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_after_a_validation_within_an_epoch(make_plan: MakePlan) -> None:
     """The validation is not repeated, and each rank's dropout continues as in an uninterrupted run."""
     lenet = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5", "test=false")
     within = ("trainer.limit_train_batches=5", "trainer.val_check_interval=3", "max_epochs=2", "trainer.max_steps=8")
     plan = make_plan(*lenet, *DDP, *within, "engine=lightning")
-    resumed = same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    resumed = same_after_kill(plan, 4)
     assert places(Path(resumed.run_dir)) == [(1, 3, 3), (2, 3, 8)]
 
 

@@ -44,23 +44,23 @@ def test_max_steps_counts_what_optimizers_step(
 
 @pytest.mark.parametrize(("name", "bound", "engine"), [("classifier", 12, "lightning"), ("gan", 14, "raw")])
 def test_a_limited_run_resumes_as_an_unlimited_one(
-    name: str, bound: int, engine: str, make_user_plan: MakeUserPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, bound: int, engine: str, make_user_plan: MakeUserPlan, tmp_path: Path
 ) -> None:
     """Killed, resumed to the limit, then continued without it: the same as a run that never had a limit."""
     job = (*MODULES[name], *SINGLE, f"engine={engine}", "max_epochs=4")
     plan = make_user_plan(*job, "checkpoint.every_n_steps=2", f"trainer.max_steps={bound}")
-    expected = start(plan, monkeypatch)
-    resumed = same_after_kill(plan, 6, expected, monkeypatch)
+    expected = start(plan)
+    resumed = same_after_kill(plan, 6, expected=expected)
     again = replace(resumed, ckpt_path=str(Path(resumed.run_dir) / "checkpoints" / "last.ckpt"))
-    assert start(again, monkeypatch)["digest"] == expected["digest"]  # what was left is the test
+    assert start(again)["digest"] == expected["digest"]  # what was left is the test
     (Path(resumed.run_dir) / "metrics.json").write_text("{}")
     with pytest.raises(ConfigError, match=rf"trainer.max_steps={bound}: .*last.ckpt: it has trained for 1\d steps alr"):
         check_checkpoint(again)
     longer = [with_bound(again, most) for most in (15, -1)]  # of the classifier 15 steps are three epochs
-    further = [untimed(start(bounded, monkeypatch)) for bounded in longer][-1]
+    further = [untimed(start(bounded)) for bounded in longer][-1]
     unbound = replace(with_bound(plan, -1), run_dir=str(tmp_path / "unbound"))
     Path(unbound.run_dir).mkdir()
-    assert further == untimed(start(unbound, monkeypatch))
+    assert further == untimed(start(unbound))
     assert record(resumed) == record(unbound)
 
 
@@ -97,9 +97,7 @@ def test_validation_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
     assert len(lines(folder, "step")) == 4
 
 
-def test_killed_after_a_validation_within_an_epoch(
-    make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_after_a_validation_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(*MODULES["autoencoder"], *SINGLE, *WITHIN, "engine=raw")
-    resumed = same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
+    resumed = same_after_kill(plan, 8)
     assert any("after_batch" in line for line in lines(Path(resumed.run_dir), "validation"))

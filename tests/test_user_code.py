@@ -72,14 +72,12 @@ def test_every_strategy_is_single(engine: str, make_user_plan: MakeUserPlan) -> 
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-def test_killed_in_any_step_it_ends_the_same(
-    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_in_any_step_it_ends_the_same(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Augmented samples, dropout of each rank's own, a step in each epoch."""
     world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
     every = ("checkpoint.every_n_steps=1", f"engine={engine}")
     plan = make_user_plan("model=odd", "model.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
-    same_after_kill(plan, 2, start(plan, monkeypatch), monkeypatch, 5)
+    same_after_kill(plan, 2, 5)
 
 
 INVALID = {
@@ -106,11 +104,11 @@ def test_invalid_input_is_named_where_it_is(words: str, make_user_plan: MakeUser
 
 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_any_torch_optimizer(engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_torch_optimizer(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Two ranks do what a plain loop does, to 1e-10, and what a resume goes on with."""
     job = ("model=residual", "data=blobs", "optimizer=rmsprop", "precision=64-true", "batch_size=96")
     plan = make_user_plan(*job, f"engine={engine}", "strategy=ddp", "devices=2", "checkpoint.every_n_steps=1")
-    expected = start(plan, monkeypatch)
+    expected = start(plan)
 
     torch.manual_seed(plan.seed)
     net = Residual((4,), 3, 8).double()
@@ -128,7 +126,7 @@ def test_any_torch_optimizer(engine: str, make_user_plan: MakeUserPlan, monkeypa
     for name, tensor in net_state(Path(plan.run_dir) / "checkpoints" / "last.ckpt").items():
         assert (tensor - net.state_dict()[name]).abs().max() < 1e-10
 
-    same_after_kill(plan, 2, expected, monkeypatch)
+    same_after_kill(plan, 2, expected=expected)
 
 
 def test_an_import_error_has_the_users_lines(command: Command) -> None:
