@@ -96,7 +96,7 @@ def test_sums_of_other_metrics_are_refused(make_plan: MakePlan) -> None:
         (["model=cnn", "model.norm=none"], ["strategy=ddp", "devices=2"], None),
     ],
 )
-def test_another_world_is_refused_if_ranks_draw_their_own_numbers(
+def test_another_world_is_refused_if_ranks_draw_separate_numbers(
     first: list[str], then: list[str], refused: str | None, make_plan: MakePlan
 ) -> None:
     common = [override for override in first if not override.startswith("strategy=")]

@@ -77,7 +77,7 @@ def test_engines_leave_the_same(run: Path) -> None:
     assert comparison.left_out[UNKNOWN] == {"notes.txt:"}
 
 
-def test_each_change_is_found(compared: dict[str, Any]) -> None:
+def test_each_change_is_detected(compared: dict[str, Any]) -> None:
     for key, value in compared.items():
         rule, comparison = rule_of(key), Comparison("a", "b", IDENTICAL)
         comparison.add(key, value, "changed", key, (1, 0))

@@ -52,7 +52,7 @@ def drawn(batches: list[Tensor]) -> dict[int, list[float]]:
     return {int(row[0]): row[1:].tolist() for batch in batches for row in batch}
 
 
-def test_a_sample_is_drawn_under_its_own_seed() -> None:
+def test_a_sample_is_drawn_under_its_seed() -> None:
     """By hand, with each generator."""
     seed_sample(9, 4, 17)
     expected = draw()

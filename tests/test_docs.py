@@ -142,7 +142,7 @@ def test_from_python_as_it_stands_there(command: Command) -> None:
 
 
 @pytest.mark.slow
-def test_your_own_code_as_it_stands_there(command: Command) -> None:
+def test_your_code_as_it_stands_there(command: Command) -> None:
     """The page's commands, in a checkout, with the files and the outputs that it shows."""
     page = PAGES["your_own.md"]
     (command.folder / "src").mkdir()

@@ -38,14 +38,14 @@ def train(net: nn.Module, optimizer: Optimizer, steps: int) -> None:
         assert all(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
 
 
-def train_divided_and_whole(plan: Plan, context: RankContext) -> Metrics:
+def train_divided_and_undivided(plan: Plan, context: RankContext) -> Metrics:
     """Compare optimizers that are divided over ranks with such as are not."""
     create: list[Callable[..., Optimizer]] = [Adam, Adagrad, Adafactor, LBFGS]
     for kind in create:
         torch.manual_seed(0)
         nets = [nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)) for _ in range(3)]
         optimizers = [kind(net[0].parameters()) for net in nets]
-        whole, divided, resumed = optimizers
+        undivided, divided, resumed = optimizers
         nets[1].load_state_dict(nets[0].state_dict())
         divide(divided)
         divide(resumed)
@@ -56,7 +56,7 @@ def train_divided_and_whole(plan: Plan, context: RankContext) -> Metrics:
                 optimizer.add_param_group({"params": [*net[1].parameters()], "weight_decay": 0.1})
         for net, optimizer in zip(nets[:2], optimizers, strict=False):
             train(net, optimizer, 2)
-        saved, expected = divided.state_dict(), copy.deepcopy(whole.state_dict())
+        saved, expected = divided.state_dict(), copy.deepcopy(undivided.state_dict())
         if context.rank == 0:
             torch.testing.assert_close(saved, expected, rtol=0, atol=0)
         nets[2].load_state_dict(nets[1].state_dict())
@@ -72,7 +72,7 @@ def train_divided_and_whole(plan: Plan, context: RankContext) -> Metrics:
 
 def test_divided_optimizers_compute_the_same(make_plan: MakePlan) -> None:
     """Bit for bit, with a group that is added later, and after loading a checkpoint."""
-    on_ranks(make_plan("strategy=ddp", "devices=2", "data=line", "model=linear"), train_divided_and_whole)
+    on_ranks(make_plan("strategy=ddp", "devices=2", "data=line", "model=linear"), train_divided_and_undivided)
 
 
 @pytest.mark.parametrize(

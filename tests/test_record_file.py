@@ -79,7 +79,7 @@ def swapped(content: bytes) -> bytes:
     ],
     ids=["shortened", "edited", "swapped", "lost"],
 )
-def test_damaged_record_is_refused_in_its_own_folder(
+def test_damaged_record_is_refused_in_its_folder(
     damage: Callable[[bytes], bytes] | None, trained: Plan, tmp_path: Path
 ) -> None:
     """In another folder training continues, with a notice."""
@@ -97,7 +97,7 @@ def test_damaged_record_is_refused_in_its_own_folder(
 
 
 @pytest.mark.parametrize("target", ["", "checkpoints/last.ckpt"])
-def test_record_is_found_through_links(target: str, trained: Plan, tmp_path: Path) -> None:
+def test_record_is_continued_through_links(target: str, trained: Plan, tmp_path: Path) -> None:
     """The record is continued, without lines after the checkpoint; if it is damaged, the run is refused."""
     folder = Path(trained.run_dir)
     before = lines_of(folder)

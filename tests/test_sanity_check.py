@@ -26,7 +26,7 @@ def same(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("world", [DDP, pytest.param(VIRTUAL, marks=pytest.mark.slow)])
-def test_nothing_of_it_is_kept(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+def test_nothing_of_it_remains(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """Two batches of each loader; random numbers, metrics, values and files as without. All of them: -1."""
     runs = {}
     for engine in ENGINES:

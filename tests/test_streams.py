@@ -24,7 +24,7 @@ def in_shell(
     return command("bash", "-c", f"set -o pipefail; {line}", "bash", sys.executable, *program, *overrides)
 
 
-def check_whole(run: Path, engine: str, ranks: int) -> None:
+def check_complete(run: Path, engine: str, ranks: int) -> None:
     metrics = metrics_in(run)
     assert (metrics["epochs"], metrics["steps"]) == (3, 15)
     assert {path.name for path in run.iterdir()} == LEFT | ({"ranks"} if ranks > 1 else set())
@@ -48,7 +48,7 @@ def test_a_run_outlives_its_reader(command: Command, engine: str, ranks: int, li
     ended = in_shell(command, line, *SMALL, *world, f"engine={engine}", "logger=csv", "hydra.run.dir=run")
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.startswith(out)
-    check_whole(command.folder / "run", engine, ranks)
+    check_complete(command.folder / "run", engine, ranks)
 
 
 @pytest.mark.parametrize("line", ['"$@" >&- 2>&-', pytest.param('"$@" 2>/dev/full', marks=pytest.mark.slow)])

@@ -116,7 +116,7 @@ def test_layers_thawed_later(make_user_plan: MakeUserPlan) -> None:
 TUNED = ("model=tuned", "data=sizes", "max_epochs=3")
 
 
-def test_evaluations_keep_their_own_batch_size(make_user_plan: MakeUserPlan) -> None:
+def test_evaluations_have_a_separate_batch_size(make_user_plan: MakeUserPlan) -> None:
     """Ranks share validation batches of 12 samples, whatever the batch size of training; rates are numpy numbers."""
     for world, shares in ((SINGLE, 12), (DDP, 6)):
         runs = by_both(make_user_plan(*TUNED, "+model.cosine=true", *world, folder=f"shares of {shares}"))

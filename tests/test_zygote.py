@@ -93,7 +93,7 @@ def test_a_rank_of_a_warm_command_is_like_that_of_a_fresh_one(command: Command) 
 
 
 @pytest.mark.parametrize("how", ["exec", "fork"])
-def test_processes_that_a_command_leaves_behind_are_found(command: Command, how: str) -> None:
+def test_processes_that_a_command_leaves_behind_are_listed(command: Command, how: str) -> None:
     path = script(command.folder, probe=LEAVES_BEHIND)
     assert command(sys.executable, path, how).status == 0
     left = command.survivors(patience=0.5)
