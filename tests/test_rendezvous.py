@@ -179,6 +179,7 @@ def test_a_single_rank_needs_no_rendezvous(command: Command) -> None:
     assert (command.folder / "auto").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_absent_ranks_are_named(command: Command) -> None:
     overrides = ("devices=3", "batch_size=63", "process_group.timeout=2")
     ended = command(*TRAIN, *overrides, **rank_by_hand(0, 3, free_port()))
