@@ -51,6 +51,7 @@ def ended(attempt: Attempt, seconds: float = 30) -> dict[int, Any]:
     return returned
 
 
+@pytest.mark.slow
 def test_a_lost_fork_server_ends_all_ranks(start: Start) -> None:
     attempt = start("sleep@1")
     server = multiprocessing.forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]

@@ -40,6 +40,7 @@ def train(command: Command, line: str, *more: str) -> dict[str, Any]:
     return metrics_in(ended.run_dir)
 
 
+@pytest.mark.slow
 def test_the_line_is_learned(command: Command) -> None:
     """The noise has variance 0.01; the answer is 2 and 3."""
     metrics = train(command, "python train.py experiment=linear_regression")
@@ -55,6 +56,7 @@ def test_twice_seven_is_fourteen(command: Command) -> None:
     assert metrics["gradient_sync"] == "ring"
 
 
+@pytest.mark.slow
 def test_points_are_classified(command: Command) -> None:
     metrics = train(command, of_experiment("toy_mlp"))
     assert (metrics["train/acc"], metrics["test/acc"], metrics["world_size"]) == (1.0, 1.0, 2)

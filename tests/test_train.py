@@ -66,6 +66,7 @@ def torchrun(command: Command, ranks: int) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", str(ROOT / "train.py")]
 
 
+@pytest.mark.slow
 def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
     job = ("engine=raw", "strategy=ddp", "devices=2", "max_epochs=2", "threads=1")
     ended = command(*torchrun(command, 2), *job, MASTER_PORT=str(free_port()))
