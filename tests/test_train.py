@@ -23,23 +23,23 @@ ENDLESS = ("max_epochs=100000", "logger=none", "accelerator=cpu")
 
 @pytest.mark.fresh
 def test_the_main_job(command: Command) -> None:
-    ended = command.train("strategy=ddp", "devices=2")
+    ended = command.train("strategy=ddp", "devices=2", "max_epochs=10")
     assert ended.status == 0, ended.err
     assert ended.err == ""
     metrics = metrics_in(ended.run_dir)
     assert metrics.keys() >= METRICS_KEYS
-    assert metrics["test/acc"] >= 0.97
+    assert metrics["test/acc"] >= 0.95
     assert (metrics["strategy"], metrics["world_size"], metrics["threads"]) == ("ddp", 2, max(1, os.cpu_count() // 2))  # type: ignore[operator]
     assert f"  {ended.run_dir}" in ended.out.splitlines()[-1]
     assert re.search(rf"\n  test +loss .*acc {metrics['test/acc']:.4g},", ended.out)
-    assert len(re.findall(r"^epoch \d+/40 .*val/acc", ended.out, re.MULTILINE)) == 40
+    assert len(re.findall(r"^epoch \d+/10 .*val/acc", ended.out, re.MULTILINE)) == 10
     entries = {path.name for path in ended.run_dir.iterdir()}
     files = {"config.yaml", "confusion.csv", "metrics.json", "record.jsonl"}
     assert entries == files | {"checkpoints", "ranks", "tensorboard"}
     events = events_of(ended.run_dir)
-    assert len(events.Scalars("val/acc")) == 40
+    assert len(events.Scalars("val/acc")) == 10
     checkpoint = torch.load(ended.run_dir / "checkpoints" / "last.ckpt", weights_only=True)
-    assert checkpoint["global_step"] == metrics["steps"] == 800
+    assert checkpoint["global_step"] == metrics["steps"] == 200
     assert not any("module." in key for key in checkpoint["state_dict"])
     assert "devices: 2" in (ended.run_dir / "config.yaml").read_text()
 
