@@ -78,7 +78,7 @@ TRAINS_LONG = ("max_epochs=400", "logger=none")
     ("start", "engine", "fault", "reason"),
     [
         ("ddp", "raw", "server@1:step:7", SERVER),
-        ("single", "lightning", "sys.exit@0:step:7", "rank 0 failed: it ended with status 0 before its work was done"),
+        ("single", "lightning", "quit@0:step:7", "rank 0 failed: it ended with status 0 before its work was done"),
     ],
 )
 def test_a_lost_process_ends_the_command(start: str, engine: str, fault: str, reason: str, tmp_path: Path) -> None:

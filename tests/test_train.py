@@ -18,7 +18,6 @@ METRICS_KEYS = {
     *("epochs", "steps", "train_seconds", "total_seconds", "samples_per_second", "digest"),
     *("train/loss", "train/acc", "val/loss", "val/acc", "val/f1", "test/loss", "test/acc", "test/f1"),
 }
-ENDLESS = ("max_epochs=100000", "logger=none", "accelerator=cpu")
 
 
 @pytest.mark.fresh

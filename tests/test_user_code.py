@@ -86,8 +86,6 @@ INVALID = {
     "model=around model.inner._target_=strange_nets.Residul": "has no Residul (did you mean Residual?); write model.in",
     "+model.widht=3": "model.widht=3: Residual takes no such argument (did you mean width?); write model.width=3, or",
     "~model.width": "model.width is missing: Residual needs it; write model.width=VALUE.",
-    "data._target_=strange_data.words ~data.samples": "=strange_data.words: it makes a str that cannot be split in tra",
-    "data=noisy +data.loader.batch_size=3": "data.loader.batch_size=3: the run determines it; write nothing in its pl",
     "data=noisy data.split.val=101": "data.split={val:101,test:0.1}: it leaves nothing to train on; write less, or",
     "+engine._target_=strange_nets.Odd": "engine._target_=strange_nets.Odd: there is no such key; write one that",
     "optimizer=rmsprop optimizer.lr=fast": "optimizer.lr=fast: it must be a number above 0; write optimizer.lr=0.01.",

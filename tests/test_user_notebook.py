@@ -57,14 +57,11 @@ def in_main(source: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     return vars(sys.modules["__main__"])["Net"]
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
-def test_a_class_of_a_cell_is_that_of_a_file(
-    strategy: str, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_class_of_a_cell_is_that_of_a_file(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = LAYERS.format(argument="width", layer="first")
     (tmp_path / "filed.py").write_text(source)
     net = in_main(source, monkeypatch)
-    world = (f"strategy={strategy}", "devices=2")
+    world = ("strategy=ddp_spawn", "devices=2")
     models = ({"_target_": "filed.Net", "width": 5}, functools.partial(net, width=5))
     assert len({metrics_in(train(*world, model=model))["digest"] for model in models}) == 1
     assert "filed" not in sys.modules

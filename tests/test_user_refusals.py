@@ -16,7 +16,6 @@ INVALID = {
     "model=classifier data=model": "data=model: it has no train_dataloader; write data with one.",
     "model=classifier data=model +data.dataset._target_=strange_loaders.BlobsData +data.split.val=1": "split={val:1}:",
     "model=classifier data=blobs_data optimizer.lr=0.1": "optimizer=adam: Classifier configures its optimizer itself;",
-    "model=mlp loss_reduction=sum": "the loss of a plain net is its task's; write loss_reduction=mean.",
 }
 
 
