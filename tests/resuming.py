@@ -1,9 +1,11 @@
 """Runs that are killed in a step and resumed, as tests of modules, schedules and callbacks compare them."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -16,8 +18,7 @@ from lockstep.run_files import RECORD, Metrics
 
 
 def start(plan: Plan, fault: str = "") -> Metrics:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FAULT", fault)
+    with patch.dict(os.environ, FAULT=fault):
         metrics: Metrics = start_ranks(plan, f"tests.fault_injection.engine_{plan.engine.name}")
     return metrics
 

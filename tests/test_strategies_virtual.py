@@ -12,6 +12,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
+from tests.checkpoints import net_state
 from tests.conftest import MakePlan, require_refused
 from tests.resuming import going_on_with, killed, same_after_kill
 
@@ -25,10 +26,9 @@ EACH_ITS_OWN = {
 """The second leaves five, so that each rank has two samples at the least, but the last: one has no variance."""
 
 
-def trained(plan: Plan, folder: Path, **changes: object) -> Path:
-    plan = replace(plan, run_dir=str(folder), **changes)  # type: ignore[arg-type]
+def trained(plan: Plan, folder: Path) -> Path:
     folder.mkdir()
-    start_ranks(plan, ENGINES[plan.engine.name])
+    start_ranks(replace(plan, run_dir=str(folder)), ENGINES[plan.engine.name])
     return folder
 
 
@@ -77,13 +77,8 @@ def test_each_goes_on_with_the_others_checkpoints(
     gone_on = replace(plans[second], run_dir=begun.run_dir, resume=True, ckpt_path=going.ckpt_path)
     start_ranks(gone_on, ENGINES["raw"])
     assert going_on_with(gone_on).ckpt_path is not None
-    for name, tensor in _state(uninterrupted).items():
-        assert (tensor - _state(Path(begun.run_dir))[name]).abs().max() < 1e-10
-
-
-def _state(folder: Path) -> dict[str, torch.Tensor]:
-    saved = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-    return dict(saved)
+    expected, resumed = (net_state(Path(run, "checkpoints", "last.ckpt")) for run in (uninterrupted, begun.run_dir))
+    assert all((tensor - resumed[name]).abs().max() < 1e-10 for name, tensor in expected.items())
 
 
 class Counts(nn.Module):
