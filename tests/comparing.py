@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lockstep.compare import compare
+from lockstep.compare import Comparison, compare
 from lockstep.run_files import METRICS
 
 
-def require_identical(left: Path, right: Path) -> None:
+def require_identical(left: Path, right: Path) -> Comparison:
     comparison = compare(left, right)
     assert comparison.verdict == "identical", comparison.text()
+    return comparison
 
 
 def require_close(left: Path, right: Path) -> None:

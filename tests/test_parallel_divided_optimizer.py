@@ -14,7 +14,7 @@ from lockstep.parallel.divided_optimizer import divide
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.checkpoints import net_state
-from tests.comparing import lines
+from tests.comparing import lines, require_close, require_identical
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.rank_helpers import on_ranks
 from tests.resuming import same_after_kill
@@ -89,10 +89,8 @@ def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], m
     single = trained(make_user_plan(*job, "engine=raw", *SINGLE, folder="single"))
     runs = by_both(make_user_plan(*job, *ranks, folder="both"))
     for run in runs:
-        verdict = compare(single, run)
-        assert verdict.within_tolerance, verdict.text()
-        assert verdict.max_diff < 1e-10
-    assert compare(runs[0], runs[1]).verdict == "identical"
+        require_close(single, run)
+    require_identical(*runs)
     if ranks == THREE:
         other = trained(make_user_plan(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
         assert not compare(runs[1], other).within_tolerance

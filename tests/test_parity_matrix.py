@@ -13,6 +13,7 @@ from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
+from tests.comparing import require_identical
 from tests.conftest import IN_PROCESS
 from tests.rank_helpers import run_plans
 
@@ -94,8 +95,7 @@ CELLS = [(job, *world) for world in WORLDS for job in jobs_of(world[0])]
 )
 def test_cell(job: str, strategy: str, devices: int, runs_of: RunsOf) -> None:
     runs = runs_of(strategy, devices) / job
-    engines = compare(runs / "lightning", runs / "raw")
-    assert engines.verdict == "identical", engines.text()
+    engines = require_identical(runs / "lightning", runs / "raw")
     assert engines.quantities["loss"].compared >= 4
     if job not in JOBS:
         return
@@ -104,8 +104,7 @@ def test_cell(job: str, strategy: str, devices: int, runs_of: RunsOf) -> None:
     assert across.within_tolerance, across.text()
     equal = {"model_parallel": ("single", 1), "ddp_spawn": ("ddp", 2)}.get(strategy)
     if equal is not None:
-        bits = compare(runs_of(*equal) / job / "raw", runs / "lightning")
-        assert bits.verdict == "identical", bits.text()
+        require_identical(runs_of(*equal) / job / "raw", runs / "lightning")
 
 
 @pytest.mark.parametrize(("job", "strategy"), [("mlp", "model_parallel"), ("cnn-sync", "dp")])

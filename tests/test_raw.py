@@ -20,6 +20,7 @@ from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from lockstep.session.hooks import Hooks
 from lockstep.steps.loss_weight import Step
+from tests.comparing import require_identical
 from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE, ENGINES, on_ranks, with_engine
 
@@ -47,8 +48,7 @@ def test_records_and_metrics_are_lightnings(setting: tuple[str, ...], make_plan:
     """In settings that test_parity_matrix.py does not have."""
     plan = make_plan(*DIGITS, "max_epochs=2", "logger=none", *setting)
     lightning, raw = trained("lightning", plan), trained("raw", plan)
-    comparison = compare(Path(plan.run_dir) / "lightning", Path(plan.run_dir) / "raw")
-    assert comparison.verdict == "identical", comparison.text()
+    require_identical(Path(plan.run_dir) / "lightning", Path(plan.run_dir) / "raw")
     assert lightning.keys() == raw.keys()
     differs = {key for key in lightning if lightning[key] != raw[key]}
     assert differs <= {"engine", "train_seconds", "samples_per_second"}

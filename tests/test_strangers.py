@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from tests.comparing import metrics_in
+from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import same_after_kill
 from tests.test_user_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
@@ -86,8 +86,7 @@ def test_a_net_with_dropout_is_that_of_virtual_ranks(make_user_plan: MakeUserPla
     """Lightning's demo of a transformer, on its own class of a text: its ranks draw masks of their own."""
     job = (*in_folder(DEMO, folder), "precision=64-true")
     ddp = by_both(make_user_plan(*job, *DDP, folder="both"))
-    verdict = compare(ddp[0], ddp[1])
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(*ddp)
     virtual = trained(make_user_plan(*job, *VIRTUAL, "engine=raw", folder="virtual"))
     verdict = compare(ddp[1], virtual)
     assert verdict.within_tolerance, verdict.text()

@@ -21,7 +21,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.strategies.fsdp import FSDP
-from tests.comparing import lines
+from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan, require_refused
 from tests.rank_helpers import ENGINES, StopAfter, on_ranks
 
@@ -125,8 +125,7 @@ def test_in_float64_it_is_single(runs: Path) -> None:
 def test_the_engines_agree_bit_for_bit(runs: Path) -> None:
     """Also what each rank holds: the fingerprints of its shards."""
     for precision in ("32", "64", "bf16"):
-        comparison = compare(runs / f"lightning-{precision}", runs / f"raw-{precision}")
-        assert comparison.verdict == "identical", comparison.text()
+        require_identical(runs / f"lightning-{precision}", runs / f"raw-{precision}")
 
 
 def test_ranks_hold_shards_and_the_run_says_so(runs: Path) -> None:

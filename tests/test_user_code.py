@@ -18,7 +18,7 @@ from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests import conftest
 from tests.checkpoints import net_state
-from tests.comparing import metrics_in
+from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import USER_CODE, Command, MakeUserPlan, require_refused
 from tests.resuming import same_after_kill, start
 from tests.user_code.strange_nets import Residual
@@ -64,9 +64,7 @@ def test_every_strategy_is_single(engine: str, make_user_plan: MakeUserPlan) -> 
         job = ("model=odd", f"+model.unused={unused}", "data=noisy", "precision=64-true", f"engine={engine}")
         single = trained(make_user_plan(*job, folder=f"single-{unused}"))
         for number, world in enumerate(worlds):
-            verdict = compare(single, trained(make_user_plan(*job, *world, folder=f"{number}-{unused}")))
-            assert verdict.within_tolerance, verdict.text()
-            assert verdict.max_diff < 1e-10
+            require_close(single, trained(make_user_plan(*job, *world, folder=f"{number}-{unused}")))
     other = trained(make_user_plan(*job, "seed=1", folder="other"))
     assert not compare(single, other).within_tolerance
 
@@ -162,7 +160,7 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
     target = "data._target_=strange_data.drawn"
     job = ("model=noise", "data=blobs", target, "engine=raw", f"strategy={strategy}", "devices=2")
     one, again = trained(make_user_plan(*job, folder="one")), trained(make_user_plan(*job, folder="again"))
-    assert compare(one, again).verdict == "identical"
+    require_identical(one, again)
     if strategy == "ddp":
         virtual = trained(make_user_plan(*job, "strategy=virtual", "precision=64-true", folder="virtual"))
         assert compare(trained(make_user_plan(*job, "precision=64-true", folder="double")), virtual).within_tolerance
