@@ -63,9 +63,7 @@ def test_killed_it_ends_the_same(make_plan: MakePlan) -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [("virtual", "ddp"), pytest.param("ddp", "virtual", marks=pytest.mark.slow)]
 )
-def test_each_goes_on_with_the_others_checkpoints(
-    first: str, second: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_goes_on_with_the_others_checkpoints(first: str, second: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """As if it had trained from the beginning: with the masks that each rank would have drawn."""
     job = (*SMALL, *EACH_ITS_OWN["dropout"], "precision=64-true", "engine=raw", "devices=3", "max_epochs=2")
     plans = {name: make_plan(*job, f"strategy={name}", "checkpoint.every_n_steps=1") for name in (first, second)}
@@ -73,7 +71,6 @@ def test_each_goes_on_with_the_others_checkpoints(
     begun = replace(plans[first], run_dir=str(tmp_path / "begun"))
     Path(begun.run_dir).mkdir()
     going = killed(begun, 4)
-    monkeypatch.delenv("FAULT")
     gone_on = replace(plans[second], run_dir=begun.run_dir, resume=True, ckpt_path=going.ckpt_path)
     start_ranks(gone_on, ENGINES["raw"])
     assert going_on_with(gone_on).ckpt_path is not None
