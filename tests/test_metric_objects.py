@@ -6,6 +6,7 @@ from torch import nn
 from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAUROC
 
+from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.metric_objects import widen_metrics
 from tests.conftest import MakePlan
 
@@ -23,3 +24,16 @@ def test_only_floating_states_become_float64(make_plan: MakePlan) -> None:
     assert auroc.compute().item() == 1.0
     assert mean.compute().item() == pytest.approx((0.9 + 0.3) / 2, abs=1e-15)
     assert {state.dtype for state in auroc.target} == {torch.int64}
+
+
+def test_a_metric_that_the_last_hook_of_a_stage_logs() -> None:
+    """It has values in that hook alone: before it, the stage's other values are computed."""
+    module = nn.ModuleDict({"auroc": MulticlassAUROC(2)})
+    log, metric = ExactLog(module, rank=0, active=True), module["auroc"]
+    for _ in range(2):
+        log.begin_epoch("val")
+        log.log("val_loss", 2.0)
+        assert [(entry.name, value) for entry, value in log.epoch("val")] == [("val_loss", 2.0)]
+        metric.update(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 1]))
+        log.log("auroc", metric)
+        assert {entry.name: value for entry, value in log.end_epoch("val")} == {"val_loss": 2.0, "auroc": 1.0}

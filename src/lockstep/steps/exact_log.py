@@ -176,9 +176,8 @@ class ExactLog:
         totals: dict[str, list[Any]] = {}
         for options, metric, *total in chain.from_iterable(all_gather_json(rows)):
             name = options[0]
-            if name not in entries:
-                entries[name] = Value(*options)
-                entries[name].metric = metrics.get(metric)
+            entry = entries.setdefault(name, Value(*options))
+            entry.metric = entry.metric or metrics.get(metric)
             totals.setdefault(name, []).append(total)
         return [(entries[name], totals[name]) for name in sorted(totals)]
 

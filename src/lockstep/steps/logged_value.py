@@ -54,6 +54,7 @@ class Value:
         self.total, self.weight, self.pending = 0.0, 0.0, []
         if self.metric is not None:
             self.metric.reset()
+            self.metric = None  # until it is logged again: of no values it cannot be computed
 
     def flush(self) -> None:
         """Add the pending values to the total."""
