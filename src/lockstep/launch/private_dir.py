@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lockstep.config_error import config_error
+from lockstep.disk import NO_ROOM
 
 PREFIX = "lockstep-tmp-"
 MAX_PATH = 63
@@ -98,9 +99,10 @@ def make_private_dir(base: Path) -> Path:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(ROOM))
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    except OSError as error:
+        if error.errno in NO_ROOM:  # a limit on the size of one file says nothing of the disk
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     return folder
 
 
