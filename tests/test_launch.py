@@ -5,7 +5,6 @@ import random
 import signal
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,21 +191,6 @@ def test_ranks_that_mpirun_started(started: dict[str, str]) -> None:
         rank_from_env({**started, **ADDRESS, rank: "2"})
     with pytest.raises(ConfigError, match=f"^{local_rank}=x: this environment variable takes a whole number"):
         rank_from_env({**started, **ADDRESS, local_rank: "x"})
-
-
-def test_the_mpi_backend_needs_mpirun(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_plan("strategy=ddp", "devices=2").world
-    by_mpi = replace(world, process_group=replace(world.process_group, backend="mpi"))
-    for typed, command in (("train.py", "python train.py"), ("/venv/bin/lockstep", "lockstep")):
-        monkeypatch.setattr("sys.argv", [typed])
-        said = rf"^process_group.backend=mpi: MPI connects .*; write mpirun -n 2 {command} …,"
-        with pytest.raises(ConfigError, match=said):
-            check_launchable(by_mpi)
-    check_launchable(replace(by_mpi, distributed=False, local_world_size=1))
-    two = {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}
-    for name, value in {**{f"OMPI_COMM_WORLD_{key}": number for key, number in two.items()}, **ADDRESS}.items():
-        monkeypatch.setenv(name, value)
-    check_launchable(by_mpi)
 
 
 def test_slurm_tasks_rendezvous_on_the_first_host() -> None:

@@ -11,10 +11,8 @@ from contextlib import suppress
 
 from lockstep.private_api import cpython
 
-IN_PROCESS = "lockstep.launch.in_process"
-"""Imported if a rank ran in this process."""
-PROGRAMS = ("__main__", "lockstep.__main__", "lockstep.cli", __name__, "runpy")
-"""The modules of all frames of a command that has no caller; runpy is what `python -m` calls."""
+IN_PROCESS = "lockstep.launch.in_process"  # imported if a rank ran in this process
+PROGRAMS = ("__main__", "lockstep.__main__", "lockstep.cli", __name__, "runpy")  # of a command that has no caller
 
 
 def exit_fast(status: object) -> None:

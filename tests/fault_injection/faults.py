@@ -172,7 +172,6 @@ KINDS: dict[str, Callable[[], None]] = {
     "breakpoint": stop_at_a_prompt,
     "quit": lambda: sys.exit(0),
     "end": lambda: os._exit(0),
-    "sys.exit": lambda: sys.exit(0),
     "server": lambda: os.kill(os.getppid(), signal.SIGKILL),
     "folder": remove_folder,
     **{number.name: partial(os.killpg, 0, number) for number in ENDING},
