@@ -1,7 +1,6 @@
 """A single rank in the command's process: debuggers stop there, and all else is as in a separate process."""
 
 import json
-import re
 import shutil
 import sys
 import tempfile
@@ -13,8 +12,6 @@ import psutil
 import pytest
 import yaml
 
-from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
 from tests.conftest import ROOT, Command
 from tests.terminal import CTRL_C, Terminal
 from tests.zygote import MARK
@@ -163,12 +160,6 @@ def test_the_process_is_left_as_it_was(engine: str, command: Command) -> None:
     assert ended.status == 0, ended.err
     assert "[] 1\n" in ended.out
     assert leaves(command.folder / "1") == leaves(command.folder / "apart")
-
-
-@pytest.mark.parametrize("value", ["maybe", "1", "[true]"])
-def test_it_is_true_or_false(value: str, make_plan: Callable[..., Plan]) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"strategy.in_process={value}: ")):
-        make_plan(f"strategy.in_process={value}")
 
 
 @slow

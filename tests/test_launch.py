@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import torch
 
 from lockstep.config_error import ConfigError
 from lockstep.launch.external_launcher import (
-    check_launchable,
     check_world_size,
     first_host,
     rank_from_env,
@@ -108,25 +106,6 @@ def test_a_rank_can_raise_a_config_error(make_plan: MakePlan, monkeypatch: pytes
     monkeypatch.setenv("FAULT", "refuse@0")
     with pytest.raises(ConfigError, match="key=1: it cannot be; write key=2"):
         start_ranks(make_plan("strategy=ddp"), ENGINE)
-
-
-def test_an_interrupt_ends_the_ranks(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAULT", "sleep@1")
-
-    def interrupt() -> None:
-        while len(ranks_running()) < 2:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        start_ranks(make_plan("strategy=ddp", "devices=2"), ENGINE)
-    assert not ranks_running()
-
-
-def test_ranks_of_several_machines_cannot_be_started(make_plan: MakePlan) -> None:
-    with pytest.raises(ConfigError, match="torchrun --nnodes=2"):
-        check_launchable(make_plan("strategy=ddp", "num_nodes=2").world)
 
 
 TORCHRUN = {
