@@ -129,6 +129,7 @@ def test_a_thread_keeps_no_rank_for_ever(make_user_plan: MakeUserPlan, capfd: py
         ("ends", 1, [("strange_endings.py", "__getitem__")], "In DataLoader worker process 0."),
         ("is killed", 1, [], "RuntimeError: DataLoader worker (pid"),
     ],
+    ids=["ends", "ends in a worker", "is killed"],
 )
 def test_a_data_set_that_ends(
     how: str, workers: int, frames_shown: list[tuple[str, str]], last: str, make_user_plan: MakeUserPlan

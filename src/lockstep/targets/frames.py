@@ -45,7 +45,7 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
     message = str(error).lower()
     no_memory = isinstance(error, MemoryError) or any(words in message for words in OUT_OF_MEMORY)
     is_first = (lambda file: not file.startswith(CALLERS)) if is_called else is_user_file
-    is_explained = is_called or no_memory or any(words in message for words in EXPLAINED)
+    is_explained = is_called or no_memory or any(words in text.lower() for words in EXPLAINED)
     return cut_frames(text, is_first, is_explained) + (f"\nMemory ran out: {MEMORY_HINT}." if no_memory else "")
 
 
