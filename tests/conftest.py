@@ -44,8 +44,8 @@ MakeUserPlan = Callable[..., Plan]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
     *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour", "lockstep.collectives.failures"),
-    *("bench.count_collectives", "tests.rank_helpers", "tests.fault_injection.faulty_engine"),
-    *("tests.fault_injection.engine", "tests.engine_counted_collectives", "tests.engine_wrong_seed"),
+    *("tests.rank_helpers", "tests.fault_injection.faulty_engine"),
+    *("tests.fault_injection.engine", "tests.engine_wrong_seed"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
 STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")

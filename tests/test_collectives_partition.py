@@ -44,9 +44,6 @@ def test_the_page() -> None:
     assert "seen: 34 + 34 + 34 = 102 of 100 samples, 2 repeated" in page
     assert page.count("*") == 1 + 2 * 2, "the legend's, and two an epoch"
     assert max(map(len, page.splitlines())) <= 120
-
-
-def test_left_out() -> None:
     page = describe(Options(samples=20, drop_last=True, epochs=1), 120)
     assert page.count("seen: 6 + 6 + 6 = 18 of 20 samples, none repeated; 2 left out") == 2
 

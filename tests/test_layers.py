@@ -15,7 +15,7 @@ SRC = Path(__file__).parents[1] / "src" / "lockstep"
 LAYERS = [
     {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
     {"constraints", "structures"},
-    {"safe_loading", "run_files", "progress", "text_table", "colour"},
+    {"safe_loading", "run_files", "progress", "text_table"},
     {"conf", "disk", "precision", "random_state", "plot"},
     {"parallel", "run_summary"},
     {"strategies", "sums"},

@@ -20,7 +20,6 @@ from lockstep.loggers.tensorboard import folder_of
 from lockstep.monitor import hparams_of
 from lockstep.monitor.difference import differences
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.pictures import confusion_picture
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from lockstep.sums.running import PredictionSamples
@@ -150,20 +149,6 @@ def test_differences_of_two_runs() -> None:
     assert curves[1] == {"largest": 0.25, "loss": 0.25, "gradient norm": pytest.approx(0.1)}
 
 
-def test_samples_are_collected_only_if_they_are_shown(make_plan: MakePlan) -> None:
-    def collects(rank: int, *words: str) -> bool:
-        plan = make_plan(*words)
-        with loggers.create(plan, rank, 0, {}) as opened:
-            samples = EpochMonitor(plan, opened, torch.nn.Linear(1, 1), (1,)).begin_validation()
-            opened.close()
-        return samples is not None
-
-    assert collects(0)
-    assert not collects(1), "above rank 0"
-    for words in (["logger.tensorboard.images=false"], ["logger=csv"], ["data=random_regression", "model=linear"]):
-        assert not collects(0, *words)
-
-
 def test_pictures_take_a_share_of_the_time(make_plan: MakePlan) -> None:
     """Of a hundred validations in a row the first and the last have them."""
     plan = make_plan("max_epochs=100")
@@ -188,14 +173,6 @@ def test_most_confident_errors_are_collected() -> None:
     assert (targets.tolist()[:3], predicted.tolist()[:3]) == ([0, 1, 0], [1, 0, 1])
     assert confidence.tolist() == sorted(confidence.tolist(), reverse=True)
     assert confidence[3] == -1, "a right answer comes behind them, and is not shown"
-
-
-def test_confusion_picture_shades_shares_of_a_row() -> None:
-    picture = confusion_picture(torch.tensor([[5, 0], [1, 3]]))
-    corners = [picture[44 + row * 28 + 1, 44 + column * 28 + 1].tolist() for row in (0, 1) for column in (0, 1)]
-    assert corners[0] == [8, 64, 129]
-    assert corners[1] == [255, 255, 255]
-    assert corners[3][0] < corners[2][0] < 255
 
 
 @pytest.mark.parametrize("engine", ENGINES)
