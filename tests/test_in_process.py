@@ -1,6 +1,5 @@
 """A single rank in the command's process: debuggers stop there, and all else is as in a separate process."""
 
-import json
 import shutil
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT, Command
+from tests.fault_injection.command import leaves
 from tests.terminal import CTRL_C, Terminal
 from tests.zygote import MARK
 
@@ -23,11 +23,6 @@ FAULTY = str(ROOT / "tests" / "fault_injection" / "train.py")
 
 slow = pytest.mark.slow
 ENGINES = ["raw", pytest.param("lightning", marks=slow)]
-
-
-def leaves(run: Path) -> tuple[str, list[str]]:
-    digest: str = json.loads((run / "metrics.json").read_text())["digest"]
-    return digest, (run / "record.jsonl").read_text().splitlines()[1:]
 
 
 @pytest.fixture(scope="module")

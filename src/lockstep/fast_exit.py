@@ -7,6 +7,7 @@ that only the interpreter would close.
 import inspect
 import os
 import sys
+import traceback
 from contextlib import suppress
 
 from lockstep.private_api import cpython
@@ -20,10 +21,8 @@ def exit_fast(status: object) -> None:
 
     Return if that is left to the interpreter: a debugger, a profiler, coverage or a test has called the program.
     """
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__") in PROGRAMS:
-        frame = frame.f_back
-    if frame is not None or IN_PROCESS in sys.modules:
+    frames = (frame for frame, _ in traceback.walk_stack(inspect.currentframe()))
+    if IN_PROCESS in sys.modules or any(frame.f_globals.get("__name__") not in PROGRAMS for frame in frames):
         return
     if status is not None and not isinstance(status, int):
         print(status, file=sys.stderr)

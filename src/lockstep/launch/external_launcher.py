@@ -64,6 +64,12 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
     return None
 
 
+def is_rank_zero() -> bool:
+    """Whether this process prints and writes for all ranks: the command itself, or rank 0 of an external launcher."""
+    context = rank_from_env()
+    return context is None or context.rank == 0
+
+
 def check_launchable(world: World) -> None:
     """Raise a ConfigError if this process cannot start the ranks of `world`, or is a rank of another world."""
     context = rank_from_env()

@@ -18,7 +18,7 @@ from lockstep.config_error import ConfigError
 from lockstep.errors import ExpectedError, NotFinite
 from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import end_command
-from lockstep.launch.topology import RankContext, is_rank_zero
+from lockstep.launch.topology import RankContext
 from lockstep.targets.frames import MEMORY_HINT, user_traceback
 from lockstep.world import World
 
@@ -151,7 +151,7 @@ def exit_now(status: int) -> NoReturn:
 def print_exit_reason(reason: str, context: RankContext | None) -> None:
     """Print why the command ends, once for all its ranks."""
     print(end="", flush=True)  # a program without streams may have called `run`
-    if is_rank_zero(context):
+    if context is None or context.rank == 0:
         print(reason, file=sys.stderr, flush=True)
     elif context is not None and context.local_rank == 0:  # of another machine, which may have failed by itself
         print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)

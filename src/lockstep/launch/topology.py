@@ -56,8 +56,3 @@ class RankContext:
             "LOCAL_WORLD_SIZE": str(self.local_world_size),
             "GROUP_RANK": str((self.rank - self.local_rank) // self.local_world_size),
         }
-
-
-def is_rank_zero(context: RankContext | None) -> bool:
-    """Whether this process prints and writes for all ranks: the command itself, or rank 0 of an external launcher."""
-    return context is None or context.rank == 0
