@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT, Command
-from tests.fault_injection.command import leaves
+from tests.fault_injection.command import Leaves, leaves
 from tests.terminal import CTRL_C, Terminal
 from tests.zygote import MARK
 
@@ -26,7 +26,7 @@ ENGINES = ["raw", pytest.param("lightning", marks=slow)]
 
 
 @pytest.fixture(scope="module")
-def apart(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
     """What a run leaves whose rank the fork server started."""
     folder = tmp_path_factory.mktemp("apart")
     ended = Command(folder).train(*SHORT, "engine=raw", "hydra.run.dir=run", "strategy.in_process=false")
@@ -58,7 +58,7 @@ def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_breakpoint_in_a_forward_stops_at_a_prompt(
-    engine: str, apart: tuple[str, list[str]], at_terminal: Callable[..., Terminal], tmp_path: Path
+    engine: str, apart: Leaves, at_terminal: Callable[..., Terminal], tmp_path: Path
 ) -> None:
     terminal = at_terminal(*SHORT, f"engine={engine}", fault="breakpoint@0:forward:5")
     terminal.wait_for("(Pdb) ")

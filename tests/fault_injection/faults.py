@@ -111,9 +111,9 @@ def while_saving(go_wrong: Callable[[], None], count: int) -> None:
         to_disk = isinstance(file, io.BufferedWriter)  # and not where torch pickles a tensor for other ranks
         calls += to_disk
         if to_disk and calls == count:
-            whole = io.BytesIO()
-            right(content, whole)
-            file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
+            buffer = io.BytesIO()
+            right(content, buffer)
+            file.write(buffer.getvalue()[: len(buffer.getvalue()) // 2])
             file.flush()
             go_wrong()
             file.seek(0)  # it was no end of this process
