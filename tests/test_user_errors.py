@@ -136,7 +136,7 @@ def test_a_data_set_that_ends(
 ) -> None:
     samples = ("data=noisy", "data.dataset._target_=strange_endings.Samples", f"+data.dataset.how={how}")
     text = shown(make_user_plan("model=residual", *samples, f"data.loader.num_workers={workers}", "engine=raw"))
-    assert frames(text) == frames_shown
+    assert frames(text) == frames_shown, text
     assert text.splitlines()[-1].startswith(last)
 
 
