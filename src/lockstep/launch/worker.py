@@ -83,6 +83,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
             stop = FileRequest(job.folder, context.rank, context.world_size, store)
             result = run_engine(job.work, job.engine, replace(context, stop=stop))
     except BaseException as error:  # sys.exit, too, and a KeyboardInterrupt of the user's code
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises, as soon as a loader's worker has died
         command.send(failure_report(error, rank))
         wait_for_first_failure(error)
         raise SystemExit(1) from None
