@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from lockstep.config_error import ConfigError
 from lockstep.data.samples import Splits, as_batch, targets_for_loss
-from lockstep.data.seeded import seed_sample
+from lockstep.random_state import seed_by
 from tests.split_loading import split_loader
 
 
@@ -54,7 +54,7 @@ def drawn(batches: list[Tensor]) -> dict[int, list[float]]:
 
 def test_a_sample_is_drawn_under_its_own_seed() -> None:
     """By hand, with each generator."""
-    seed_sample(9, 4, 17)
+    seed_by(9, 4, 17)
     expected = draw()
     assert drawn(batches())[17] == expected
     assert len({tuple(values) for values in drawn(batches()).values()}) == 23
@@ -65,9 +65,9 @@ def test_a_sample_is_drawn_under_its_own_seed() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_neither_ranks_nor_workers_nor_a_resume_change_a_sample(workers: int) -> None:
     """Three ranks, of which the last has nothing of the ragged batch. Their generators are preserved."""
-    seed_sample(5, 0, 0)
+    seed_by(5, 0, 0)
     before = draw()
-    seed_sample(5, 0, 0)
+    seed_by(5, 0, 0)
     single = batches()
     ranks = [batches(rank, 3, workers) for rank in range(3)]
     assert [len(rank[-1]) for rank in ranks] == [1, 1, 0]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.data.seeded import Seeded, seed_sample
+from lockstep.data.seeded import Seeded
+from lockstep.random_state import seed_by
 
 DRAWS: dict[str, Callable[[], float]] = {
     "torch": lambda: float(torch.rand(())),
@@ -34,7 +35,7 @@ def test_each_sample_is_drawn_under_its_seed(name: str) -> None:
     draw = DRAWS[name]
 
     def by_hand(index: int, numbers: int) -> list[float]:
-        seed_sample(3, 5, index)
+        seed_by(3, 5, index)
         return [draw() for _ in range(numbers)]
 
     source = Seeded(Drawn(draw), lambda samples: [*samples, draw()], 3)
@@ -48,7 +49,7 @@ def test_the_generators_go_on_as_if_nothing_was_drawn(gauss: bool) -> None:
 
     def numbers(fetch: Callable[[int], object]) -> list[float]:
         """Return numbers that the process draws between batches."""
-        seed_sample(1, 1, 1)
+        seed_by(1, 1, 1)
         values = [np.random.normal()] if gauss else []
         for batch in range(4):
             fetch(batch)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -17,6 +18,7 @@ from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
+from lockstep.loaders.loader_source import STAGES
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
@@ -24,7 +26,7 @@ from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import shows_net
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
-from lockstep.random_state import seed_rank
+from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
 from lockstep.record.recorder import Recorder
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
@@ -38,8 +40,12 @@ from lockstep.time_limit import TimeLimit
 
 
 class Session:
-    """One run on one rank. A run that trains has `recorder` and `checkpoints` after `begin`."""
+    """One run on one rank. A run that trains has `recorder` and `checkpoints` after `begin`.
 
+    random: during an evaluation, the state of the generators of training.
+    """
+
+    random: Mapping[str, Any] | None = None
     recorder: Recorder
     checkpoints: CheckpointManager
 
@@ -154,6 +160,7 @@ class Session:
             self.state.saved(),
             self.progress.ended,
             prefix="" if self.net is self.module else PREFIX,
+            random=self.random,
         )
 
     def end_finished(self, trainer: Any) -> None:
@@ -237,11 +244,13 @@ class Session:
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
         self.phases.synchronize()
+        self.random = random_state(self.plan.strategy.devices(self.plan))
         broadcast_buffers(self.module)
         widen_metrics(self.plan, self.module)
         self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)
         self.results.validated = self.results.validated or stage == "val"
+        self._seed_evaluation(stage)
 
     @contextmanager
     def sanity_check(self) -> Iterator[None]:
@@ -251,13 +260,37 @@ class Session:
             yield
         self.progress.checking = self.results.validated = False
 
-    def begin_evaluation_batch(self, stage: str, loader: int) -> None:
-        share = self.data.next_share(stage, loader)
-        self.step.set_share(share)
-        self.log.begin_batch(stage, share.count, loader if len(self.data.of_stage[stage]) > 1 else None)
+    def begin_evaluation_batch(self, stage: str, batch_idx: int, loader: int) -> None:
+        self.step.set_share(self.data.next_share(stage, loader), loader)
+        self.log.begin_batch(stage, self.step.samples, loader if len(self.data.of_stage[stage]) > 1 else None)
+        self._seed_evaluation(stage, batch_idx, loader)
+
+    def _seed_evaluation(self, stage: str, batch_idx: int = -1, loader: int = -1) -> None:
+        """Seed the generators for a batch on this rank, so that no evaluation depends on another one or on training.
+
+        Without a batch: for the hooks before the first one and after the last one, alike on every rank.
+        """
+        epoch = self.progress.position.epochs if stage == "val" else 0
+        key = (self.plan.seed, epoch, STAGES.index(stage), loader, batch_idx)
+        seed_by(*key, 0 if batch_idx < 0 else self.context.rank)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(torch.initial_seed())
+        if self.step.virtual is not None:
+            self.step.virtual.evaluation = key
+
+    def before_epoch_end(self, trainer: Any, stage: str) -> None:
+        """Reduce the values of a stage, so that its last hooks can read them. To be called by every rank."""
+        if stage != "train":
+            self._seed_evaluation(stage)
+        self.results.before_epoch_end(trainer, stage)
 
     def end_evaluation(self) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
+        assert self.random is not None
+        restore_random_state(self.random, self.plan.strategy.devices(self.plan))
+        self.random = None
+        if self.step.virtual is not None:
+            self.step.virtual.evaluation = ()
         self.phases.begin()
 
 

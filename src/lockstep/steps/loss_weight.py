@@ -22,20 +22,23 @@ class Step:
     """The base of steps; the session calls its methods, some of which do nothing unless they are overridden.
 
     weight: the factor on the loss of the current batch.
-    share: this rank's part of the batch.
+    share, loader: this rank's part of the batch, and the index of its loader in an evaluation.
     results: the latest metrics of a task.
     """
 
     weight = 1.0
     share: BatchShare
+    loader = 0
     results: dict[str, float]
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None: ...
     def begin_epoch(self, position: Progress) -> None: ...
     def begin_evaluation(self, stage: str) -> None: ...
-    def set_share(self, share: BatchShare) -> None: ...
     def log_points(self, step: int | None, rate: float) -> None: ...
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None: ...
+
+    def set_share(self, share: BatchShare, loader: int = 0) -> None:
+        self.share, self.loader = share, loader
 
     @property
     def samples(self) -> int:

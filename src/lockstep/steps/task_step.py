@@ -101,7 +101,7 @@ class TaskStep(Step):
         if self.masks is not None:
             self.masks.epoch, self.masks.batch = position.epochs, position.batch
 
-    def set_share(self, share: BatchShare) -> None:
+    def set_share(self, share: BatchShare, loader: int = 0) -> None:
         """Have the module compute with no samples if the batch is a dummy, because FSDP's ranks meet in each layer."""
         self.share = share
         if self.module.is_dummy_batch is not share.is_dummy:  # setting an attribute of a module takes 2 µs
