@@ -147,9 +147,6 @@ class SessionCallback(Callback):
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.sanity_check.close()
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.log.enter("train")
-
     def _end_validation(self) -> None:
         """End an evaluation; record and save it if it was within an epoch."""
         self.session.end_evaluation()

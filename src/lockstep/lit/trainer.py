@@ -38,7 +38,6 @@ def silence_warnings() -> None:
 def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Callback]) -> pl.Trainer:
     """Create the Trainer of a plan, without Lightning's own samplers, summaries and signal handlers."""
     plan, clips = session.plan, session.plan.gradient_clip_val is not None
-    os.environ.pop("PL_GLOBAL_SEED", None)  # seed_everything sets it, and strategies would seed the ranks by it again
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
         devices="auto" if plan.strategy.share_device else plan.world.local_world_size,

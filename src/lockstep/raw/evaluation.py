@@ -65,4 +65,3 @@ def validate(run: "Training", is_step_boundary: bool) -> None:
     if is_step_boundary:
         run.hooks.method("on_validation_model_zero_grad", run.module.zero_grad)()
     evaluate(run, "val")
-    run.session.log.enter("train")

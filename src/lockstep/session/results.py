@@ -61,10 +61,7 @@ class Results:
         self.display = Display(plan, progress.context.rank)
 
     def before_epoch_end(self, trainer: Any, stage: str) -> None:
-        """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics.
-
-        To be called by every rank, before the hooks on_train_epoch_end, on_validation_epoch_end or on_test_epoch_end.
-        """
+        """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics."""
         progress, training = self.progress, stage == "train"
         if progress.checking:
             return
@@ -155,11 +152,7 @@ class Results:
     def _update_best(self, values: Mapping[str, float]) -> None:
         """Note whether the results are the best so far, so that the next checkpoint is saved as best.ckpt, too.
 
-        Args:
-            values: the measured ones; within an epoch those of the validation alone.
-
-        Raises:
-            ConfigError: the module does not log what the plan monitors.
+        values: the measured ones; within an epoch those of the validation alone.
         """
         name, mode = self.plan.monitor
         monitor = name or next((loss for loss in LOSSES if loss in self.values), "")

@@ -45,18 +45,14 @@ class Session:
     random: during an evaluation, the state of the generators of training.
     """
 
-    random: Mapping[str, Any] | None = None
+    random: Any = None
     recorder: Recorder
     checkpoints: CheckpointManager
 
     def __init__(self, plan: Plan, context: RankContext, lightning: bool) -> None:
         """Create the module, its weights before anything else is drawn: they are the same on every rank.
 
-        Args:
-            lightning: whether a plain net becomes a LightningModule.
-
-        Raises:
-            ConfigError: the module, the data or the checkpoint does not fit the plan.
+        lightning: whether a plain net becomes a LightningModule.
         """
         disable_malloc_trim()
         if context.restarts:
@@ -78,12 +74,10 @@ class Session:
         self.module, source, create_step = created
         self.data = RankData(plan, context, source, self.module, self.start.at)
         self.log = ExactLog(self.module, context.rank, active=plan.model.lightning or bool(plan.callbacks))
-        self.step = create_step(self.log, self.data)
+        self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
+        self.step = create_step(self.log, self.data, self.loggers)
         self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
-        seed_rank(plan.seed, context.rank)  # from here on each rank draws other random numbers
-        self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
-        self.step.open(self.loggers)
         time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
         self.phases = Phases(self.device)
@@ -96,12 +90,9 @@ class Session:
     # around training
 
     def begin(self) -> None:
-        """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet.
-
-        Raises:
-            ConfigError: the checkpoint is of another net.
-        """
+        """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet."""
         plan = self.plan
+        seed_rank(plan.seed, self.context.rank)  # after Lightning, which seeds as seed_everything did
         if self.start.checkpoint is not None:
             require_net(plan, self.net, self.start.checkpoint)
         if plan.train:
@@ -130,12 +121,7 @@ class Session:
             self.results.values = dict(content["results"])
 
     def watch(self, trainer: Any) -> None:
-        """Register the optimizers and schedules of the module.
-
-        A ReduceLROnPlateau that steps by a value of each batch gets its mean over ranks, or ranks would diverge.
-
-        Args:
-            trainer: with its optimizers and schedules.
+        """Have a ReduceLROnPlateau that steps by a value of each batch get its mean over ranks, or these would diverge.
 
         Raises:
             ConfigError: a ReduceLROnPlateau would lack a step after a resume.
@@ -206,13 +192,7 @@ class Session:
         self.optimizer_steps = [*earlier, step]
 
     def end_batch(self, trainer: Any, is_step_boundary: bool, last: bool) -> None:
-        """Record and show a batch after the steps of optimizers and schedules.
-
-        Args:
-            trainer: whose metrics callbacks and schedules read.
-            is_step_boundary: whether the batch is the last of an optimizer step.
-            last: whether it is the last of the epoch.
-        """
+        """Record and show a batch, the `last` of its epoch or not, after the steps of optimizers and schedules."""
         log, step, position = self.log, self.step, self.progress.position
         if log.step_values:
             log.sync_steps()
@@ -286,9 +266,9 @@ class Session:
 
     def end_evaluation(self) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
-        assert self.random is not None
         restore_random_state(self.random, self.plan.strategy.devices(self.plan))
         self.random = None
+        self.log.enter("train")
         if self.step.virtual is not None:
             self.step.virtual.evaluation = ()
         self.phases.begin()

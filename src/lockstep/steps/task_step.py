@@ -45,13 +45,10 @@ class TaskStep(Step):
 
     evaluation: EvaluationSums
 
-    def __init__(self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None", splits: Splits | None) -> None:
-        """Create the step of a module.
-
-        Args:
-            masks: of a dropout that does not depend on the world size.
-            splits: the data, unless it is in a user's loaders.
-        """
+    def __init__(
+        self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None", splits: Splits | None, loggers: Loggers
+    ) -> None:
+        """`masks`: of a dropout that does not depend on the world size; `splits`: unless data is in loaders."""
         self.plan, self.module, self.masks, self.splits = plan, module, masks, splits
         is_virtual = plan.strategy.layout(plan.devices).virtual_ranks > 1
         self.virtual: VirtualRanks | None = module.compute if is_virtual else None  # type: ignore[assignment]
@@ -62,15 +59,13 @@ class TaskStep(Step):
         self.confusion: Tensor | None = None
         self.stats: BatchStats = ()
         self.epoch_is_summed = False
+        shape = (splits if isinstance(plan.data, BuiltIn) else plan.data).shape  # type: ignore[union-attr]
+        self.loggers, self.monitor = loggers, EpochMonitor(plan, loggers, module.net, shape)
         module.sums = self
 
     def __deepcopy__(self, _: object) -> "TaskStep":
         """Return the same object: a copy of the module, as for an average of weights, adds to the same sums."""
         return self
-
-    def open(self, loggers: Loggers) -> None:
-        shape = (self.splits if isinstance(self.plan.data, BuiltIn) else self.plan.data).shape  # type: ignore[union-attr]
-        self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module.net, shape)
 
     def show(self) -> None:
         """Show a copy of the net, before a strategy wraps it, with a sample of its data unless they are in loaders."""
@@ -110,8 +105,7 @@ class TaskStep(Step):
     def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
         """Return the norms of the gradients, which are complete and averaged over ranks.
 
-        If some targets are ignored, scale them first: the number that counts is unknown before the last batch of a
-        step, so until then gradients are of a mean over samples.
+        If some targets are ignored, these are of a mean over samples until here, where it is known how many count.
         """
         if self.plan.objective.ignored is not None:
             sums = self.counts.reduce(self.device)
@@ -126,10 +120,9 @@ class TaskStep(Step):
         self.epoch.add(self.stats)
 
     def log_points(self, step: int | None, rate: float) -> None:
-        """Add the batch to the curves; every N optimizer steps log a point, of all ranks since the last one.
+        """Add the batch to the curves; every N steps log a point, of all ranks since the last one.
 
-        Args:
-            step: that ends with this batch, if one does.
+        step: the optimizer step that ends with this batch, if one does.
         """
         if self.plan.logger:
             self.curve.add(self.stats)
@@ -154,9 +147,7 @@ class TaskStep(Step):
 
         The sums of a training epoch are reduced in one message with those of its validation, if it has one.
 
-        Args:
-            within: whether the epoch goes on after this validation, or is interrupted here.
-            work: curves of the epoch's work.
+        within: whether the epoch goes on after this validation, or is interrupted here.
         """
         objective, measured = self.plan.objective, dict[str, float]()
         sums = {} if stage == "train" else {stage: self.evaluation.totals}

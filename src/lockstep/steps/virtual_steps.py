@@ -20,12 +20,13 @@ from torch.optim import Optimizer
 from lockstep.checkpoint.content import Progress
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
+from lockstep.loggers import Loggers
 from lockstep.parallel.autocast import with_thread_settings
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.private_api.lightning import TOGGLED
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.loss_weight import loss_weight, with_loss
+from lockstep.steps.loss_weight import loss_weight
 from lockstep.steps.module_step import ModuleStep
 from lockstep.targets.kinds import overrides, replace_method
 
@@ -92,8 +93,8 @@ class VirtualSteps(ModuleStep):
     counts: the samples of each rank in the batch, if it has any.
     """
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
-        super().__init__(plan, module, log, data)
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
+        super().__init__(plan, module, log, data, loggers)
         self.virtual = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)
         self.rank = -1
         self.turns: list[RankStep] = []
@@ -142,7 +143,8 @@ class VirtualSteps(ModuleStep):
         self.loss = reduce(add, (loss.detach() * self.counts[rank] for loss, rank in losses)) / self.samples
         if manual:
             return outputs[0]
-        return with_loss(outputs[0], reduce(add, (loss * weights[rank] for loss, rank in losses)))
+        total = reduce(add, (loss * weights[rank] for loss, rank in losses))
+        return {**outputs[0], "loss": total} if isinstance(outputs[0], dict) else total
 
     def _evaluation_step(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Run the step of every rank; return rank 0's outputs."""

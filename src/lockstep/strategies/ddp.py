@@ -32,10 +32,7 @@ class Replicated(Distributed):
         require(fits, "engine.gradient_sync", "ring", reason, "engine.gradient_sync=bucket")
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so.
-
-        DDP broadcasts the initial weights of rank 0. Without DDP they are the same because the seed is.
-        """
+        """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so."""
         wrapped = super().wrap(plan, module)
         if plan.engine.gradient_sync != "ddp":
             from lockstep.parallel.reduce import average_gradients

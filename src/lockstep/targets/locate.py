@@ -6,9 +6,8 @@ Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra
 import functools
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
@@ -70,8 +69,10 @@ def locate(key: str, path: Any) -> Any:
     """
     if not isinstance(path, str) or "." not in path or not all(part.isidentifier() for part in path.split(".")):
         raise config_error(key, path, "it is no import path", f"{key}=package.module.Name")
+    from lockstep.random_state import preserve_generators  # imports torch; a file may call seed_everything
+
     names, target = path.split("."), None
-    with user_errors(f"{key}={path}", "its module cannot be imported."), _preserved_generators():
+    with user_errors(f"{key}={path}", "its module cannot be imported."), preserve_generators():
         for count, name in enumerate(names, start=1):
             try:
                 module = None if hasattr(target, name) else importlib.import_module(".".join(names[:count]))
@@ -83,15 +84,6 @@ def locate(key: str, path: Any) -> Any:
     reason = f"it is a {type(target).__name__}, and not a class or a function"
     require(callable(target), key, path, reason, "one of them")
     return target
-
-
-def _preserved_generators() -> AbstractContextManager[None]:
-    """Return a context for the import of a file that may seed generators, as by Lightning's seed_everything."""
-    if "torch" not in sys.modules:
-        return nullcontext()
-    from lockstep.random_state import preserve_generators  # imports torch
-
-    return preserve_generators()
 
 
 def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
