@@ -50,10 +50,7 @@ class Session:
     checkpoints: CheckpointManager
 
     def __init__(self, plan: Plan, context: RankContext, lightning: bool) -> None:
-        """Create the module, its weights before anything else is drawn: they are the same on every rank.
-
-        lightning: whether a plain net becomes a LightningModule.
-        """
+        """Create the module, its weights first, the same on every rank; derived from Lightning's if `lightning`."""
         disable_malloc_trim()
         if context.restarts:
             from lockstep.checkpoint.choice import resume_after_restart
@@ -84,8 +81,6 @@ class Session:
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
         self.results = Results(plan, self.net, self.log, self.step, self.progress, self.phases, self.loggers)
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
-        if shows_net(plan) and not plan.model.lightning:
-            self.step.show()
 
     # around training
 
@@ -121,11 +116,7 @@ class Session:
             self.results.values = dict(content["results"])
 
     def watch(self, trainer: Any) -> None:
-        """Have a ReduceLROnPlateau that steps by a value of each batch get its mean over ranks, or these would diverge.
-
-        Raises:
-            ConfigError: a ReduceLROnPlateau would lack a step after a resume.
-        """
+        """Have a ReduceLROnPlateau that steps by a value of each batch get its mean over ranks, which would diverge."""
         plateaus = [schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau]
         self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
         every = self.plan.checkpoint.every_n_steps

@@ -19,10 +19,7 @@ from lockstep.targets.net import create_user_net
 
 
 def create_net(plan: Plan, shapes: Any) -> nn.Module:
-    """Create a plain net in the plan's dtype; its weights are drawn in float32 before.
-
-    shapes: has the `shape` of a sample, and the number of `outputs` that its targets need.
-    """
+    """Create a plain net in the plan's dtype; its weights are drawn in float32. `shapes`: has `shape` and `outputs`."""
     seed_all(plan.seed)
     outputs = plan.task.outputs(shapes.shape, shapes.outputs)
     output_count = plan.task.output_count(plan, outputs)

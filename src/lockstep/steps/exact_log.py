@@ -83,11 +83,7 @@ class ExactLog:
         metric_attribute: str | None = None,
         rank_zero_only: bool = False,
     ) -> None:
-        """Log a value, as LightningModule.log. Values of an epoch are over all ranks, with `sync_dist` and without.
-
-        Raises:
-            ConfigError: `reduce_fx` is unknown.
-        """
+        """Log a value, as LightningModule.log. Values of an epoch are over all ranks, with `sync_dist` and without."""
         in_training = self.stage == "train" and self.in_batch
         on_step = in_training if on_step is None else on_step and self.in_batch
         on_epoch = not on_step or (not in_training if on_epoch is None else on_epoch)

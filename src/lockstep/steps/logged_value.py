@@ -95,11 +95,7 @@ def join(reduction: str, totals: Sequence[Any]) -> tuple[Any, float]:
 
 
 def reduction_of(name: str, reduce_fx: Any) -> str:
-    """Return the reduction that `reduce_fx` names, a word or a function.
-
-    Raises:
-        ConfigError: it is unknown.
-    """
+    """Return the reduction that `reduce_fx` names, a word or a function."""
     word = getattr(reduce_fx, "__name__", str(reduce_fx))
     if word.lower() not in REDUCTIONS:
         raise ConfigError(f"self.log({name!r}, reduce_fx={word}): it is not one of mean, sum, min, max.")

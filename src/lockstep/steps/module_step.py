@@ -78,11 +78,7 @@ class ModuleStep(Step):
             self.module.backward((loss if scale is None else scale(loss)) / batches)
 
     def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
-        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks.
-
-        Raises:
-            ConfigError: without any `self.manual_backward`, nothing has averaged them.
-        """
+        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not parameters:  # the optimizer of a module whose configure_optimizers returns None
             return []
@@ -130,18 +126,15 @@ class ModuleStep(Step):
                 stack.enter_context(preserve_metrics(self.module))
                 stack.enter_context(preserve_generators([self.data.device]))
             outputs = original(batch, *rest, **options)
-        self.loss = self._require_loss(outputs, detach=True)
+        loss = self._require_loss(outputs)
+        self.loss = None if loss is None else loss.detach()
         return outputs
 
-    def _require_loss(self, outputs: Any, detach: bool = False) -> Tensor | None:
-        """Return the loss in the outputs of a step. None skips an optimizer step if there is one rank.
-
-        Raises:
-            ConfigError: a step of automatic optimization has no loss, and other ranks would wait for its gradient.
-        """
+    def _require_loss(self, outputs: Any) -> Tensor | None:
+        """Return the loss in the outputs of a step; None skips a step. Raise if others would wait for one."""
         loss = loss_of(outputs)
         if loss is not None:
-            return loss.detach() if detach else loss
+            return loss
         if not self.module.automatic_optimization or (outputs is None and self.ranks == 1):
             return None
         reason = f"its training_step returns a {type(outputs).__name__} without a loss"

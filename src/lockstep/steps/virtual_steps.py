@@ -181,11 +181,7 @@ class VirtualSteps(ModuleStep):
         return outputs
 
     def _interleaved(self, calls: Sequence[Callable[[], Any]], weights: Sequence[float]) -> list[Any]:
-        """Run the steps of all ranks in turn between their backward passes, and return their outputs.
-
-        Raises:
-            RuntimeError: ranks run different numbers of backward passes.
-        """
+        """Run the steps of all ranks in turn between their backward passes, and return their outputs."""
         self.turns = [RankStep(with_thread_settings(call), self.module) for call in calls]
         for turn in self.turns:
             turn.start()
