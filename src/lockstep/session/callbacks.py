@@ -28,10 +28,7 @@ def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
 
 
 def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
-    """Raise if a callback changes the batches of an optimizer step, which the plan has to know for weights and record.
-
-    It is one of the module itself, or of a class derived from Lightning's.
-    """
+    """Raise if a callback changes the batches of an optimizer step: the plan has to know them."""
     for callback in callbacks:
         name, *bases = (kind.__name__ for kind in type(callback).__mro__)
         if SCHEDULER in (name, *bases):

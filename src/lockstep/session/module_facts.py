@@ -33,8 +33,7 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
     key, path = f"model.{KEY}", model.call[KEY]
     trains, reason = overrides(module, "training_step"), "it has no training_step"
     require(trains, key, path, reason, "a LightningModule with one")
-    manual = not module.automatic_optimization
-    return schemas.UserLightningModule(**vars(model), manual=manual), module
+    return schemas.UserLightningModule(**vars(model), manual=not module.automatic_optimization), module
 
 
 def inspect_loaders(options: dict[str, Any], module: Any) -> None:

@@ -23,7 +23,7 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
 from lockstep.monitor import open_loggers, work_of
-from lockstep.monitor.net import shows_net
+from lockstep.monitor.net import show_net, shows_net
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
@@ -99,7 +99,9 @@ class Session:
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
             if shows_net(plan) and plan.model.lightning:
-                self.step.show()
+                array = self.data.transfer(self.module.example_input_array)
+                example = array if isinstance(array, tuple) else () if array is None else (array,)
+                show_net(plan, self.loggers, self.module, example, self.device)
 
     def load_weights(self) -> None:
         """Load the weights of the checkpoint, if there is one."""

@@ -125,10 +125,7 @@ class ExactLog:
         return {name: value.shown for value in self.step_values.values() for name in (value.name, value.step_name)}
 
     def of_record(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
-        """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics.
-
-        The record reduces them over ranks. The mean of a metric need not be the metric of the global batch.
-        """
+        """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics."""
         values = self.step_values.values()
         return {
             "logged": {value.step_name: value.joined for value in values if value.metric is None},

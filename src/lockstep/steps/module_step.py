@@ -19,7 +19,6 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import show_net
 from lockstep.parallel.divided_optimizer import divide
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.plan import Plan
@@ -105,12 +104,6 @@ class ModuleStep(Step):
         recorder.batch((loss_sum, count), ids if count else ids[:0])
 
     # evaluations and the ends of epochs
-
-    def show(self) -> None:
-        """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
-        array = self.data.transfer(self.module.example_input_array)
-        example = array if isinstance(array, tuple) else () if array is None else (array,)
-        show_net(self.plan, self.loggers, self.module, example, self.data.device)
 
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]

@@ -148,10 +148,3 @@ class Strategy:
     def resumes_as(self) -> str:
         """A key of strategies that resume each other's checkpoints even if each rank draws its own masks."""
         return "ddp" if self.batch_key[0] == "ddp" else self.name
-
-
-class Distributed(Strategy):
-    """The base of strategies with a rank for each device; each rank takes different samples of every batch."""
-
-    distributed: ClassVar[bool] = True
-    batch_key: ClassVar[tuple[str, ...]] = ("ddp", "world_size")
