@@ -100,7 +100,7 @@ class Session:
             self.results.checkpoints = self.checkpoints
             if shows_net(plan) and plan.model.lightning:
                 array = self.data.transfer(self.module.example_input_array)
-                example = array if isinstance(array, tuple) else () if array is None else (array,)
+                example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
                 show_net(plan, self.loggers, self.module, example, self.device)
 
     def load_weights(self) -> None:
