@@ -62,7 +62,8 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     gc.freeze()  # a collection would visit imported objects, and copy the memory that is shared with the fork server
     gc.enable()  # the server has it off
     collect_rarely()
-    world, pid = job.work.world, os.getpid()
+    world = job.work.world
+    pid = os.getpid()
     context = RankContext(rank, world.local_world_size, rank, world.local_world_size, job.restarts)
     variables = {**job.environment, **context.variables}
     if world.start == "elastic":  # by these variables torch and Lightning recognize ranks that can be restarted
