@@ -146,7 +146,7 @@ raw/loop.py test_trainer_keys.py::test_validation_within_an_epoch
 -if validates or stops or interrupts or (is_step
 +if stops or interrupts or (is_step
 # a plateau may monitor what nothing logs
-raw/automatic_optimization.py test_user_plateau.py::test_a_monitor_that_nothing_logs_is_named[step]
+raw/automatic_optimization.py test_user_steps.py::test_a_monitor_of_a_plateau_that_nothing_logs_is_named[step]
 -metric is None and config.strict
 +False
 # every epoch in the same order
