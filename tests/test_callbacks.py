@@ -7,7 +7,9 @@ import pytest
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.record.digest import digest
 from lockstep.schemas.engine import ENGINES
+from tests.checkpoints import net_state
 from tests.comparing import lines, require_close, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import same_after_kill, start
@@ -19,6 +21,7 @@ STOPPING = (
     *("callbacks.early_stopping.patience=1", "max_epochs=5"),
 )
 """A value that never improves."""
+AVERAGING = ("callbacks=swa", "+model.norm=false", "max_epochs=3")
 
 
 @pytest.mark.parametrize(
@@ -26,6 +29,7 @@ STOPPING = (
     [
         (STOPPING, DDP, 2),
         (("callbacks=[ema,timer,model_summary]", "callbacks.ema.decay=0.5"), SINGLE, 2),
+        (AVERAGING, DDP, 3),
     ],
 )
 def test_both_engines_call_callbacks_alike(
@@ -33,7 +37,10 @@ def test_both_engines_call_callbacks_alike(
 ) -> None:
     runs = by_both(make_user_plan(*JOB, *world, *callbacks, folder="both"))
     require_identical(runs[0], runs[1])
-    assert json.loads((runs[0] / "metrics.json").read_text())["epochs"] == epochs
+    for run in runs:
+        metrics = json.loads((run / "metrics.json").read_text())
+        assert metrics["epochs"] == epochs
+        assert metrics["digest"] == digest(net_state(run / "checkpoints" / "last.ckpt")), "the weights that fit leaves"
     without = trained(make_user_plan(*JOB, *world, "engine=raw", "max_epochs=5", folder="without"))
     assert compare(runs[1], without).verdict != "identical"
 
@@ -48,10 +55,11 @@ def test_changes_by_callbacks_count_in_both_engines(name: str, make_user_plan: M
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("callbacks", [(*STOPPING, "checkpoint.every_n_steps=2"), AVERAGING], ids=["stopping", "swa"])
 def test_the_state_of_callbacks_is_resumed(
-    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
+    engine: str, callbacks: tuple[str, ...], make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = make_user_plan(*JOB, *DDP, *STOPPING, f"engine={engine}", "checkpoint.every_n_steps=2")
+    plan = make_user_plan(*JOB, *DDP, *callbacks, f"engine={engine}")
     same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
 
 

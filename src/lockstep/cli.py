@@ -20,7 +20,7 @@ from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require, typed_command
 from lockstep.entry_point import FULL_ERRORS, run_command
 from lockstep.fast_exit import exit_fast
-from lockstep.job import execute, prepare, run
+from lockstep.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
 from lockstep.private_api.hydra import get_args_parser
@@ -50,7 +50,9 @@ def train(arguments: Sequence[str]) -> int:
         sys.path.insert(0, folder)  # as `python -m` does, so that modules in the working directory can be imported
     if rank_from_env() is not None:
         return int(run([*arguments]).get("within_tolerance") is False)
-    run_hydra([*arguments])
+    with planning(arguments):
+        sys.argv[1:] = words = with_earlier_words(arguments)
+    run_hydra(words)
     return 0
 
 

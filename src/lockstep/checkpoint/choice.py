@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, DamagedCheckpoint, read_checkpoint
 from lockstep.config_error import config_error, require
 from lockstep.files import absolute
@@ -33,8 +35,7 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
         require(exists, "ckpt_path", plan.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
         return plan, {}
     in_folder = plan.resume and folder_given
-    all_runs = {path.parents[1] for path in logs.absolute().rglob(f"{FOLDER}/*.ckpt")}
-    newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else all_runs)
+    newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else runs_of(plan.name))
     if newest is not None:
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
@@ -45,6 +46,21 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     if plan.resume:
         key, value, hint = "resume", "true", "resume=false, or hydra.run.dir=FOLDER, the folder of a run"
     raise config_error(key, value, f"no run below {logs} has left an undamaged checkpoint", hint)
+
+
+def runs_of(name: str) -> set[Path]:
+    """Return the folders of all runs of a name that have checkpoints."""
+    return {path.parents[1] for path in (LOGS / name).absolute().rglob(f"{FOLDER}/*.ckpt")}
+
+
+def words_of(runs: Iterable[Path]) -> list[str]:
+    """Return what was typed for the run of the newest checkpoint, none if that is not known."""
+    newest, _ = newest_checkpoint(runs)
+    if newest is None or not (config := newest.parents[1] / CONFIG).is_file():
+        return []
+    values = yaml.safe_load(config.read_text())
+    engine = f"engine={values['engine']['name']}"  # engine=both is two runs
+    return [engine if word == "engine=both" else word for word in values["command"]["words"]]
 
 
 def resume_after_restart(plan: Plan) -> Plan:

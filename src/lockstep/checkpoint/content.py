@@ -43,7 +43,7 @@ Content = Mapping[str, Any]
 `identity`: of its plan; `position`: the fields of Progress; `record`: the lines that it counts; `results`: the latest
 metrics; `best`: the metric that is monitored and its best value, negative if more is better; `best_yet`: whether this
 is the best; `ranks`: a RankState each; `prefix`: of the names of weights; `ended`: whether a callback has ended
-training early.
+training early; `state_dict`: the one that training goes on with, if hooks at the end of fit have replaced the weights.
 """
 
 
@@ -74,6 +74,11 @@ def _stacked(ranks: Sequence[RankState], kind: str, name: str) -> Tensor:
     tensors = [state[kind].get(name) for state in ranks]
     like = next(tensor for tensor in tensors if tensor is not None)
     return torch.stack([torch.zeros_like(like) if tensor is None else tensor for tensor in tensors])
+
+
+def before_fit_end(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint with the weights that training goes on with, and not those that the end of fit has left."""
+    return {**checkpoint, "state_dict": checkpoint[SECTION].get("state_dict", checkpoint["state_dict"])}
 
 
 def net_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:

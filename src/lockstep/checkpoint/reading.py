@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from lockstep.checkpoint.content import SECTION, Content, Progress, net_weights
+from lockstep.checkpoint.content import SECTION, Content, Progress, before_fit_end, net_weights
 from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.checkpoint.identity import require_same
 from lockstep.config_error import config_error, require
@@ -20,10 +20,15 @@ HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
 
 @dataclass(frozen=True)
 class ResumeState:
-    """The checkpoint that a run begins from, if any. `content` is there only if training resumes."""
+    """The checkpoint that a run begins from, if any.
+
+    content: its part of ours, only if training resumes.
+    is_finished: whether it had finished training, so that only the test is left.
+    """
 
     checkpoint: Mapping[str, Any] | None = None
     content: Content | None = None
+    is_finished: bool = False
 
     @property
     def at(self) -> Progress:
@@ -59,15 +64,18 @@ def read_start(plan: Plan, mmap: bool = False) -> ResumeState:
     try:
         checkpoint = read_checkpoint(Path(plan.ckpt_path), mmap)
         net_weights(checkpoint)
-        start = ResumeState(checkpoint, checkpoint[SECTION] if plan.train else None)
-        if start.content is not None:
-            require_same(plan, start.content["identity"])
+        if not plan.train:
+            return ResumeState(checkpoint)
+        content = checkpoint[SECTION]
+        require_same(plan, content["identity"])
+        finished = plan.steps.is_finished(content["position"]["epochs"], checkpoint["global_step"])
+        finished = finished or (plan.resume and content["ended"])
+        return ResumeState(checkpoint if finished else before_fit_end(checkpoint), content, finished)
     except DamagedCheckpoint as damaged:
         raise config_error("ckpt_path", plan.ckpt_path, str(damaged), HINT) from None
     except (LookupError, TypeError, AttributeError):
         reason = "it is not a checkpoint that this project wrote"
         raise config_error("ckpt_path", plan.ckpt_path, reason, HINT) from None
-    return start
 
 
 def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> None:

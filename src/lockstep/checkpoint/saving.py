@@ -5,6 +5,7 @@ import io
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState, state_of_rank
-from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
 from lockstep.checkpoint.identity import identity
 from lockstep.files import atomic_write, sync_folder
 from lockstep.parallel.messages import gather_bytes
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
+from lockstep.record.digest import digest
 from lockstep.record.fingerprint import buffers_of
 from lockstep.record.recorder import Recorder, not_finite
 from lockstep.record.run_metadata import depends_on_world
@@ -196,3 +198,17 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
         if error.__context__ is None and "PytorchStreamWriter" in str(error):  # it may say no more
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
+
+
+def replace_weights(path: Path, weights: Mapping[str, Any]) -> None:
+    """Save the weights that the end of fit has left, if they are others; those to go on training with are kept beside.
+
+    A callback that averages weights may have saved the former in their place already.
+    """
+    with suppress(DamagedCheckpoint):  # an earlier one is still good
+        checkpoint = read_checkpoint(path, mmap=True)
+        saved = checkpoint["state_dict"]
+        weights = {name: weights.get(name, value) for name, value in saved.items()}  # a module may leave some out
+        if digest(weights) != digest(saved):
+            content = {**checkpoint[SECTION], "state_dict": saved, "best_yet": False}
+            save({**checkpoint, "state_dict": weights, SECTION: content}, path)

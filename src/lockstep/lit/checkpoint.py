@@ -6,6 +6,7 @@ from typing import Any
 import lightning
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from lockstep.checkpoint.content import before_fit_end
 from lockstep.checkpoint.reading import require_net
 from lockstep.checkpoint.saving import save
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
@@ -28,6 +29,8 @@ class SessionCheckpointIO(TorchCheckpointIO):
 
     def load_checkpoint(self, path: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint: dict[str, Any] = load(path)
+        if self.session.plan.train:
+            checkpoint = before_fit_end(checkpoint)
         require_net(self.session.plan, self.session.net, checkpoint)
         self.session.state.checkpoint = checkpoint
         checkpoint["pytorch-lightning_version"] = lightning.__version__

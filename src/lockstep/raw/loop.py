@@ -39,10 +39,11 @@ def fit(run: "Training") -> None:
         end_epoch(run)
         if progress.interrupted_epoch:
             break
-    session.results.end_training()
+    trainer.current_epoch = progress.position.begun
     hooks.call("on_train_end")
     trainer.training = False
     hooks.call("on_fit_end")
+    session.end_fit()
 
 
 def train_epoch(run: "Training", loader: Any) -> None:

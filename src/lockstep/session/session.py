@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import PREFIX, net_weights
 from lockstep.checkpoint.reading import read_start, require_net
-from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.checkpoint.saving import CheckpointManager, replace_weights
 from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.rank_data import RankData
@@ -25,7 +25,9 @@ from lockstep.monitor.net import shows_net
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.random_state import seed_rank
+from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
+from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
@@ -89,13 +91,14 @@ class Session:
 
     # around training
 
-    def begin(self) -> None:
+    def begin(self, callbacks: Sequence[Any]) -> None:
         """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet.
 
         Raises:
-            ConfigError: the checkpoint is of another net.
+            ConfigError: the checkpoint is of another net, or a callback changes the batches of a step.
         """
         plan = self.plan
+        require_planned_steps(plan, callbacks)
         if self.start.checkpoint is not None:
             require_net(plan, self.net, self.start.checkpoint)
         if plan.train:
@@ -164,7 +167,16 @@ class Session:
             self.state.restore_metrics()
             self.results.before_epoch_end(trainer, "train")
             self.results.end_stage(trainer, "train")
-        self.results.end_training()
+        self.end_fit()
+
+    def end_fit(self) -> None:
+        """End the record, after the last hook of fit; last.ckpt gets the weights if hooks have replaced them."""
+        self.results.display.close()
+        self.recorder.end()
+        weights = self.plan.strategy.tensors.state_dict(self.module)
+        self.results.digest = digest(weights)
+        if self.plan.saves and self.context.rank == 0:
+            replace_weights(self.checkpoints.last, weights)
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:
