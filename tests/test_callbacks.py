@@ -2,7 +2,11 @@
 
 import csv
 import json
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 
+import lightning.pytorch as pl
 import pytest
 
 from lockstep.compare import compare
@@ -12,6 +16,8 @@ from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import lines, require_close, require_identical
 from tests.conftest import MakeUserPlan
+from tests.rank_helpers import ALONE, with_engine
+from tests.rank_helpers import ENGINES as ENGINE
 from tests.resuming import same_after_kill, start
 from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
@@ -175,3 +181,39 @@ def test_metrics_of_a_plain_net_are_checked_before_training(make_user_plan: Make
     ):
         make_user_plan(*job, "callbacks.early_stopping.monitor=val_loss")
     make_user_plan(*job, "callbacks.early_stopping.monitor=val/f1", folder="known")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("process_as_it_was")
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_ordinary_trainer_calls_the_same_hooks(fails: bool, make_user_plan: MakeUserPlan, tmp_path: Path) -> None:
+    """In the same order: of a module, its data and a callback; also where training fails."""
+    plan = make_user_plan(
+        *("model=boring", "model._target_=strange_hooks.Module", "data=boring_data", "batch_size=16", *SINGLE),
+        *("data._target_=strange_hooks.Data", "callbacks=strange", "callbacks.strange._target_=strange_hooks.Hooks"),
+        f"+callbacks.strange.fails={fails}",
+    )
+    import strange_hooks  # type: ignore[import-not-found]
+
+    trainer = pl.Trainer(
+        max_epochs=2, logger=False, enable_checkpointing=False, num_sanity_val_steps=0, default_root_dir=tmp_path,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", limit_train_batches=4,
+        limit_val_batches=4, limit_test_batches=4, callbacks=[strange_hooks.Hooks(fails)],
+    )  # fmt: skip
+    module, data, calls = strange_hooks.Module(), strange_hooks.Data(), []
+
+    def by_trainer() -> None:
+        trainer.fit(module, datamodule=data)
+        trainer.test(module, datamodule=data)
+
+    for run in (
+        by_trainer,
+        *(partial(ENGINE[name], with_engine(plan, name, tmp_path / name), ALONE) for name in ENGINE),
+    ):
+        strange_hooks.CALLS.clear()
+        with pytest.raises(ArithmeticError) if fails else nullcontext():
+            run()
+        calls.append([*strange_hooks.CALLS])
+    assert "Hooks.on_exception" in calls[0] if fails else "Module.on_validation_model_train" in calls[0]
+    assert calls[1] == calls[0]
+    assert calls[2] == calls[0]

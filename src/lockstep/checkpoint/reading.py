@@ -38,16 +38,23 @@ class ResumeState:
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
     """Check the plan's checkpoint before any rank starts; return whether its run is finished.
 
-    Args:
-        keep_finished: accept a finished run.
-
     Raises:
-        ConfigError: the file is no checkpoint, or this plan cannot resume from it.
+        ConfigError: this plan cannot resume from it, or, without `keep_finished`, nothing is left to train.
     """
     start = read_start(plan, mmap=True)
-    if start.content is None:
+    if start.checkpoint is None or start.content is None:
         return False
-    finished = _is_finished(plan, start, keep_finished)
+    at, max_steps, steps = start.at, plan.trainer.max_steps, start.checkpoint["global_step"]
+    by_steps = 0 < max_steps <= steps and at.epochs < plan.max_epochs
+    reached = steps == max_steps or plan.model.lightning  # one that steps several optimizers a batch may go past it
+    trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or start.content["ended"])
+    finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
+    remains = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
+    key, bound, done = "max_epochs", plan.max_epochs, at.epochs
+    if by_steps:
+        key, bound, done = "trainer.max_steps", max_steps, steps
+    reason = f"{plan.ckpt_path}: it has trained for {done} {key.rpartition('_')[2]} already"
+    require(remains, key, bound, reason, f"{key}={done + 1}, or more")
     if not finished:
         earlier_lines(Path(str(plan.ckpt_path)), Path(plan.run_dir), start.content["record"])
     return finished
@@ -86,22 +93,3 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
     )
     reason = f"it holds another net than model={plan.model.name} with its options"
     require(expected == saved, "ckpt_path", plan.ckpt_path, reason, HINT)
-
-
-def _is_finished(plan: Plan, start: ResumeState, keep_finished: bool) -> bool:
-    """Return whether the run is finished; without `keep_finished` raise if it is, or if nothing is left to train."""
-    assert start.checkpoint is not None
-    assert start.content is not None
-    at, max_steps, lightning = start.at, plan.trainer.max_steps, plan.model.lightning
-    steps = start.checkpoint["global_step"] if lightning else at.steps
-    by_steps = 0 < max_steps <= steps and at.epochs < plan.max_epochs
-    reached = steps == max_steps or lightning  # a module that steps several optimizers a batch may go past it
-    trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or start.content["ended"])
-    finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
-    remains = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
-    key, bound, done = "max_epochs", plan.max_epochs, at.epochs
-    if by_steps:
-        key, bound, done = "trainer.max_steps", max_steps, steps
-    reason = f"{plan.ckpt_path}: it has trained for {done} {key.rpartition('_')[2]} already"
-    require(remains, key, bound, reason, f"{key}={done + 1}, or more")
-    return finished

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState, state_of_rank
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
@@ -50,9 +50,9 @@ class CheckpointManager:
         every = self.plan.checkpoint.every_n_steps
         return every is not None and step % every == 0
 
-    def restore(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
+    def restore(self, content: Content) -> Mapping[str, Tensor]:
         """Restore this rank's random state, gradients, buffers and sums from a checkpoint; return the sums."""
-        state = self._state_of_rank(content)
+        state, net = self._state_of_rank(content), self.recorder.net
         if state["random"]:
             restore_random_state(state["random"], self.plan.strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
@@ -84,25 +84,22 @@ class CheckpointManager:
         position: Progress,
         results: Mapping[str, float],
         sums: Mapping[str, Tensor],
-        net: nn.Module,
         module: Mapping[str, Any] | None = None,
         ended: bool = False,
         prefix: str = PREFIX,
     ) -> dict[str, Any]:
-        """Return what a checkpoint holds under `lockstep`, for rank 0 to save. Flushes and syncs the record.
+        """Return the Content of a checkpoint, for rank 0 to save. Flushes and syncs the record.
+
+        Gradients are saved within an accumulated optimizer step, and under manual optimization.
 
         Args:
-            results: the latest metrics.
             sums: of this rank since the last all-reduce.
-            net: its gradients are saved within an accumulated optimizer step, and under manual optimization.
             module: the state of a LightningModule in the current epoch, on this rank.
-            ended: whether a callback ends training here.
-            prefix: of the names of weights.
 
         Raises:
             NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
         """
-        plan, recorder = self.plan, self.recorder
+        plan, recorder, net = self.plan, self.recorder, self.recorder.net
         recorder.flush(position.epochs + 1, position.steps)
         if recorder.file:
             recorder.file.sync()
@@ -130,7 +127,7 @@ class CheckpointManager:
             rest = {"sums": zeros, "buffers": virtual_buffers, "module": {}}
             ranks.append({**state, **rest, "random": virtual_random})
         content: Content = {
-            "identity": identity(plan, depends_on_world(plan, recorder.net)),
+            "identity": identity(plan, depends_on_world(plan, net)),
             "position": {**vars(position)},
             "record": recorder.file.offset if recorder.file else {},
             "results": dict(results),

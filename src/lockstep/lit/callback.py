@@ -24,7 +24,7 @@ class EvaluationCallback(Callback):
         self.session.begin_evaluation(stage_of(trainer))
 
     def on_validation_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         self.session.begin_evaluation_batch(stage_of(trainer), dataloader_idx)
 
@@ -86,14 +86,10 @@ class SessionCallback(EvaluationCallback):
         self._finish_epoch()
         self.session.begin_epoch()
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, *_: Any) -> None:
         self.session.begin_batch()
 
-    def on_before_optimizer_step(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
-    ) -> None:
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
         self.session.before_optimizer_step(optimizer)
 
     def _end_batch(self, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -123,9 +119,7 @@ class SessionCallback(EvaluationCallback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._finish_epoch()
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         checkpoint |= self.session.extra_state()
 
     def _finish_epoch(self) -> None:

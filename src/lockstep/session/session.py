@@ -121,7 +121,7 @@ class Session:
     def restore(self) -> None:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
-            sums = self.checkpoints.restore(content, self.net)
+            sums = self.checkpoints.restore(content)
             self.step.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
             self.results.values = dict(content["results"])
@@ -153,7 +153,6 @@ class Session:
             position,
             self.results.values,
             self.step.sums,
-            self.net,
             self.state.saved(),
             self.progress.ended,
             prefix="" if self.net is self.module else PREFIX,
