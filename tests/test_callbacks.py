@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -206,10 +207,9 @@ def test_an_ordinary_trainer_calls_the_same_hooks(fails: bool, make_user_plan: M
         trainer.fit(module, datamodule=data)
         trainer.test(module, datamodule=data)
 
-    for run in (
-        by_trainer,
-        *(partial(ENGINE[name], with_engine(plan, name, tmp_path / name), ALONE) for name in ENGINE),
-    ):
+    plans = {name: with_engine(plan, name, tmp_path / name) for name in ENGINE}
+    runs: list[Callable[[], object]] = [by_trainer, *(partial(ENGINE[name], plans[name], ALONE) for name in plans)]
+    for run in runs:
         strange_hooks.CALLS.clear()
         with pytest.raises(ArithmeticError) if fails else nullcontext():
             run()
