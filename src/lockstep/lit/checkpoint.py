@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import lightning
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from lockstep.checkpoint.content import before_fit_end
@@ -33,7 +32,6 @@ class SessionCheckpointIO(TorchCheckpointIO):
             checkpoint = before_fit_end(checkpoint)
         require_net(self.session.plan, self.session.net, checkpoint)
         self.session.state.checkpoint = checkpoint
-        checkpoint["pytorch-lightning_version"] = lightning.__version__
         checkpoint.pop("loops", None)
         if self.session.plan.train:
             fit_loop = self._fit_loop(int(checkpoint["global_step"]))

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
+from lockstep.optimizers import needs_no_closure
 from lockstep.parallel.messages import gather_bytes
 from lockstep.parallel.reduce import flatten, unflatten
 from lockstep.safe_loading import load
@@ -98,6 +99,6 @@ def call_before_update(optimizer: Any, function: Callable[[Any], None]) -> None:
 
 
 def divide(optimizer: Optimizer) -> None:
-    """Divide an optimizer's state, unless it computes with all parameters at once."""
-    if not isinstance(optimizer, LBFGS):
+    """Divide an optimizer's state, unless it may compute with all parameters at once: torch's do not, except L-BFGS."""
+    if needs_no_closure(optimizer):
         DividedOptimizer(optimizer)
