@@ -192,7 +192,7 @@ def test_an_ordinary_trainer_calls_the_same_hooks(fails: bool, make_user_plan: M
     plan = make_user_plan(
         *("model=boring", "model._target_=strange_hooks.Module", "data=boring_data", "batch_size=16", *SINGLE),
         *("data._target_=strange_hooks.Data", "callbacks=strange", "callbacks.strange._target_=strange_hooks.Hooks"),
-        f"+callbacks.strange.fails={fails}",
+        *(f"+callbacks.strange.fails={fails}", "trainer.limit_val_batches=4", "trainer.limit_test_batches=4"),
     )
     import strange_hooks  # type: ignore[import-not-found]
 

@@ -50,9 +50,7 @@ def train(arguments: Sequence[str]) -> int:
         sys.path.insert(0, folder)  # as `python -m` does, so that modules in the working directory can be imported
     if rank_from_env() is not None:
         return int(run([*arguments]).get("within_tolerance") is False)
-    with planning(arguments):
-        sys.argv[1:] = words = with_earlier_words(arguments)
-    run_hydra(words)
+    run_hydra([*arguments])
     return 0
 
 
@@ -70,6 +68,7 @@ def run_hydra(arguments: list[str]) -> None:
     parser.error = fail  # type: ignore[method-assign]
     parser.parse_args(arguments)
     try:
+        sys.argv[1:] = with_earlier_words(arguments)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
     except (ConfigError, RankFailed):
@@ -81,7 +80,7 @@ def run_hydra(arguments: list[str]) -> None:
         raise refusal from refusal.__cause__
     finally:
         if not FULL_ERRORS:
-            del os.environ["HYDRA_FULL_ERROR"]
+            os.environ.pop("HYDRA_FULL_ERROR", None)
     if job.error is not None:
         raise job.error
 

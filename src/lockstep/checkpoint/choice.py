@@ -64,11 +64,7 @@ def words_of(runs: Iterable[Path]) -> list[str]:
 
 
 def resume_after_restart(plan: Plan) -> Plan:
-    """Return the plan of ranks that were restarted after a failure: they resume from their own last checkpoint.
-
-    Raises:
-        ConfigError: all that the run has saved is damaged.
-    """
+    """Return the plan of restarted ranks, with their run's own last checkpoint; raise if all of these are damaged."""
     run = Path(plan.run_dir)
     last, damaged = newest_checkpoint([run]) if plan.train else (None, {})
     config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's

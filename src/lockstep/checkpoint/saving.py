@@ -1,7 +1,6 @@
 """When a checkpoint is due, what goes into it beside the engine's own state, and which one is the best."""
 
 import errno
-import io
 import math
 import os
 from collections.abc import Mapping
@@ -10,21 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState, state_of_rank
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
 from lockstep.checkpoint.identity import identity
 from lockstep.files import atomic_write, sync_folder
-from lockstep.parallel.messages import gather_bytes
+from lockstep.parallel.messages import gather_values
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.digest import digest
 from lockstep.record.fingerprint import buffers_of
 from lockstep.record.recorder import Recorder, not_finite
 from lockstep.record.run_metadata import depends_on_world
-from lockstep.safe_loading import load
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
@@ -88,13 +85,7 @@ class CheckpointManager:
         ended: bool = False,
         prefix: str = PREFIX,
     ) -> dict[str, Any]:
-        """Return the Content of a checkpoint, for rank 0 to save. Flushes and syncs the record.
-
-        Gradients are saved within an accumulated optimizer step, and under manual optimization.
-
-        Args:
-            sums: of this rank since the last all-reduce.
-            module: the state of a LightningModule in the current epoch, on this rank.
+        """Return the Content of a checkpoint, for rank 0 to save; `sums` are this rank's. Flushes and syncs the record.
 
         Raises:
             NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
@@ -121,7 +112,7 @@ class CheckpointManager:
             "buffers": buffers,
             "module": module or {},
         }
-        ranks = self._gathered(state)
+        ranks = gather_values(state)
         zeros = {name: torch.zeros_like(tensor) for name, tensor in saved_sums.items()}
         for virtual_random, virtual_buffers in self.virtual.states() if self.virtual is not None else ():
             rest = {"sums": zeros, "buffers": virtual_buffers, "module": {}}
@@ -165,14 +156,6 @@ class CheckpointManager:
             infinite = full[~full.isfinite()]
             if len(infinite):
                 raise not_finite(f"after step {step} the weight {name}", infinite[0].item())
-
-    def _gathered(self, state: RankState) -> list[RankState]:
-        """Return the states of all ranks on rank 0; what other ranks return does not matter."""
-        if not dist.is_initialized():
-            return [state]
-        message = io.BytesIO()
-        torch.save(state, message)
-        return [load(io.BytesIO(gathered)) for gathered in gather_bytes(message.getvalue())]
 
 
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:

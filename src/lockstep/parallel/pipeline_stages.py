@@ -1,8 +1,7 @@
-"""A net whose stages are on several devices: each stage computes on its device, and activations are sent between.
+"""A net whose stages are on several devices, with activations sent between.
 
 With micro-batches the stages overlap: while stage 1 computes micro-batch 0, stage 0 computes micro-batch 1 (Huang et
-al., GPipe; PyTorch tutorial "Single-Machine Model Parallel Best Practices"). CUDA queues the work of each device, so
-it suffices to start the work in the right order.
+al., GPipe). CUDA queues the work of each device, so it suffices to start the work in the right order.
 """
 
 from collections.abc import Iterator, Sequence

@@ -15,11 +15,7 @@ from lockstep.private_api.torch import BATCHNORM
 
 
 def convert_batchnorm(net: nn.Module) -> nn.Module:
-    """Replace each BatchNorm within the net, and return the net. Names, parameters and buffers stay the same.
-
-    A single rank computes its sums in the same way: torch's CPU kernel adds the samples one by one, which costs two
-    digits in float64, and Adam enlarges that to seven.
-    """
+    """Replace each BatchNorm within the net, also on one rank: torch's kernel adds otherwise. Names stay the same."""
     for parent in [*net.modules()]:
         for name, child in parent.named_children():
             if isinstance(child, BATCHNORM):

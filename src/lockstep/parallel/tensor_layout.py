@@ -69,10 +69,7 @@ class TensorLayout:
         return state
 
     def load_optimizer_state(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-        """Load an optimizer's state_dict that has full tensors.
-
-        Those of the shape of their parameter are sharded like it; others, as step counters, are loaded unchanged.
-        """
+        """Load an optimizer's state_dict; full tensors of the shape of their parameter are sharded like it."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if any(map(is_sharded, parameters)):
             entries = {index: self._sharded(entry, parameters[index]) for index, entry in state["state"].items()}

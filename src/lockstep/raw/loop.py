@@ -17,12 +17,7 @@ END = object()
 
 
 def fit(run: "Training") -> None:
-    """Train for the plan's epochs, or until a callback stops. After each epoch: the record, the curves, a checkpoint.
-
-    Raises:
-        TrainingInterrupted: a signal asked for it; a checkpoint is saved.
-        NotFinite: a loss is NaN or infinite.
-    """
+    """Train for the plan's epochs, or until a callback or a signal stops."""
     session, trainer, hooks, progress = run.session, run.trainer, run.hooks, run.session.progress
     hooks.call("on_fit_start")
     load_optimizers(run)

@@ -58,11 +58,7 @@ class RawTrainer:
         self.precision_plugin = Precision(plan, session.device)
 
     def __getattr__(self, name: str) -> Any:
-        """Raise for an attribute that only Lightning's Trainer has.
-
-        Raises:
-            AttributeError: always, with the engine that has it.
-        """
+        """Raise an AttributeError that names the engine which has the attribute."""
         raise AttributeError(f"engine=raw has no trainer.{name}; write engine=lightning for a module that needs it")
 
     def __deepcopy__(self, _: object) -> "RawTrainer":
