@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint.content import SECTION, Progress, state_of_rank
-from lockstep.checkpoint.saving import CheckpointManager, save
+from lockstep.checkpoint.content import SECTION, Progress, before_fit_end, state_of_rank
+from lockstep.checkpoint.saving import CheckpointManager, replace_weights, save
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from tests.conftest import MakePlan
@@ -102,3 +102,16 @@ def test_rank_0_takes_all_sums_in_another_world() -> None:
         assert not state["random"]
         assert state["gradients"]["w"].tolist() == pytest.approx([4 / 3, 7 / 3])
     assert state_of_rank({"ranks": ranks}, 2, 3) == ranks[2]
+
+
+def test_the_weights_that_fit_leaves_are_saved_beside_those_that_were_trained(tmp_path: Path) -> None:
+    """And best.ckpt stays: its value was measured before. The same weights are not saved again."""
+    path = tmp_path / "last.ckpt"
+    torch.save({"state_dict": {"w": torch.zeros(1), "kept": 3}, SECTION: {"best_yet": True}}, path)
+    for _ in range(2):
+        replace_weights(path, {"w": torch.ones(1), "left_out": torch.ones(1)})
+    checkpoint = torch.load(path, weights_only=True)
+    assert checkpoint["state_dict"] == {"w": torch.ones(1), "kept": 3}
+    assert before_fit_end(checkpoint)["state_dict"] == {"w": torch.zeros(1), "kept": 3}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["last.ckpt", "previous.ckpt"]
+    assert "state_dict" not in torch.load(tmp_path / "previous.ckpt", weights_only=True)[SECTION]

@@ -54,11 +54,7 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def inspect(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its user code.
-
-    Raises:
-        ConfigError: as `inspected`.
-    """
+    """Return the options of a plan, with facts about its user code; raise the errors of `inspected`."""
     data, module = options["data"], None
     may_be_module = isinstance(options["model"], schemas.UserModel) and _may_be_module(options["model"])
     _inspect_training(options)

@@ -70,11 +70,7 @@ def command(name: str, folder: Path) -> str:
 
 
 def _renamed(name: str, checkout: bool) -> dict[str, str]:
-    """Return the texts of the new files by their paths.
-
-    Raises:
-        ConfigError: the example has been removed.
-    """
+    """Return the texts of the new files by their paths."""
     package = f"src/{name}" if checkout else name
 
     def renamed(text: str) -> str:
