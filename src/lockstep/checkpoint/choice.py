@@ -20,11 +20,8 @@ NEWEST = "last"
 def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Path, str]]:
     """Return the plan with its checkpoint's path and folder; and newer checkpoints, which are damaged, and the reason.
 
-    `resume=true` means the newest undamaged checkpoint of the run's folder if the command names one (there may be none
-    yet: the run starts from scratch), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
-
-    Raises:
-        ConfigError: there is no such checkpoint, or all of the folder are damaged: the run would overwrite them.
+    `resume=true` means the newest undamaged checkpoint of the run's folder if the command names one (without any the
+    run starts from scratch), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
     """
     path, logs = plan.ckpt_path, LOGS / plan.name
     if plan.resume and path is not None:

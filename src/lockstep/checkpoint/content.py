@@ -48,11 +48,10 @@ training early; `state_dict`: the one that training goes on with, if hooks at th
 
 
 def state_of_rank(content: Content, rank: int, world_size: int, sharded: bool = False) -> RankState:
-    """Return the state that a rank resumes with.
+    """Return the state that a rank resumes with. In another world rank 0 takes all sums.
 
-    In another world nothing depends on random numbers, and rank 0 takes all sums. Gradients are scaled so that their
-    mean over ranks is that of the global batch: in another world, and if they are `sharded` and not averaged again,
-    each rank takes that mean.
+    The mean of gradients over ranks is that of the global batch. In another world, and if they are `sharded` and not
+    averaged again, each rank takes that mean.
     """
     ranks = content["ranks"]
     if len(ranks) == world_size:

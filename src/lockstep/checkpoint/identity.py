@@ -23,11 +23,7 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 
 
 def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
-    """Return the options that a plan's results depend on, by the keys of the command line: `model.hidden`, `seed`, …
-
-    Args:
-        depends_on_world: as `record.run_metadata` says of the net.
-    """
+    """Return the options that a plan's results depend on, by the keys of the command line: `model.hidden`, `seed`, …"""
     values = asdict(plan)
     options = flatten({key: values[key] for key in TRAINING}) | plan.trainer.training_options()
     if options["task"] in ("auto", "classification" if plan.data.classes else "regression"):

@@ -31,7 +31,6 @@ class CheckpointManager:
     """The checkpoints of one rank; all ranks call the same methods at the same moments, and rank 0 writes."""
 
     def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: "VirtualRanks | None" = None) -> None:
-        """`virtual`: the ranks that this process runs in turn, if there are several."""
         self.plan, self.rank, self.recorder, self.virtual = plan, rank, recorder, virtual
         self.tensors = plan.strategy.tensors
         self.monitor = plan.monitor
@@ -132,10 +131,7 @@ class CheckpointManager:
         return {SECTION: content}
 
     def update_best(self, metrics: Mapping[str, float]) -> None:
-        """Note whether an epoch is better than all before it, so that its checkpoint is kept as the best, too.
-
-        Values are rounded to float32; NaN is worst; the first of equals is the best.
-        """
+        """Note whether an epoch is the best so far, in float32; NaN is worst, and the first of equals is the best."""
         name, mode = self.monitor
         value = torch.tensor(metrics[name], dtype=torch.float32).item()
         badness = math.inf if math.isnan(value) else value if mode == "min" else -value
@@ -159,11 +155,7 @@ class CheckpointManager:
 
 
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint file atomically; the old one is kept as previous.ckpt, the best as best.ckpt.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable; the old file is unchanged.
-    """
+    """Write a checkpoint atomically, or raise an OSError; keep the old one as previous.ckpt, the best as best.ckpt."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with atomic_write(path) as temporary:

@@ -21,10 +21,7 @@ UNFINISHED = "Expected to have finished reduction in the prior iteration"
 
 
 class FixedBucketDDP(LastToFirst):
-    """Fills its buckets from the last parameter to the first, about the order in which gradients become ready.
-
-    `averaged`: the `id` of each parameter whose gradient is averaged: those that require a gradient from the start.
-    """
+    """Fills its buckets from the last parameter to the first. `averaged`: the `id` of those that require a gradient."""
 
     def __init__(self, module: nn.Module, device_ids: list[int] | list[Any] | None, finds_unused: bool = False) -> None:
         warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")

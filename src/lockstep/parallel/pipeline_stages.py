@@ -44,10 +44,7 @@ class PipelineStages:
 
 
 def schedule(micro_batches: int, stages: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs (micro-batch, stage): at tick t, stage s computes micro-batch t - s, so that stages overlap.
-
-    Late stages come first, so that every device gets its next work before an early stage adds more.
-    """
+    """Yield pairs (micro-batch, stage): at tick t, stage s computes micro-batch t - s; late stages come first."""
     for tick in range(micro_batches + stages - 1):
         for stage in reversed(range(stages)):
             if 0 <= tick - stage < micro_batches:

@@ -1,7 +1,6 @@
 """BatchNorm over the global batch: count, mean and M2 of every rank are merged, so that results fit any world size.
 
-torch's SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient. This is the same arithmetic in
-tensor operations, for every device.
+torch's SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient.
 """
 
 from typing import Any
@@ -24,10 +23,7 @@ def convert_batchnorm(net: nn.Module) -> nn.Module:
 
 
 class SyncBatchNorm(nn.BatchNorm1d):
-    """Keeps the shape (batch, channels, …); normalises over batch, ranks and all dimensions but the channels.
-
-    A rank may have another number of samples than its peers, or none. Evaluation is plain BatchNorm's.
-    """
+    """Normalises (batch, channels, …) over all but the channels, and over ranks, of which some may have no samples."""
 
     def __init__(self, plain: nn.BatchNorm1d) -> None:
         super().__init__(plain.num_features, plain.eps, plain.momentum, plain.affine, plain.track_running_stats)

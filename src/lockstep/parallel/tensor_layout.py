@@ -18,10 +18,7 @@ def is_sharded(tensor: Any) -> bool:
 
 
 class TensorLayout:
-    """Converts between full tensors and this rank's shards; a tensor that is no DTensor is full on every rank.
-
-    All ranks must call these methods in the same order: some of them communicate.
-    """
+    """Converts between full tensors and this rank's shards. Some methods communicate: all ranks must call them."""
 
     def local_shard(self, tensor: Any) -> Tensor:
         """Return the part of a tensor that this rank stores."""

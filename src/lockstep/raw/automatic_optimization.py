@@ -64,7 +64,6 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
 
 
 def clip_gradients(run: "Training", optimizer: Optimizer) -> None:
-    """Clip the gradients as the plan says, or by the module's method."""
     value, algorithm = run.trainer.gradient_clip_val, run.trainer.gradient_clip_algorithm
     default = run.precision.clip_gradients if value is not None else lambda *_, **__: None
     clip = run.hooks.method("configure_gradient_clipping", default)

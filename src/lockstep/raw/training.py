@@ -44,11 +44,7 @@ class Training:
             self.trainer.datamodule.on_exception(exception)
 
     def prepare(self) -> None:
-        """Move the module onto its device, wrap it by its strategy, then configure its optimizers.
-
-        Raises:
-            ConfigError: automatic optimization has several optimizers.
-        """
+        """Move the module onto its device, wrap it by its strategy, then configure its optimizers."""
         session, trainer, module = self.session, self.trainer, self.module
         self.wrapped = session.plan.strategy.wrap(session.plan, module)
         trainer.manual_backward = lambda *arguments, **options: manual_backward(self, *arguments, **options)
