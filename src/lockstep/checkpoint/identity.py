@@ -41,14 +41,9 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
 
 
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
-    """Raise if a plan is another training than the checkpoint's, naming the keys that differ.
-
-    Args:
-        saved: the identity of the checkpoint's plan. It has the world if the net depended on it, and so would the same
-            net now; another model is refused in any world.
-    """
+    """Raise if a plan is another training than that of a checkpoint with this identity; name the keys that differ."""
     defaults = {PREFIX + name: value for name, value in DEFAULTS.items()}
-    current = defaults | identity(plan, not saved.keys().isdisjoint(WORLD))
+    current = defaults | identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
     saved = defaults | {**saved}
     differing = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
     if not differing:

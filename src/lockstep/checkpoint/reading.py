@@ -61,11 +61,7 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
 
 
 def read_start(plan: Plan, mmap: bool = False) -> ResumeState:
-    """Read the plan's checkpoint, if it has one, without running code from it; check that it is of the same training.
-
-    Raises:
-        ConfigError: the file is no checkpoint, or one of another training.
-    """
+    """Read the plan's checkpoint, if any, without running code from it, or raise if it is of another training."""
     if plan.ckpt_path is None:
         return ResumeState()
     try:
