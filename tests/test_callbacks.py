@@ -19,7 +19,7 @@ from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.rank_helpers import ALONE, with_engine
 from tests.rank_helpers import ENGINES as ENGINE
-from tests.resuming import same_after_kill
+from tests.resuming import alike, going_on_with, same_after_kill
 from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
 JOB = MODULES["classifier"]
@@ -42,12 +42,14 @@ AVERAGING = ("callbacks=swa", "+model.norm=false", "max_epochs=3")
 def test_both_engines_call_callbacks_alike(
     callbacks: tuple[str, ...], world: tuple[str, ...], epochs: int, make_user_plan: MakeUserPlan
 ) -> None:
-    runs = by_both(make_user_plan(*JOB, *world, *callbacks, folder="both"))
+    plan = make_user_plan(*JOB, *world, *callbacks, folder="both")
+    runs = by_both(plan)
     require_identical(runs[0], runs[1])
     for run in runs:
         metrics = metrics_in(run)
         assert metrics["epochs"] == epochs
         assert metrics["digest"] == digest(net_state(run / "checkpoints" / "last.ckpt")), "the weights that fit leaves"
+    alike(metrics_in(trained(going_on_with(with_engine(plan, "raw", runs[1])))), metrics)  # it is only tested again
     without = trained(make_user_plan(*JOB, *world, "engine=raw", "max_epochs=5", folder="without"))
     assert compare(runs[1], without).verdict != "identical"
 

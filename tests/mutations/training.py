@@ -75,7 +75,7 @@ parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_o
 +not isinstance(optimizer, LBFGS)
 # a resume goes on with the weights that callbacks have left
 checkpoint/content.py test_callbacks.py::test_training_goes_on_with_other_weights_than_fit_has_left[raw]
--checkpoint[SECTION].get("state_dict", checkpoint["state_dict"])
+-checkpoint.get(SECTION, {}).get("state_dict", checkpoint["state_dict"])
 +checkpoint["state_dict"]
 # averaged weights are in no checkpoint
 checkpoint/saving.py test_callbacks.py::test_training_goes_on_with_other_weights_than_fit_has_left[raw]

@@ -57,7 +57,7 @@ def words_of(runs: Iterable[Path]) -> list[str]:
         return []
     values = yaml.safe_load(config.read_text())
     engine = f"engine={values['engine']['name']}"  # engine=both is two runs
-    return [engine if word == "engine=both" else word for word in values["command"]["words"]]
+    return [engine if word == "engine=both" else word for word in values.get("command", {}).get("words", [])]
 
 
 def resume_after_restart(plan: Plan) -> Plan:

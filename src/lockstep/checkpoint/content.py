@@ -77,7 +77,7 @@ def _stacked(ranks: Sequence[RankState], kind: str, name: str) -> Tensor:
 
 def before_fit_end(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint with the weights that training goes on with, in place of those that fit has left."""
-    return {**checkpoint, "state_dict": checkpoint[SECTION].get("state_dict", checkpoint["state_dict"])}
+    return {**checkpoint, "state_dict": checkpoint.get(SECTION, {}).get("state_dict", checkpoint["state_dict"])}
 
 
 def net_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
