@@ -83,6 +83,7 @@ class CheckpointManager:
         module: Mapping[str, Any] | None = None,
         ended: bool = False,
         prefix: str = PREFIX,
+        random: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return the Content of a checkpoint, for rank 0 to save; `sums` are this rank's. Flushes and syncs the record.
 
@@ -105,7 +106,7 @@ class CheckpointManager:
         buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
         buffers = {name: buffer.cpu() for name, buffer in buffers.items()}
         state: RankState = {
-            "random": random_state(plan.strategy.devices(plan)),
+            "random": random or random_state(plan.strategy.devices(plan)),
             "sums": saved_sums,
             "gradients": gradients,
             "buffers": buffers,

@@ -26,10 +26,10 @@ class EvaluationCallback(Callback):
     def on_validation_batch_start(
         self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        self.session.begin_evaluation_batch(stage_of(trainer), dataloader_idx)
+        self.session.begin_evaluation_batch(stage_of(trainer), batch_idx, dataloader_idx)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.results.before_epoch_end(trainer, stage_of(trainer))
+        self.session.before_epoch_end(trainer, stage_of(trainer))
 
     on_test_start, on_test_batch_start = on_validation_start, on_validation_batch_start
     on_test_epoch_end = on_validation_epoch_end
@@ -110,7 +110,7 @@ class SessionCallback(EvaluationCallback):
                 self._save(self.stop)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.results.before_epoch_end(trainer, "train")
+        self.session.before_epoch_end(trainer, "train")
 
     def _end_training_stage(self) -> None:
         self.session.results.end_stage(self.trainer, "train")
@@ -147,9 +147,6 @@ class SessionCallback(EvaluationCallback):
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.sanity_check.close()
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.log.enter("train")
 
     def _end_validation(self) -> None:
         """End an evaluation; record and save it if it was within an epoch."""
