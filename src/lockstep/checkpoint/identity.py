@@ -3,10 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
+from lockstep.run_files import run_of
 from lockstep.schemas.data import FACTS, Loaders, UserData
 from lockstep.schemas.keys import flatten
 from lockstep.schemas.trainer import DEFAULTS, PREFIX
@@ -57,7 +59,9 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     if groups & {*WORLD}:
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     here, there = (" ".join(_option(key, options) for key in keys) for options in (current, saved))
-    raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {there}.")
+    is_code = any(f"{key}._target_" in saved for key in keys)  # its name is no option
+    hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}" if is_code else there
+    raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {hint}.")
 
 
 def _option(key: str, options: Mapping[str, Any]) -> str:
