@@ -3,12 +3,10 @@
 import re
 from collections import Counter
 from itertools import chain
-from pathlib import Path
 
 import pytest
 import torch
 
-from lockstep.collectives.__main__ import main
 from lockstep.collectives.partition import Options, describe, lockstep_batches
 
 
@@ -46,10 +44,3 @@ def test_the_page() -> None:
     assert max(map(len, page.splitlines())) <= 120
     page = describe(Options(samples=20, drop_last=True, epochs=1), 120)
     assert page.count("seen: 6 + 6 + 6 = 18 of 20 samples, none repeated; 2 left out") == 2
-
-
-def test_as_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["partition", "devices=3"]) == 0
-    assert "34 + 33 + 33 = 100" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
