@@ -38,9 +38,11 @@ def test_every_primitive_is_timed(make_plan: MakePlan) -> None:
 
 
 def test_the_fit_finds_an_exact_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], saved_figures: list[Figure]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call of 50 µs and 2 GB/s, which are 3 GB/s on the bus of an all-reduce of 4 ranks."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     seconds = 5e-5 + np.array(SIZES) / 2e9
     times = zip(SIZES, seconds.tolist(), strict=True)
     rows = [{"primitive": "all-reduce", "bytes": size, "seconds": time, "bus_factor": 1.5} for size, time in times]
@@ -48,7 +50,7 @@ def test_the_fit_finds_an_exact_line(
     assert capsys.readouterr().out.splitlines()[-1].split()[:4] == ["all-reduce", "50.0", "2.00", "3.00"]
     with (tmp_path / "bench.csv").open(newline="") as file:
         assert [int(row["bytes"]) for row in csv.DictReader(file)] == [*SIZES]
-    for points in saved_figures[0].axes[0].get_lines():
+    for points in figures[0].axes[0].get_lines():
         np.testing.assert_allclose(np.asarray(points.get_ydata()), 1e6 * seconds, rtol=1e-6)
 
 

@@ -3,10 +3,12 @@
 import re
 from collections import Counter
 from itertools import chain
+from pathlib import Path
 
 import pytest
 import torch
 
+from lockstep.collectives.__main__ import main
 from lockstep.collectives.partition import Options, describe, lockstep_batches
 
 
@@ -36,8 +38,13 @@ def test_repeats_are_those_that_torch_adds(devices: int, samples: int) -> None:
     assert sorted(int(sample) for sample in shown if not sample.endswith("*")) == list(range(samples))
 
 
-def test_the_page() -> None:
-    page = describe(Options(), 120)
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is typed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["partition", "devices=3"]) == 0
+    page = capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
     assert "seen: 34 + 33 + 33 = 100 of 100 samples, none repeated" in page
     assert "seen: 34 + 34 + 34 = 102 of 100 samples, 2 repeated" in page
     assert page.count("*") == 1 + 2 * 2, "the legend's, and two an epoch"

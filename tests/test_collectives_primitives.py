@@ -72,7 +72,7 @@ def tour_of_faults(plan: Plan, context: RankContext) -> Any:
     return tour.run(TourPayload(plan.world, root=1), context)
 
 
-def test_each_fault_is_found(make_plan: MakePlan) -> None:
+def test_each_fault_is_detected(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp", "devices=3", "batch_size=12", "accelerator=cpu")
     result: Any = on_ranks(plan, tour_of_faults)
     rows = [check(*pair, root=1) for pair in zip(FAULTS, result[0], strict=True)]

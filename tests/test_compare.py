@@ -88,7 +88,7 @@ def change(run: Path, kind: str, index: int, edit: Callable[[dict[str, Any]], ob
         ("tensor", 3, lambda line: line.update(name="layers.9.bias"), WEIGHTS, "after the last epoch, layers.2.bias: "),
     ],
 )
-def test_changed_line_is_found(
+def test_changed_line_is_detected(
     kind: str, index: int, edit: Callable[[dict[str, Any]], object], first: str, where: str, copied: Path
 ) -> None:
     changed = Path(shutil.copytree(copied / "single", copied / "changed"))
@@ -99,7 +99,7 @@ def test_changed_line_is_found(
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, 0.25])
-def test_changed_weights_are_found(number: float, copied: Path) -> None:
+def test_changed_weights_are_detected(number: float, copied: Path) -> None:
     """If they are finite, the size of the difference is shown."""
     run = copied / "ddp"
     checkpoint = run / "checkpoints" / "last.ckpt"

@@ -14,7 +14,6 @@ from lockstep import loggers, run, schemas
 from lockstep.command_line.overrides import swept_keys
 from lockstep.compare import RecordedRun
 from lockstep.launch.start import start_ranks
-from lockstep.launch.topology import RankContext
 from lockstep.loggers.run_label import run_label
 from lockstep.loggers.tensorboard import folder_of
 from lockstep.monitor import hparams_of
@@ -24,6 +23,7 @@ from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from lockstep.sums.running import PredictionSamples
 from tests.conftest import MakePlan, MakeUserPlan, events_of
+from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_user_module import MODULES, SINGLE
 
@@ -180,7 +180,7 @@ def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan)
     """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
     words = ("model=drawing", "data=model", *SINGLE, "logger=tensorboard", "max_epochs=1", "test=false")
     plan = make_user_plan(*words, f"engine={engine}")
-    RUN[engine](plan, RankContext(0, 1, 0, 1))
+    RUN[engine](plan, ALONE)
     assert [one.step for one in events_of(Path(plan.run_dir), images=0).Images("mine")] == [1]
 
 
@@ -208,7 +208,7 @@ def test_curves_and_pictures_of_each_kind_of_module(
     """Seconds by phase, histograms, first filters; the graph of its forward."""
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "logger.tensorboard.graph=true", "test=false")
     plan = make_user_plan(*job, *SINGLE, *asked, f"engine={engine}", "max_epochs=2")
-    metrics = RUN[engine](plan, RankContext(0, 1, 0, 1))
+    metrics = RUN[engine](plan, ALONE)
     events = events_of(Path(plan.run_dir), images=0)
     names = events.Tags()
     phases = {name.rpartition("/")[2]: name for name in names["scalars"] if "/step_seconds/" in name}

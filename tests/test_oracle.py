@@ -18,14 +18,11 @@ from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.plan import Plan
+from tests.conftest import IN_PROCESS
 from tests.oracle import Oracle, largest_difference, one_cycle, spared_groups, warmup_linear
 from tests.rank_helpers import ENGINES, run_plans
 
-pytestmark = [
-    pytest.mark.usefixtures("process_as_it_was"),
-    pytest.mark.timeout(200),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = [*IN_PROCESS, pytest.mark.timeout(200)]
 COMMON = (
     *("batch_size=12", "max_epochs=2", "seed=9", "precision=64-true", "accelerator=cpu", "threads=1", "logger=none"),
     "test=false",
@@ -144,7 +141,9 @@ def expected(setting: str) -> list[Tensor]:
     return oracle(setting).train()
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell", [pytest.param(cell, marks=[pytest.mark.slow] * (cell[1] == "ddp"), id=str(cell)) for cell in CELLS]
+)
 def test_cell(cell: Cell, trained: Callable[[Cell], list[Tensor]]) -> None:
     assert largest_difference(trained(cell), expected(cell[0])) < 1e-10
 

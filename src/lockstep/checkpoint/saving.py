@@ -86,6 +86,7 @@ class CheckpointManager:
         module: Mapping[str, Any] | None = None,
         ended: bool = False,
         prefix: str = PREFIX,
+        random: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return what a checkpoint holds under `lockstep`, for rank 0 to save. Flushes and syncs the record.
 
@@ -96,6 +97,7 @@ class CheckpointManager:
             module: the state of a LightningModule in the current epoch, on this rank.
             ended: whether a callback ends training here.
             prefix: of the names of weights.
+            random: the state of this rank's generators if it is not the current one.
 
         Raises:
             NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
@@ -116,7 +118,7 @@ class CheckpointManager:
         buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
         buffers = {name: buffer.cpu() for name, buffer in buffers.items()}
         state: RankState = {
-            "random": random_state(plan.strategy.devices(plan)),
+            "random": random or random_state(plan.strategy.devices(plan)),
             "sums": saved_sums,
             "gradients": gradients,
             "buffers": buffers,

@@ -34,8 +34,8 @@ def noise_reason(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"The gradients of both agree. Those of {sum(counts)} elements in {sum(map(bool, counts))} of {len(counts)} "
-        f"parameters are zero except for rounding noise (below {NOISE:g} of the largest), which the optimizer scales up. "
-        "They are of a bias, or the weights of a constant input, in front of BatchNorm."
+        f"parameters are zero except for rounding noise (below {NOISE:g} of the largest), which the optimizer scales "
+        "up. They are of a bias, or the weights of a constant input, in front of BatchNorm."
     )
 
 

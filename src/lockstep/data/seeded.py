@@ -2,21 +2,17 @@
 
 import multiprocessing
 import os
-import random
 import signal
-import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from lockstep.random_state import preserve_generators
+from lockstep.random_state import preserve_generators, seed_by
 
 Place = tuple[int, int]
 """An epoch, from 0, and the number of a sample in its split."""
@@ -43,18 +39,9 @@ class Seeded(Dataset[Any]):
         samples = []
         with preserve_generators():
             for epoch, sample in places:
-                seed_sample(self.seed, epoch, sample)
+                seed_by(self.seed, epoch, sample)
                 samples.append(self.dataset[sample])
             return self.collate(samples)
-
-
-def seed_sample(seed: int, epoch: int, sample: int) -> None:
-    """Seed torch's generator for the CPU, numpy's and Python's; `seed_all` would take ten times as long."""
-    digest = blake2b(struct.pack("<qqq", seed, epoch, sample), digest_size=8).digest()
-    sample_seed = int.from_bytes(digest, "little")
-    torch.default_generator.manual_seed(sample_seed >> 1)
-    np.random.seed(sample_seed & 0xFFFFFFFF)
-    random.seed(sample_seed)
 
 
 class Places:
@@ -93,8 +80,8 @@ def loader_options(loader: "DataLoader[Any]") -> dict[str, Any]:
     return options
 
 
-def start_workers(loader: Any) -> Iterator[Any]:
-    """Return the iterator of a loader, whose workers inherit a mask of the group's signals, see _init_worker."""
+def start_workers(loader: "DataLoader[Any]") -> Iterator[Any]:
+    """Return the iterator of a loader with `loader_options`: workers start with a mask, which _init_worker removes."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         return iter(loader)

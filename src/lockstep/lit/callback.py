@@ -45,11 +45,11 @@ class SessionCallback(Callback):
         trainer, session, module = self.trainer, self.session, self.session.module
 
         def begin_batch(trainer: Any, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0) -> None:
-            session.begin_evaluation_batch(stage, loader)
+            session.begin_evaluation_batch(stage, batch_idx, loader)
 
         setattr(self, f"on_{name}_start", lambda *_: session.begin_evaluation(stage))
         setattr(self, f"on_{name}_batch_start", begin_batch)
-        setattr(self, f"on_{name}_epoch_end", lambda *_: session.results.before_epoch_end(trainer, stage))
+        setattr(self, f"on_{name}_epoch_end", lambda *_: session.before_epoch_end(trainer, stage))
         _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.end_batch())
         _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage))
 
@@ -106,7 +106,7 @@ class SessionCallback(Callback):
                 self._save(self.stop)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.results.before_epoch_end(trainer, "train")
+        self.session.before_epoch_end(trainer, "train")
 
     def _end_training_stage(self) -> None:
         self.session.results.end_stage(self.trainer, "train")
@@ -146,9 +146,6 @@ class SessionCallback(Callback):
 
     def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.sanity_check.close()
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.log.enter("train")
 
     def _end_validation(self) -> None:
         """End an evaluation; record and save it if it was within an epoch."""

@@ -9,11 +9,11 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.seeded import loader_options, seed_sample, start_workers
+from lockstep.data.seeded import loader_options, start_workers
 from lockstep.loaders.batch_slices import fingerprint, samples_in, slice_batch
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.parallel.messages import all_gather_bytes
-from lockstep.random_state import preserve_generators, random_state, restore_random_state
+from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by
 
 END = object()
 
@@ -63,8 +63,8 @@ class StreamLoader(RankLoader):
             ConfigError: ranks read different samples.
         """
         with preserve_generators():
-            seed_sample(self.seed, self.sampled_epoch, -1)
-            batches = start_workers(self._batches())
+            seed_by(self.seed, self.sampled_epoch, -1)
+            batches = self._start()
             state = random_state()
         while True:
             with preserve_generators():
@@ -88,10 +88,10 @@ class StreamLoader(RankLoader):
                 "webdataset nodesplitter=None, shuffle(…, rng=random))."
             )
 
-    def _batches(self) -> Any:
-        """Return an iterable of global batches."""
+    def _start(self) -> Iterator[Any]:
+        """Return an iterator over global batches."""
         if not isinstance(self.loader, DataLoader):
-            return self.loader
+            return iter(self.loader)
         options = loader_options(self.loader)
         options["generator"] = torch.Generator().manual_seed(self.seed + self.sampled_epoch)
         if self.has_samples:
@@ -100,4 +100,4 @@ class StreamLoader(RankLoader):
             options |= {"batch_size": None, "collate_fn": self.loader.collate_fn}
             if not isinstance(self.loader.dataset, IterableDataset):
                 options["sampler"] = self.loader.sampler
-        return DataLoader(self.loader.dataset, **options)
+        return start_workers(DataLoader(self.loader.dataset, **options))

@@ -32,13 +32,13 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
         dataloader_idx = [loader_idx] if len(loaders) > 1 else []
         for batch_idx, batch in enumerate(islice(loader, max_batches)):
             batch = session.data.transfer(batch, loader_idx)
-            session.begin_evaluation_batch(stage, loader_idx)
+            session.begin_evaluation_batch(stage, batch_idx, loader_idx)
             hooks.call(f"on_{name}_batch_start", batch, batch_idx, *dataloader_idx)
             with run.precision.forward_context():
                 outputs = step(*hooks.step_arguments(f"{name}_step", batch, batch_idx, *dataloader_idx))
             hooks.call(f"on_{name}_batch_end", outputs, batch, batch_idx, *dataloader_idx)
             session.log.end_batch()
-    session.results.before_epoch_end(trainer, stage)
+    session.before_epoch_end(trainer, stage)
     hooks.call(f"on_{name}_epoch_end")
     session.results.end_stage(trainer, stage)
     hooks.call(f"on_{name}_end")
@@ -65,4 +65,3 @@ def validate(run: "Training", is_step_boundary: bool) -> None:
     if is_step_boundary:
         run.hooks.method("on_validation_model_zero_grad", run.module.zero_grad)()
     evaluate(run, "val")
-    run.session.log.enter("train")

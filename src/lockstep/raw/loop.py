@@ -102,7 +102,7 @@ def follow_batch(run: "Training", is_step_boundary: bool, is_last: bool) -> None
 def end_epoch(run: "Training") -> None:
     """Call the epoch's last hooks; then record, show and save it, unless it was interrupted and saved within."""
     session, trainer, hooks, progress = run.session, run.trainer, run.hooks, run.session.progress
-    session.results.before_epoch_end(trainer, "train")
+    session.before_epoch_end(trainer, "train")
     for hook in hooks.of_callbacks("on_train_epoch_end", monitoring=False) + hooks.of_module("on_train_epoch_end"):
         hook()
     session.results.end_stage(trainer, "train")

@@ -19,14 +19,7 @@ from lockstep.targets.net import create_user_net
 
 
 def create_net(plan: Plan, shapes: Any) -> nn.Module:
-    """Create a plain net in the plan's dtype; its weights are drawn in float32 before.
-
-    Args:
-        shapes: has the `shape` of a sample, and the number of `outputs` that its targets need.
-
-    Raises:
-        ConfigError: the net cannot have the plan's memory format.
-    """
+    """Create a plain net in the plan's dtype; its weights are drawn in float32. `shapes`: has `shape` and `outputs`."""
     seed_all(plan.seed)
     outputs = plan.task.outputs(shapes.shape, shapes.outputs)
     output_count = plan.task.output_count(plan, outputs)
@@ -36,11 +29,7 @@ def create_net(plan: Plan, shapes: Any) -> nn.Module:
 
 
 def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, LoaderSource, Callable[..., TaskStep]]:
-    """Create a plain net with its task and the source of its loaders; return also what creates the steps around it.
-
-    Args:
-        lightning: whether it becomes a LightningModule.
-    """
+    """Create a plain net with its task and the source of its loaders; return also what creates the steps around it."""
     in_loaders = isinstance(plan.data, schemas.Loaders)
     splits = None if in_loaders else data.load_splits(plan.data, plan.seed, plan.task.samples)
     if isinstance(plan.task, schemas.UserTask):
@@ -73,4 +62,4 @@ def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, Loa
         device, *_ = plan.strategy.devices(plan)
         datasets = for_net(splits.datasets, device, dtype_of(plan), plan.task.samples == "inputs")
         source = dataset_source(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)
-    return module, source, lambda *_: TaskStep(plan, module, masks, splits)
+    return module, source, lambda _log, _data, loggers: TaskStep(plan, module, masks, splits, loggers)
