@@ -76,12 +76,7 @@ def layers_table(net: nn.Module, forward: Callable[[], object] | None) -> str:
 
 
 def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
-    """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in of a Trainer.
-
-    Args:
-        steps: returns the optimizer steps so far.
-        trainer: the stand-in, with `log_every_n_steps` and `should_stop`.
-    """
+    """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in after so many steps."""
 
     class EpochLoop:
         @property

@@ -75,11 +75,7 @@ class Recorder:
         return self.plan.strategy.tensors.gradient_norms(gradients)
 
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
-        """Take fingerprints of this rank's tensors after a step, before a validation gives all ranks rank 0's buffers.
-
-        Args:
-            last: whether it is the epoch's last step.
-        """
+        """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""
         if self.plan.record.weights == "step" or last:
             step, local_shard = len(self.steps.rates) - 1, self.plan.strategy.tensors.local_shard
             self.steps.fingerprints[step] = fingerprints(self.net, optimizers, local_shard)
