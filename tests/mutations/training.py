@@ -83,16 +83,24 @@ parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_o
 +            pass
 # a divided optimizer: a checkpoint has one rank's states
 parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
--            saved["state"] |= load(io.BytesIO(states))
-+            load(io.BytesIO(states))
+-            saved["state"] |= states
++            pass
 # a divided optimizer: a resumed rank has all states
 parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
 -return {**saved, "state": self._of_this_rank(saved)}
 +return {**saved}
-# a divided optimizer: one that searches along all weights
+# a divided optimizer: one that computes across all weights
 parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
--    if not isinstance(optimizer, LBFGS):
-+    if True:
+-type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS)
++not isinstance(optimizer, LBFGS)
+# a resume goes on with the weights that callbacks have left
+checkpoint/content.py test_callbacks.py::test_training_goes_on_with_other_weights_than_fit_has_left[raw]
+-checkpoint.get(SECTION, {}).get("state_dict", checkpoint["state_dict"])
++checkpoint["state_dict"]
+# averaged weights are in no checkpoint
+checkpoint/saving.py test_callbacks.py::test_training_goes_on_with_other_weights_than_fit_has_left[raw]
+-        if digest(weights) != digest(saved):
++        if False:
 # a divided optimizer: a closure brings the gradients back
 parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
 -            function(optimizer)
