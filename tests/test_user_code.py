@@ -38,15 +38,17 @@ def trained(plan: Plan) -> Path:
 
 
 def test_from_another_folder_by_both_engines(command: Command) -> None:
-    """Code from PYTHONPATH, configs from --config-dir, samples made by workers."""
-    job = ("model=residual", "data=noisy", "data.loader.num_workers=2", "strategy=ddp", "devices=2", "engine=both")
+    """Code from PYTHONPATH, configs from --config-dir, samples made by workers, more outputs than the three classes."""
+    job = ("model=residual", "+model.outputs=5", "data=noisy", "strategy=ddp", "devices=2", "engine=both")
     ended = command.train(
-        "--config-dir", str(USER_CODE / "conf"), *job, *QUIET, "batch_size=14", PYTHONPATH=str(USER_CODE)
+        *("--config-dir", str(USER_CODE / "conf"), *job, "data.loader.num_workers=2", *QUIET, "batch_size=14"),
+        PYTHONPATH=str(USER_CODE),
     )
     assert ended.status == 0, ended.err
     metrics = json.loads((ended.run_dir / "metrics.json").read_text())
     assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Residual", "Noisy")
     assert metrics["steps"] == 2 * 6
+    assert 0 < metrics["test/f1"] <= 1
     assert command.survivors() == []
 
 
@@ -251,9 +253,9 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("tuple", "this returns a tuple, but the task expects (batch, …) with 3 numbers a sample."),
-        ("flat", "this returns outputs of shape (12,), but the task expects (batch, …) with 3 numbers a sample."),
-        ("wide", "this returns outputs of shape (12, 6), but the task expects (batch, …) with 3 numbers a sample."),
+        ("tuple", "this returns a tuple, but the task expects (batch, 3 or more)."),
+        ("flat", "this returns outputs of shape (12,), but the task expects (batch, 3 or more)."),
+        ("narrow", "this returns outputs of shape (12, 2), but the task expects (batch, 3 or more)."),
         ("empty", "no parameter requires gradients"),
         ("no_net", "this returns a str, and not a plain nn.Module; write the path of a net"),
     ],

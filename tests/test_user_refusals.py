@@ -44,10 +44,6 @@ from tests.test_user_module import MODULES, SINGLE, trained
             "optimizer=adam: Classifier configures its optimizer itself; write no optimizer and scale_lr, "
             "but an argument of the module, for example model.lr=0.01.",
         ),
-        (
-            ("model=mlp", "loss_reduction=sum"),
-            "loss_reduction=sum: the loss of a plain net is its task's; write loss_reduction=mean.",
-        ),
     ],
 )
 def test_invalid_jobs_are_rejected(overrides: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan) -> None:

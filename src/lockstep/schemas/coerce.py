@@ -1,5 +1,6 @@
 """Convert values of a configuration to the types and constraints that a dataclass declares."""
 
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import fields
@@ -32,6 +33,8 @@ SYNONYMS = {
     **{"num_workers": "data.loader.num_workers", "resume_from_checkpoint": "ckpt_path", "nnodes": "num_nodes"},
 }
 """Names of the same thing in other tools."""
+FORMER = re.compile(r"\b_(split|loader|classes|inputs|targets)_\b")
+"""Keys of data that had underscores before."""
 
 
 def coerce(cls: type[T], key: str, values: object) -> T:
@@ -67,7 +70,8 @@ def unknown_key(key: str, value: object, candidates: list[str], command: str | N
     prefix, _, name = key.rpartition(".")
     candidates = sorted(candidates, key=lambda candidate: candidate.rpartition(".")[0] != prefix)
     by_name = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
-    near = SYNONYMS.get(name) or by_name.get(nearest(name, by_name) or "")
+    former = FORMER.sub(r"\1", key)
+    near = former if former != key else SYNONYMS.get(name) or by_name.get(nearest(name, by_name) or "")
     if near is None:
         return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")
     return config_error(key, value, f"there is no such key (did you mean {near}?)", f"{near}={as_typed(value)}")

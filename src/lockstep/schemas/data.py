@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, is_number, require
 from lockstep.constraints import Constraint, NonNegative, NonNegativeInt, Positive, PositiveInt
+from lockstep.progress import notice
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.target import KEY, BuiltIn, Target
 
@@ -17,7 +18,7 @@ class BuiltInData(BuiltIn):
     """Facts about built-in data. total: how many samples there are if the options name no number."""
 
     samples: int | None
-    images: ClassVar[bool] = False
+    shape: ClassVar[tuple[int, ...]] = ()
     classes: ClassVar[int] = 0
     parts: ClassVar[tuple[int, ...]] = ()
     total: ClassVar[int] = 0
@@ -33,7 +34,7 @@ class Digits(BuiltInData):
     name: Literal["digits"]
     val_size: NonNegativeInt
     test_size: PositiveInt
-    images: ClassVar[bool] = True
+    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 1797
 
@@ -51,7 +52,7 @@ class MNIST(BuiltInData):
     val_size: NonNegativeInt
     mean: float
     std: Positive
-    images: ClassVar[bool] = True
+    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 60_000
 
@@ -113,10 +114,6 @@ class DataFacts:
     outputs: int = 0
     shape: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
-
-    @property
-    def images(self) -> bool:
-        return len(self.shape) == 3
 
 
 @dataclass(frozen=True)
@@ -192,10 +189,16 @@ class UserData(DataFacts, Target):
         """Return the target at `dataset` or at the top; else a mapping of the targets at `train`, `val` and `test`.
 
         At the top, keys are arguments of a user's target; those of Lockstep's data sets have no names of settings.
+        These had underscores before: `_split_`.
         """
         is_flat = KEY in values and not str(values[KEY]).startswith("lockstep.")
-        typed = {} if is_flat else cls.coerce_settings(key, values)
-        target: Any = {name: value for name, value in values.items() if is_flat or name not in cls.settings}
+        former = {f"_{name}_": name for name in cls.settings if f"_{name}_" in values}
+        for old, name in former.items():
+            notice(f"{key}.{old}: write {key}.{name}, beside {key}.dataset; the old name goes with the next version")
+        settings = {name: values[old] for old, name in former.items()}
+        typed = cls.coerce_settings(key, settings if is_flat else {**values, **settings})
+        left_out = former if is_flat else {*former, *cls.settings}
+        target: Any = {name: value for name, value in values.items() if name not in left_out}
         if "dataset" in target and not is_flat:
             for name in target.keys() - {"dataset"}:
                 raise unknown_key(f"{key}.{name}", target[name], [f"{key}.{setting}" for setting in cls.settings])

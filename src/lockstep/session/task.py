@@ -29,8 +29,7 @@ def create_net(plan: Plan, shapes: Any) -> nn.Module:
     """
     seed_all(plan.seed)
     outputs = plan.task.outputs(shapes.shape, shapes.outputs)
-    output_count = plan.task.output_count(plan, outputs)
-    net = create_user_net(plan.model.call, shapes.shape, outputs, output_count, trains=plan.train)
+    net = create_user_net(plan, shapes.shape, outputs)
     convert(plan, net)
     return net.to(memory_format=memory_format_of(plan, net))
 

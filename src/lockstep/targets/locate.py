@@ -14,6 +14,9 @@ from lockstep.config_error import ConfigError, as_typed, config_error, errors_as
 from lockstep.schemas.target import ARGS, KEY, PARTIAL
 from lockstep.targets.frames import user_traceback
 
+OLD_NAME, NEW_NAME = "pytorch_lightning", "lightning.pytorch"
+"""Lightning's two packages, whose classes are not the same: that of the old name is not supported."""
+
 
 class UserCodeError(ConfigError):
     """The user's code failed: its traceback from the user's first frame on, and a sentence after it."""
@@ -81,6 +84,11 @@ def locate(key: str, path: Any) -> Any:
             target = getattr(target, name, module)
     reason = f"it is a {type(target).__name__}, and not a class or a function"
     require(callable(target), key, path, reason, "one of them")
+    fits = OLD_NAME not in {base.__module__.partition(".")[0] for base in getattr(target, "__mro__", ())}
+    hint = f"import {NEW_NAME} as pl in its file"
+    if path.startswith(OLD_NAME):
+        hint = f"{key}={path.replace(OLD_NAME, NEW_NAME, 1)}"
+    require(fits, key, path, f"it derives from {OLD_NAME}, not from lightning", hint)
     return target
 
 
@@ -122,11 +130,12 @@ def checked_arguments(
     """
     try:
         signature = inspect.signature(functools.partial(call, *positional)).parameters
+        outer = inspect.signature(call, follow_wrapped=False).parameters  # a wrapper may take more than it shows
     except (ValueError, TypeError):  # of some functions in C, or too many arguments
         return {**keywords}
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = {name: each for name, each in signature.items() if each.kind in kinds}
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.values())
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in (*signature.values(), *outer.values()))
     title = getattr(call, "__qualname__", repr(call))
     for name, value in keywords.items():
         if name not in parameters and not takes_any:
