@@ -31,11 +31,7 @@ FROM_DATA = ("shape", "outputs")
 
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its user code.
-
-    Raises:
-        ConfigError: a target cannot be imported, takes other arguments, or returns an object of the wrong type.
-    """
+    """Return the options of a plan, with facts about its user code."""
     targets = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
     if any(isinstance(option, schemas.Target) for option in targets):
         options, engine = {name: values[name] for name in OPTIONS}, values["engine"].name
@@ -54,11 +50,7 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def inspect(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its user code.
-
-    Raises:
-        ConfigError: as `inspected`.
-    """
+    """Return the options of a plan, with facts about its user code."""
     data, module = options["data"], None
     may_be_module = isinstance(options["model"], schemas.UserModel) and _may_be_module(options["model"])
     _inspect_training(options)

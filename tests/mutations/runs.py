@@ -47,7 +47,7 @@ checkpoint/choice.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint
 +            pass
 # sums of other metrics are gone on from
 checkpoint/identity.py test_checkpoint.py::test_sums_of_other_metrics_are_refused
--    options[SUMS] = [*plan.objective.sums]
+-    options["data.sums"] = [*plan.objective.sums]
 # gradients of manual optimization are forgotten
 checkpoint/saving.py test_parallel_divided_optimizer.py::test_killed_in_a_step_it_ends_the_same[raw-job1]
 -accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0

@@ -17,8 +17,6 @@ TRAINING = (
 )
 """What may not change; engine, strategy, devices, threads, memory_format, logger and the number of epochs may."""
 
-SUMS = "data.sums"
-"""The names of the sums that the task's metrics need."""
 MAY_MOVE = ("data.root", "data.loader")
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What may not change either if ranks draw their own random numbers, or take statistics of their share of a batch."""
@@ -37,7 +35,7 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
     if plan.model.lightning:  # it has its own optimizer and schedules
         options = {key: value for key, value in options.items() if not key.startswith(("optimizer", "schedul"))}
         options["loss_reduction"] = plan.loss_reduction
-    options[SUMS] = [*plan.objective.sums]
+    options["data.sums"] = [*plan.objective.sums]
     if plan.callbacks:
         options["callbacks"] = [callback.call for callback in plan.callbacks]
     if depends_on_world:
@@ -62,7 +60,7 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differing if "." not in key}  # the options of another model, say, are not listed
     keys = [key for key in differing if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in current and key in saved] or keys
-    inferred = [SUMS, *(f"data.{name}" for name in FACTS if isinstance(plan.data, UserData | Loaders))]
+    inferred = ["data.sums", *(f"data.{name}" for name in FACTS if isinstance(plan.data, UserData | Loaders))]
     typed = [key for key in keys if key not in inferred]
     keys = typed or keys
     reason = "what is trained would not be the same"

@@ -42,9 +42,6 @@ def image_folder(
         size: to which the shorter side is resized before the middle is cropped; None keeps sizes.
         transforms: of torchvision's v2, for training alone: on a float image, before it is resized.
         val: samples, or a fraction below 1, if there is no folder train; the split is always the same.
-
-    Raises:
-        ConfigError: there is no folder, no class or no image, or the classes of train, val and test differ.
     """
     stages = [stage for stage in STAGES if (Path(root) / stage).is_dir()]
     is_split = "train" in stages

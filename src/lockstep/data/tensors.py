@@ -21,7 +21,6 @@ ALIGNED = 64
 RESIDENT = 0.25
 """Fraction of a GPU's free memory that a data set may take there."""
 
-
 CPU = torch.device("cpu")
 
 

@@ -31,11 +31,7 @@ def create_data(choice: UserData, seed: int) -> Any:
 
 
 def load(choice: UserData, seed: int, samples: Samples = "pairs") -> Splits:
-    """Return the splits, in memory as far as they are tensors.
-
-    Raises:
-        ConfigError: the target creates something else than data.
-    """
+    """Return the splits, in memory as far as they are tensors."""
     datasets = _three_datasets(choice, create_data(choice, seed))
     train, val, test = (_in_memory(dataset, samples) for dataset in datasets.values())
     return Splits(train, val, test, _loader_options(choice), samples)
@@ -70,11 +66,7 @@ def describe(choice: UserData, created: Any, samples: Samples = "pairs") -> Data
 
 
 def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str, Any]:
-    """Return what a net and its task need to know of a sample, by the fields of DataFacts.
-
-    Args:
-        target: of one sample.
-    """
+    """Return what a net and its task need to know of a sample, whose target this is, by the fields of DataFacts."""
     has_classes = not target.is_floating_point() and outputs > 0
     parts = tuple(target.shape) if has_classes else ()
     return {"shape": tuple(shape), "outputs": outputs, "classes": outputs if has_classes else 0, "parts": parts}
@@ -95,12 +87,9 @@ def outputs_of(
     """Return the number of outputs that a net needs; 0 if it is unknown, and the task may not need it.
 
     Args:
-        datasets: of all splits, in memory if they can be, training first.
+        datasets: of all splits, training first.
         target: of one sample.
         num_classes: that a LightningDataModule has.
-
-    Raises:
-        ConfigError: the number of classes is unknown, or integers are to be reconstructed.
     """
     if target.is_floating_point() or (samples == "inputs" and target.dtype == torch.uint8):  # pixels
         return target.numel()
@@ -185,8 +174,7 @@ def _in_memory(dataset: Any, samples: Samples) -> Any:
     """Return a data set of one or two tensors as a Split, so that a batch is one index; others as they are."""
     rows = dataset.indices if isinstance(dataset, Subset) else slice(None)
     source = dataset.dataset if isinstance(dataset, Subset) else dataset
-    counts = (2,) if samples == "module" else (1, 2)
-    if type(source) is not TensorDataset or len(source.tensors) not in counts:
+    if type(source) is not TensorDataset or len(source.tensors) not in ((2,) if samples == "module" else (1, 2)):
         return dataset
     inputs, targets = pair_of([tensor[rows] for tensor in source.tensors], samples)
     return Split(inputs, targets_for_loss(targets))

@@ -33,8 +33,6 @@ SYNONYMS = {
     **{"num_workers": "data.loader.num_workers", "resume_from_checkpoint": "ckpt_path", "nnodes": "num_nodes"},
 }
 """Names of the same thing in other tools."""
-FORMER = re.compile(r"\b_(split|loader|classes|inputs|targets)_\b")
-"""Keys of data that had underscores before."""
 
 
 def coerce(cls: type[T], key: str, values: object) -> T:
@@ -70,7 +68,7 @@ def unknown_key(key: str, value: object, candidates: list[str], command: str | N
     prefix, _, name = key.rpartition(".")
     candidates = sorted(candidates, key=lambda candidate: candidate.rpartition(".")[0] != prefix)
     by_name = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
-    former = FORMER.sub(r"\1", key)
+    former = re.sub(r"\b_(split|loader|classes|inputs|targets)_\b", r"\1", key)  # as keys of data once were
     near = former if former != key else SYNONYMS.get(name) or by_name.get(nearest(name, by_name) or "")
     if near is None:
         return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")
@@ -81,9 +79,6 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
     """Return `value` as the type `kind`, e.g. 1e6, a float in YAML, as an int.
 
     A value that has one of the types of a union keeps it. Types that are not candidates here accept any value.
-
-    Raises:
-        ConfigError: the value has another type, or violates a constraint.
     """
     origin, options = get_origin(kind), get_args(kind)
     if origin is Annotated:

@@ -17,7 +17,7 @@ BATCH_SIZE = 64
 class BuiltInData(BuiltIn):
     """Facts about built-in data. total: how many samples there are if the options name no number."""
 
-    samples: int | None
+    val_size: int
     shape: ClassVar[tuple[int, ...]] = ()
     classes: ClassVar[int] = 0
     parts: ClassVar[tuple[int, ...]] = ()
@@ -25,7 +25,7 @@ class BuiltInData(BuiltIn):
 
     @property
     def train_samples(self) -> int:
-        return self.samples or self.total
+        return getattr(self, "samples", None) or self.total - self.val_size - getattr(self, "test_size", 0)
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,6 @@ class Digits(BuiltInData):
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 1797
-
-    @property
-    def train_samples(self) -> int:
-        return self.total - self.val_size - self.test_size
 
 
 @dataclass(frozen=True)
@@ -56,18 +52,14 @@ class MNIST(BuiltInData):
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 60_000
 
-    @property
-    def train_samples(self) -> int:
-        return self.samples or self.total - self.val_size
-
 
 @dataclass(frozen=True)
 class Points(BuiltInData):
     path: ClassVar[str] = "lockstep.data.points.load"
     name: Literal["points"]
     samples: Annotated[int, Constraint(lambda value: value >= 2, "it must be 2 or more", "1000")] | None
+    val_size: ClassVar[int] = 0  # type: ignore[misc]
     classes: ClassVar[int] = 2
-    val_size: ClassVar[int] = 0
     total: ClassVar[int] = 5
 
 
@@ -96,7 +88,7 @@ class RandomRegression(BuiltInData):
     outputs: PositiveInt
     noise: NonNegative
     samples: PositiveInt
-    val_size: ClassVar[int] = 0
+    val_size: ClassVar[int] = 0  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -131,7 +123,6 @@ class Loaders(DataFacts):
 
 
 FACTS = tuple(fact.name for fact in fields(Loaders))
-
 
 PLANNED = {
     *("dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"),

@@ -80,8 +80,7 @@ class LanguageModelling(Task):
     samples: ClassVar[Samples] = "sequences"
 
     def rules(self, plan: "Plan") -> Rules:
-        fits = plan.data.parts != ()
-        yield fits, "task", f"data={plan.data.name} has no sequences of tokens", "data=text"
+        yield plan.data.parts != (), "task", f"data={plan.data.name} has no sequences of tokens", "data=text"
         yield from super().rules(plan)
 
 

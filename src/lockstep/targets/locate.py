@@ -55,11 +55,7 @@ def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None, call
 
 
 def check(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
-    """Check a target and those among its arguments against their signatures, without a call; return the outermost.
-
-    Raises:
-        ConfigError: as `create`.
-    """
+    """Check a target and those among its arguments against their signatures, without a call; return the outermost."""
     return create(key, value, defaults, calls=False)
 
 
@@ -85,9 +81,8 @@ def locate(key: str, path: Any) -> Any:
     reason = f"it is a {type(target).__name__}, and not a class or a function"
     require(callable(target), key, path, reason, "one of them")
     fits = OLD_NAME not in {base.__module__.partition(".")[0] for base in getattr(target, "__mro__", ())}
-    hint = f"import {NEW_NAME} as pl in its file"
-    if path.startswith(OLD_NAME):
-        hint = f"{key}={path.replace(OLD_NAME, NEW_NAME, 1)}"
+    renamed = path.replace(OLD_NAME, NEW_NAME, 1)
+    hint = f"{key}={renamed}" if path.startswith(OLD_NAME) else f"import {NEW_NAME} as pl in its file"
     require(fits, key, path, f"it derives from {OLD_NAME}, not from lightning", hint)
     return target
 
@@ -120,14 +115,7 @@ def checked_arguments(
     defaults: Mapping[str, Any],
     complete: bool,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a call, with those of `defaults` that it takes.
-
-    Args:
-        complete: raise if an argument is missing.
-
-    Raises:
-        ConfigError: the call does not take an argument, or needs one more.
-    """
+    """Return the keyword arguments of a call, and those of `defaults` that it takes; if `complete`, none is missing."""
     try:
         signature = inspect.signature(functools.partial(call, *positional)).parameters
         outer = inspect.signature(call, follow_wrapped=False).parameters  # a wrapper may take more than it shows
