@@ -93,12 +93,6 @@ def test_a_schema_says_how_many_samples_are_loaded(choice: Digits | Points | Lin
     assert len(splits.test) == getattr(choice, "test_size", len(splits.test))
 
 
-def test_a_line_through_given_points() -> None:
-    line = data.load(Line("line", 2.0, 0.0, noise=0.0, samples=7, inputs=(1.0, 2.0, 3.0), val_size=0, predict=()))
-    assert line.train.inputs.tolist() == [[1.0], [2.0], [3.0]]
-    assert line.train.targets.tolist() == [[2.0], [4.0], [6.0]]
-
-
 def test_the_line_of_a_net() -> None:
     net = nn.Linear(1, 1).double()
     with torch.no_grad():

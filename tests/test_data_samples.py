@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lockstep.config_error import ConfigError
-from lockstep.data.samples import Splits, as_batch, targets_for_loss
+from lockstep.data.samples import Splits, targets_for_loss
 from lockstep.data.seeded import seed_sample
 from tests.split_loading import split_loader
 
@@ -98,10 +97,3 @@ def test_one_number_a_sample_is_a_column() -> None:
 def test_integers_are_classes(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     classes = targets_for_loss(torch.ones(shape, dtype=dtype))
     assert (classes.dtype, classes.shape) == (torch.int64, (5,))
-
-
-def test_a_mapping_without_keys_is_rejected() -> None:
-    with pytest.raises(
-        ConfigError, match=r"a batch of it is a mapping, .*; write data.inputs=KEY data.targets=KEY, of x"
-    ):
-        as_batch({"x": torch.zeros(4, 3)}, "pairs", torch.float32)

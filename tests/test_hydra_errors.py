@@ -7,7 +7,7 @@ import pytest
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import known_keys
-from lockstep.config_error import ConfigError
+from lockstep.config_error import ConfigError, typed_command
 from lockstep.schemas.coerce import SYNONYMS
 from tests.conftest import ROOT, Command
 
@@ -72,6 +72,19 @@ def test_the_command_shows_tracebacks_on_request(command: Command) -> None:
     assert "Traceback (most recent call last)" in full.err
     assert "Exceeds the limit" in full.err
     assert not list(command.folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [
+        ("/venv/bin/lockstep", "lockstep"),
+        ("/venv/lib/python3.12/site-packages/lockstep/__main__.py", "python -m lockstep"),
+        ("/venv/bin/pytest", "python train.py"),
+    ],
+)
+def test_the_typed_command_is_named(program: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [program, "profiler=x"])
+    assert typed_command() == command
 
 
 def test_synonyms_are_no_keys() -> None:

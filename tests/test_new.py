@@ -44,8 +44,6 @@ def test_in_a_checkout_it_lies_beside_lockstep(tmp_path: Path) -> None:
     ("name", "sentence"),
     [
         ("My-Net", "NAME=My-Net: a package has a name of small letters, digits and _; write my_net, say."),
-        ("true", "NAME=true: a package has a name of small letters, digits and _; write my_net, say."),
-        ("../up", "NAME=../up: a package has a name of small letters, digits and _; write my_net, say."),
         ("class", "NAME=class: a package has a name of small letters, digits and _; write my_net, say."),
         ("json", "NAME=json: there is a module or an option of this name already; write another name."),
         ("mlp", "NAME=mlp: there is a module or an option of this name already; write"),

@@ -27,11 +27,6 @@ from tests.test_user_module import MODULES, SINGLE, trained
             "accumulate_grad_batches=2: GAN optimizes manually, and does it itself; write accumulate_grad_batches=1.",
         ),
         (
-            ("model=residual", "data=blobs_data"),
-            "data: a batch of it is a mapping, and nothing says which keys a plain net takes; write "
-            "data.inputs=KEY data.targets=KEY, of x, y.",
-        ),
-        (
             ("model=classifier", "data=model"),
             "data=model: it has no train_dataloader; write data with one.",
         ),

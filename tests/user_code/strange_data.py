@@ -63,10 +63,6 @@ class Unreadable(Noisy):
             raise ValueError(f"no label at {index}") from error
 
 
-def words() -> str:
-    return "no data"
-
-
 def no_folder(samples: int) -> None:
     raise FileNotFoundError(f"no folder of {samples} images")
 
