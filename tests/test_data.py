@@ -7,17 +7,10 @@ from torch import nn
 from lockstep import data
 from lockstep.data.digits import read_rows
 from lockstep.data.line import fitted_line
-from lockstep.data.samples import split_three
 from lockstep.data.tensors import Split
 from lockstep.schemas import Digits, Line, Points, RandomRegression
 
 DIGITS = Digits("digits", val_size=180, test_size=360)
-
-
-def test_splits_are_consecutive() -> None:
-    rows = torch.arange(10)
-    splits = split_three(rows, rows, val_size=3, test_size=2, outputs=1)
-    assert [split.inputs.tolist() for split in splits.datasets.values()] == [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]
 
 
 def test_pixels_are_scaled_in_a_batch_alone_and_classes_stay() -> None:

@@ -19,8 +19,6 @@ from lockstep.data.user_data import load
 from tests.conftest import MakeUserPlan
 from tests.test_user_code import trained
 
-# text
-
 
 def test_a_text_is_cut_into_sequences_with_their_next_characters(tmp_path: Path) -> None:
     """Characters are numbered in the order of their code points: a b c é."""
@@ -69,9 +67,6 @@ def test_invalid_text_is_rejected(content: bytes | None, length: int, sentence: 
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=re.escape(sentence.format(path=path))):
         text(str(path), length)
-
-
-# arrays
 
 
 def saved(path: Path, **arrays: Any) -> str:
@@ -123,8 +118,6 @@ def test_invalid_arrays_are_rejected(arrays: Any, sentence: str, tmp_path: Path)
     with pytest.raises(ConfigError, match=re.escape(f"data.file={path}: {sentence}")):
         npz(str(path))
 
-
-# images
 
 NAMES = ("cat", "dog")
 

@@ -10,12 +10,10 @@ import torch
 from sklearn.metrics import confusion_matrix, f1_score
 
 from lockstep import data
-from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
-from lockstep.run_files import Metrics, save_metrics
 from lockstep.session.task import create_net
 from tests.checkpoints import net_state
-from tests.rank_helpers import ENGINES, on_ranks, with_engine
+from tests.rank_helpers import ENGINES, by_engines, on_ranks
 
 USER_CODE = (
     "model=mlp",
@@ -27,21 +25,11 @@ USER_CODE = (
 )
 
 
-def by_both_engines(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: both engines, each in its folder."""
-    for name, run in ENGINES.items():
-        folder = Path(plan.run_dir) / name
-        metrics = run(with_engine(plan, name, folder), context)
-        if context.rank == 0:
-            save_metrics(folder, metrics)
-    return {}
-
-
 @pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("ddp", 3), ("dp", 2)])
 def test_counts_are_of_every_sample_once(strategy: str, devices: int, make_plan: Callable[..., Plan]) -> None:
     """361 test digits on three ranks: 121, 120, 120. The net is bad enough for all classes to be confused."""
     plan = make_plan(f"strategy={strategy}", f"devices={devices}", "data.test_size=361", *USER_CODE)
-    on_ranks(plan, by_both_engines)
+    on_ranks(plan, by_engines)
     tensors = data.load(plan.data)
     net = create_net(plan, tensors)
     for name in ENGINES:

@@ -50,12 +50,6 @@ def test_images_may_have_any_size(kind: Callable[..., nn.Module]) -> None:
         assert count(net) == count(kind((3, 28, 28), 10))
 
 
-def test_batch_norm_has_scale_and_shift_for_each_channel_and_takes_the_biases_place() -> None:
-    plain, normed = (CNN(IMAGE, 10, norm) for norm in ("none", "batch"))
-    assert count(normed) - count(plain) == (2 - 1) * (16 + 32 + 64 + 128)
-    assert not list(plain.buffers())
-
-
 def test_the_stages_of_split_cnn_are_all_of_it() -> None:
     net = SplitCNN(IMAGE, 10)
     assert sum(map(count, net.stages)) == count(net)

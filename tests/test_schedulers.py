@@ -160,10 +160,6 @@ def test_killed_in_any_step_it_ends_the_same(
             named("strange_schedules.Keeps"),
             "scheduler._target_=strange_schedules.Keeps: its state is more than plain values and tensors, so",
         ),
-        (
-            named("strange_schedules.Raises"),
-            "no schedule today\nscheduler._target_=strange_schedules.Raises: it raises this when it is called.",
-        ),
     ],
 )
 def test_errors_come_before_any_rank_starts(

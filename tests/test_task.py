@@ -36,8 +36,6 @@ JOBS: dict[str, tuple[str, ...]] = {
 }
 """Batches of 8, the last of which leaves a rank with nothing or with another share."""
 FAST = ("precision=64-true", "optimizer=sgd", "optimizer.lr=0.1", "batch_size=8")
-
-
 QUICK, SLOW = ("sequences", "variational"), ("autoencoding", "masks", "absolute")
 
 
@@ -168,7 +166,7 @@ def test_a_default_task_is_not_in_the_identity(make_user_plan: MakeUserPlan) -> 
         ),
         (
             ("data=points4",),
-            "data: a batch of it is (Tensor (1, 4)), and a plain net is trained on pairs of tensors; write a dataset "
+            "data: a batch of it is (Tensor (1, 4)), and a plain net is trained on tensors; write a dataset "
             "whose samples are (input, target).",
         ),
         (

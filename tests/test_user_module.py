@@ -21,7 +21,7 @@ from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import lines, require_close, require_identical
-from tests.conftest import QUIET, USER_CODE, Command, MakeUserPlan
+from tests.conftest import MakeUserPlan
 from tests.rank_helpers import by_engines, on_ranks
 
 MODULES = {
@@ -242,20 +242,3 @@ def require_same_history(*files: Path) -> None:
             values.pop("train/loss", None)
             names.pop("train/loss", None)
             assert values == pytest.approx(names, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
-    job = (*MODULES["classifier"], *DDP, "engine=both", "+data.workers=2", *QUIET[1:], "logger=csv")
-    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
-    assert ended.status == 0, ended.err
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
-    assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Classifier", "BlobsData")
-    assert metrics["val_count/dataloader_idx_0"] == 13
-    assert metrics["val_count/dataloader_idx_1"] == 11
-    assert metrics["batch_size"] == 8
-    assert command.survivors() == []
-    steps = lines(ended.run_dir / "raw", "step")
-    assert [step["samples"] for step in steps] == [8, 8, 8, 8, 6] * 2
-    assert all({"train_loss_step"} == step["logged"].keys() for step in steps)
-    assert steps[0]["logged"]["train_loss_step"] == pytest.approx(steps[0]["loss_sum"] / 8, rel=1e-12)

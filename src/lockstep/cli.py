@@ -55,11 +55,7 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def run_hydra(arguments: list[str]) -> None:
-    """Compose and run the jobs of a command.
-
-    Raises:
-        ConfigError, RankFailed: the input is invalid, or the only job has failed.
-    """
+    """Compose and run the jobs of a command."""
 
     def fail(message: str) -> NoReturn:
         raise ConfigError(f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE.")

@@ -15,9 +15,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.tensors import split_rows
-
-STAGES = ("train", "val", "test")
+from lockstep.data.tensors import STAGES, split_rows
 
 
 class Images(DatasetFolder):  # type: ignore[misc]  # torchvision has no types

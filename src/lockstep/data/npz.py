@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lockstep.config_error import config_error
+from lockstep.data.tensors import STAGES
 
-STAGES = ("train", "val", "test")
 Samples = Tensor | tuple[Tensor, Tensor]
 
 

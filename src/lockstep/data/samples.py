@@ -85,18 +85,16 @@ def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
         )
     described = [f"{type(tensor).__name__} {tuple(getattr(tensor, 'shape', ()))}" for tensor in tensors]
     names = ", ".join(described) or type(batch).__name__
-    raise ConfigError(f"data: a batch of it is ({names}), and {EXPECTED[samples]}.")
+    raise ConfigError(f"data: a batch of it is ({names}), and {EXPECTED.get(samples, EXPECTED['pairs'])}.")
 
 
 EXPECTED = {
-    "pairs": "a plain net is trained on pairs of tensors; write a dataset whose samples are (input, target)",
-    "any": "a plain net is trained on tensors; write a dataset whose samples are (input, target)",
+    "pairs": "a plain net is trained on tensors; write a dataset whose samples are (input, target)",
     "inputs": "a net that gives back its input is trained on tensors; write a dataset whose samples begin with one",
     "sequences": "a language is modelled by sequences of whole numbers (batch, length); write a dataset whose samples "
     "are such, or pairs of such and the numbers that come next",
-    "module": "a plain net is trained on pairs of tensors; write a LightningModule for others",
 }
-"""By the samples that a task takes: the end of the message about others."""
+"""By the samples that a task takes, if not any: the end of the message about others."""
 
 
 def _are_tokens(inputs: Tensor, targets: Tensor) -> bool:

@@ -14,14 +14,13 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset,
 
 from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.samples import Splits, collate_values, keys_of, pair_of, targets_for_loss
-from lockstep.data.tensors import Split, split_rows
+from lockstep.data.tensors import STAGES, Split, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
 from lockstep.schemas.data import DataFacts, UserData, UserLoaders
 from lockstep.schemas.target import ARGS, KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import UserCodeError, check, create, user_errors
 
-NAMES = ("train", "val", "test")
 LOADER = {KEY: "torch.utils.data.DataLoader", ARGS: [None]}
 
 
@@ -77,7 +76,7 @@ def streams_of(choice: UserData, created: Any) -> tuple[dict[str, Any], dict[str
     splits = _by_name(created) or {"train": created}
     if not any(isinstance(split, IterableDataset) for split in splits.values()):
         return None
-    datasets = {name: _dataset(choice, splits[name]) for name in NAMES if splits.get(name) is not None}
+    datasets = {name: _dataset(choice, splits[name]) for name in STAGES if splits.get(name) is not None}
     return datasets, _loader_options(choice)
 
 
@@ -126,7 +125,7 @@ def _by_name(created: Any) -> dict[str, Any] | None:
     if isinstance(created, Mapping):
         return {"val" if name == "validation" and "val" not in created else name: created[name] for name in created}
     if isinstance(created, list | tuple) and not _is_pair(created) and 2 <= len(created) <= 3:
-        return dict(zip(NAMES if len(created) == 3 else ("train", "test"), created, strict=True))
+        return dict(zip(STAGES if len(created) == 3 else ("train", "test"), created, strict=True))
     return None
 
 
@@ -136,14 +135,14 @@ def _three_datasets(choice: UserData, created: Any) -> dict[str, Any]:
     if splits is None:
         dataset = _dataset(choice, created)
         rows = split_rows(len(dataset), {name: choice.split.get(name, 0.1) for name in ("val", "test")})
-        datasets: dict[str, Any] = {name: Subset(dataset, rows[name]) for name in NAMES}
+        datasets: dict[str, Any] = {name: Subset(dataset, rows[name]) for name in STAGES}
     else:
         reason = "the data is in three parts already"
         require(not choice.split, "data.split", choice.split, reason, "no split, or data in one part")
-        fits = splits.get("train") is not None and {*splits} <= {*NAMES}
+        fits = splits.get("train") is not None and {*splits} <= {*STAGES}
         _require(fits, choice, f"it makes {', '.join(map(str, splits))}", "train, val and test")
         datasets = {name: _dataset(choice, split) for name, split in splits.items() if split is not None}
-        datasets = {name: datasets.get(name, Subset(datasets["train"], [])) for name in NAMES}
+        datasets = {name: datasets.get(name, Subset(datasets["train"], [])) for name in STAGES}
     reason, hint = "it leaves nothing to train on", "less, or more data"
     require(len(datasets["train"]) > 0, "data.split", choice.split, reason, hint)
     return datasets

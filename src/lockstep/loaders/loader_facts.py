@@ -8,8 +8,9 @@ from typing import Any
 from lockstep import schemas
 from lockstep.config_error import config_error
 from lockstep.data.samples import keys_of, pair_of, targets_for_loss, values_of_batch
+from lockstep.data.tensors import STAGES
 from lockstep.data.user_data import outputs_of, shape_facts
-from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
+from lockstep.loaders.loader_source import METHOD, LoaderSource
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.random_state import preserve_generators, seeded
 from lockstep.schemas.target import KEY

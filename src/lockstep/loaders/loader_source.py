@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep import data, schemas
 from lockstep.config_error import ConfigError, config_error
-from lockstep.data.tensors import Split
+from lockstep.data.tensors import STAGES, Split
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.stream_loader import StreamLoader
@@ -17,7 +17,6 @@ from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides, replace_method
 
-STAGES = ("train", "val", "test")
 METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
 STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
 

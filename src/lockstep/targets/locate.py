@@ -32,9 +32,6 @@ def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None, call
         key: of the command line, for errors.
         defaults: arguments to add if the target has parameters of these names.
         calls: False: return the class or function instead of calling it.
-
-    Raises:
-        ConfigError: there is no such target, or it takes other arguments.
     """
     if isinstance(value, list):
         return [create(f"{key}[{index}]", item, calls=calls) for index, item in enumerate(value)]
