@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lockstep.compare import compare
+from lockstep.compare import Comparison, compare
+from lockstep.run_files import METRICS
 
 
-def require_identical(left: Path, right: Path) -> None:
+def require_identical(left: Path, right: Path) -> Comparison:
     comparison = compare(left, right)
     assert comparison.verdict == "identical", comparison.text()
+    return comparison
 
 
 def require_close(left: Path, right: Path) -> None:
@@ -17,6 +19,12 @@ def require_close(left: Path, right: Path) -> None:
     comparison = compare(left, right)
     assert comparison.within_tolerance, comparison.text()
     assert comparison.max_diff < 1e-10
+
+
+def metrics_in(folder: Path) -> dict[str, Any]:
+    """Return the results of a run."""
+    metrics: dict[str, Any] = json.loads((folder / METRICS).read_text())
+    return metrics
 
 
 def lines(folder: Path, kind: str) -> list[Any]:

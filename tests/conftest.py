@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read as torch is loaded: threads that wait leave the cores to other tests
 
@@ -22,13 +22,13 @@ import pytest
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint
 from lockstep.command_line.compose import compose_job
+from lockstep.config_error import ConfigError
 from lockstep.launch import forkserver
 from lockstep.plan import Plan
 from tests.composition import remembered
 from tests.zygote import MARK, Forked, zygote
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would each compile the same sources
@@ -44,10 +44,15 @@ MakeUserPlan = Callable[..., Plan]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
     *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour", "lockstep.collectives.failures"),
-    *("bench.count_collectives", "tests.rank_helpers", "tests.fault_injection.faulty_engine"),
-    *("tests.fault_injection.engine", "tests.engine_counted_collectives", "tests.engine_wrong_seed"),
+    *("tests.rank_helpers", "tests.fault_injection.faulty_engine"),
+    *("tests.fault_injection.engine_lightning", "tests.fault_injection.engine_raw"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
+IN_PROCESS = [
+    pytest.mark.usefixtures("process_as_it_was"),
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
+"""Marks of tests that run engines in this process."""
 STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")
 
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # ignored if the tests were started in the background
@@ -244,22 +249,6 @@ def command(tmp_path: Path) -> Iterator[Command]:
 
 
 @pytest.fixture
-def saved_figures(monkeypatch: pytest.MonkeyPatch) -> "list[Figure]":
-    """Collect the figures that are saved."""
-    from matplotlib.figure import Figure
-
-    figures: list[Figure] = []
-    save = Figure.savefig
-
-    def saved(figure: Figure, *arguments: Any, **keywords: Any) -> None:
-        figures.append(figure)
-        save(figure, *arguments, **keywords)
-
-    monkeypatch.setattr(Figure, "savefig", saved)
-    return figures
-
-
-@pytest.fixture
 def mnist() -> str:
     """The folder of the real MNIST files."""
     if not (MNIST_ROOT / "MNIST" / "raw" / "train-images-idx3-ubyte").is_file():
@@ -276,6 +265,14 @@ def make_plan(tmp_path: Path) -> MakePlan:
         return choose_checkpoint(plan_from(config, tmp_path), folder_given=True)[0]
 
     return make
+
+
+def require_refused(sentence: str, make: Callable[..., object], *words: str) -> None:
+    """Check that a call is refused in one line that holds the sentence."""
+    with pytest.raises(ConfigError) as refused:
+        make(*words)
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.fixture

@@ -7,17 +7,28 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import lockstep.lit
 import lockstep.raw
 from lockstep import schemas
 from lockstep.launch.start import start_ranks
-from lockstep.launch.topology import RankContext
+from lockstep.launch.topology import RankContext, Stop
 from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 ENGINES = {"lightning": lockstep.lit.run, "raw": lockstep.raw.run}
+
+
+class StopAfter(Stop):
+    """A request to stop after this batch."""
+
+    def __init__(self, batches: int) -> None:
+        self.last = batches
+
+    def should_stop(self, batches: int) -> bool:
+        return batches >= self.last
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:
@@ -28,15 +39,9 @@ def run(plan: Plan, context: RankContext) -> Metrics:
 
 def on_ranks(plan: Plan, task: Callable[[Plan, RankContext], Metrics]) -> Metrics:
     """Call the task on every rank of the plan, in processes of their own; returns what rank 0's call returns."""
-    before = os.environ.get("RANK_TASK")
-    os.environ["RANK_TASK"] = f"{task.__module__}:{task.__name__}"
-    try:
+    with patch.dict(os.environ, RANK_TASK=f"{task.__module__}:{task.__name__}"):
         metrics: Metrics = start_ranks(plan, __name__)
-        return metrics
-    finally:
-        os.environ.pop("RANK_TASK")
-        if before is not None:
-            os.environ["RANK_TASK"] = before
+    return metrics
 
 
 def run_plans(plans: Sequence[Plan], folder: Path) -> None:

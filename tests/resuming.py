@@ -1,9 +1,11 @@
 """Runs that are killed in a step and resumed, as tests of modules, schedules and callbacks compare them."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -15,18 +17,18 @@ from lockstep.plan import Plan
 from lockstep.run_files import RECORD, Metrics
 
 
-def start(plan: Plan, monkeypatch: pytest.MonkeyPatch, fault: str = "") -> Metrics:
-    monkeypatch.setenv("FAULT", fault)
-    metrics: Metrics = start_ranks(plan, "tests.fault_injection.engine")
+def start(plan: Plan, fault: str = "") -> Metrics:
+    with patch.dict(os.environ, FAULT=fault):
+        metrics: Metrics = start_ranks(plan, f"tests.fault_injection.engine_{plan.engine.name}")
     return metrics
 
 
-def killed(plan: Plan, monkeypatch: pytest.MonkeyPatch, *steps: int) -> Plan:
+def killed(plan: Plan, *steps: int) -> Plan:
     """Kill a run in a step, resume it, kill it in the next of the steps, …; return the plan that resumes it."""
     done = 0
     for step in steps:
         with pytest.raises(RankFailed, match="SIGKILL"):
-            start(plan, monkeypatch, f"kill@{step % plan.world_size}:step:{step - done}")
+            start(plan, f"kill@{step % plan.world_size}:step:{step - done}")
         plan = going_on_with(plan)
         done = read_start(plan).at.steps
     return plan
@@ -51,13 +53,15 @@ def alike(metrics: Metrics, expected: Metrics) -> None:
     assert untimed(metrics) == untimed(expected)
 
 
-def same_after_kill(
-    plan: Plan, step: int, expected: Metrics, monkeypatch: pytest.MonkeyPatch, *later_steps: int
-) -> Plan:
-    """Kill a run of the plan in each of the steps, resume it, compare its end; return the plan that resumed."""
-    other = replace(plan, run_dir=str(Path(plan.run_dir) / f"killed-{step}"))
+def same_after_kill(plan: Plan, *steps: int, expected: Metrics | None = None) -> Plan:
+    """Kill a run of the plan in each of the steps, resume it, compare its end with that of an unbroken run.
+
+    Return the plan that resumed.
+    """
+    expected = start(plan) if expected is None else expected
+    other = replace(plan, run_dir=str(Path(plan.run_dir) / f"killed-{steps[0]}"))
     Path(other.run_dir).mkdir()
-    resumed = killed(other, monkeypatch, step, *later_steps)
-    alike(start(resumed, monkeypatch), expected)
+    resumed = killed(other, *steps)
+    alike(start(resumed), expected)
     assert record(other) == record(plan)
     return resumed

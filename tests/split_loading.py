@@ -16,6 +16,7 @@ def split_loader(
     splits: Splits,
     *,
     stage: str = "train",
+    shuffle: bool = False,
     rank: int = 0,
     world: int = 1,
     begin: tuple[int, int] = (0, 0),
@@ -25,7 +26,7 @@ def split_loader(
     """Return a loader in the epoch and at the batch where training begins; tensors become float32."""
     training = stage == "train"
     dataset = for_net(splits.datasets, device, torch.float32)[stage]
-    user_loader: DataLoader[Any] = DataLoader(dataset, batch_size=7, shuffle=training, **splits.loader)
+    user_loader: DataLoader[Any] = DataLoader(dataset, batch_size=7, shuffle=training or shuffle, **splits.loader)
     loader = MapLoader(user_loader, RankSlice(rank, world), seed, training, None)
     loader.begin, loader.evaluation_batch = begin, 1 if training else EVALUATION_BATCH
     loader.set_epoch(begin[0])

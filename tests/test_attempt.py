@@ -16,14 +16,14 @@ from lockstep.launch.failure import RankFailed
 from lockstep.launch.forkserver import start_forkserver
 from lockstep.launch.processes import is_alive
 from lockstep.launch.worker import LaunchSpec
-from lockstep.plan import Plan
+from tests.conftest import MakePlan
 
 ENGINE = "tests.fault_injection.faulty_engine"
 Start = Callable[..., Attempt]
 
 
 @pytest.fixture
-def start(make_plan: Callable[..., Plan], tmp_path: Path) -> Iterator[Start]:
+def start(make_plan: MakePlan, tmp_path: Path) -> Iterator[Start]:
     """Start two ranks, one of which fails as the engine for tests says."""
     start_forkserver(ENGINE)
     plan = make_plan("strategy=ddp", "devices=2", "process_group.timeout=4")
@@ -51,6 +51,7 @@ def ended(attempt: Attempt, seconds: float = 30) -> dict[int, Any]:
     return returned
 
 
+@pytest.mark.slow
 def test_a_lost_fork_server_ends_all_ranks(start: Start) -> None:
     attempt = start("sleep@1")
     server = multiprocessing.forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]

@@ -1,14 +1,11 @@
 """trainer.barebones: nothing that only watches a run; its record and its metrics stay."""
 
-import json
-from collections.abc import Callable
-
 import pytest
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
-from tests.conftest import MakeUserPlan
+from tests.comparing import lines, metrics_in
+from tests.conftest import MakePlan, MakeUserPlan
 from tests.test_user_module import DDP, MODULES, by_both, trained
 
 BARE = "trainer.barebones=true"
@@ -29,13 +26,9 @@ def test_barebones_writes_less_and_computes_the_same(job: tuple[str, ...], make_
     for run in runs:
         assert {path.name for path in run.iterdir()} <= {"record.jsonl", "metrics.json", "ranks", "confusion.csv"}
     assert compare(runs[0], runs[1]).verdict == "identical"
-    tensors = [
-        [line for line in (run / "record.jsonl").read_text().splitlines() if line.startswith('{"tensor"')]
-        for run in (usual, *runs)
-    ]
-    assert tensors[0]
-    assert tensors[1] == tensors[2] == tensors[0]
-    logged = [{*json.loads((run / "metrics.json").read_text())} for run in (usual, runs[0])]
+    tensors = [lines(run, "tensor") for run in (usual, *runs)]
+    assert tensors[1] == tensors[2] == tensors[0] != []
+    logged = [{*metrics_in(run)} for run in (usual, runs[0])]
     assert any("val" in name for name in logged[0] - logged[1]) == (job[0] == "model=autoencoder"), logged
 
 
@@ -46,7 +39,7 @@ def test_barebones_writes_less_and_computes_the_same(job: tuple[str, ...], make_
         *("trainer.enable_progress_bar=true", "checkpoint.every_n_steps=5", "model_summary=true"),
     ],
 )
-def test_options_that_barebones_disables(override: str, make_plan: Callable[..., Plan]) -> None:
+def test_options_that_barebones_disables(override: str, make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match=f"^trainer.barebones=true: it disables {override.split('=')[0]}; write "):
         make_plan("data=digits", BARE, override)
 

@@ -10,7 +10,7 @@ import torch
 from bench.__main__ import HELP, BenchOptions, run_bench
 from bench.measurement import INCONCLUSIVE, Measurement
 from bench.runs import BenchContext
-from bench.workloads import COUNTER, TRAINING, USER_CODE, WORKLOADS, Training, Variant
+from bench.workloads import TRAINING, USER_CODE, WORKLOADS, Training, Variant
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
@@ -25,11 +25,11 @@ def context(tmp_path: Path) -> BenchContext:
 
 def test_ratios_are_of_the_same_round() -> None:
     """3/2, 2/4, 6/3: 1.5, 0.5, 2; the ratio of the medians would be 1."""
-    cells = Measurement("linear", "raw", "s", (3.0, 2.0, 6.0), "source", (2.0, 4.0, 3.0)).row()
+    cells = Measurement("linear", "raw", (3.0, 2.0, 6.0), "source", (2.0, 4.0, 3.0)).row()
     assert [cells[name] for name in ("ratio_min", "ratio", "ratio_max", "met")] == [0.5, 1.5, 2.0, ""]
     assert [cells[name] for name in ("min", "median", "max")] == [2.0, 3.0, 6.0]
     with pytest.raises(ValueError, match="argument 2 is"):
-        _ = Measurement("linear", "raw", "s", (3.0, 2.0), "source", (2.0,)).ratios
+        _ = Measurement("linear", "raw", (3.0, 2.0), "source", (2.0,)).ratios
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive(
     ratios: tuple[float, ...], seconds: float, met: str
 ) -> None:
     values = tuple(ratio * seconds for ratio in ratios)
-    row = Measurement("linear", "raw", "s", values, "source", (seconds,) * len(ratios), goal=0.6)
+    row = Measurement("linear", "raw", values, "source", (seconds,) * len(ratios), goal=0.6)
     assert row.goal_met == met == row.row()["met"]
 
 
@@ -63,8 +63,8 @@ def test_variants_take_turns(monkeypatch: pytest.MonkeyPatch, context: BenchCont
     training = Training({"source": Variant("source"), "raw": Variant("raw", {"source": 0.7})}, ())
     alone, beside = training.measure("linear", context)
     assert engines == ["source", "source", "raw", "source", "raw"]
-    assert alone == Measurement("linear", "source", "s", (2.0, 2.0))
-    assert beside == Measurement("linear", "raw", "s", (1.0, 1.5), "source", (2.0, 2.0), goal=0.7)
+    assert alone == Measurement("linear", "source", (2.0, 2.0))
+    assert beside == Measurement("linear", "raw", (1.0, 1.5), "source", (2.0, 2.0), goal=0.7)
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -121,43 +121,18 @@ def test_both_baselines_learn(
         assert loss(net(samples.inputs), samples.targets).item() < before
 
 
-def test_collectives_are_counted(context: BenchContext) -> None:
-    """A step of one bucket, two of two, and a sum; no barrier, and nothing that agrees on the buckets."""
-    words = ("strategy=ddp", "devices=2", "accelerator=cpu", "data=points", "batch_size=4", "max_epochs=1")
-    calls, steps = context.on_ranks(COUNTER, "tests.engine_counted_collectives", *words)
-    assert (calls, steps > 0) == (6, True)
-    assert not [*context.scratch.iterdir()]
-
-
 def test_a_command_that_fails_is_left_out(context: BenchContext) -> None:
     assert context.time_command("-c", "raise SystemExit(2)", status=2) > 0
     with pytest.raises(ConfigError, match="exited with status 3; last line: gone"):
         context.time_command("-c", "import sys; print('gone', file=sys.stderr); sys.exit(3)")
 
 
-def test_starting_is_a_difference_to_the_import_of_the_same_round(
-    context: BenchContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Lightning's import takes 4 s, torch's 1.5 s, a command of either 5 s, and what trains nothing 0.5 s."""
-
-    def seconds(context: BenchContext, *words: str, status: int = 0) -> float:
-        imports = {"import lightning": 4.0, "import torch": 1.5}
-        return imports.get(words[-1], 5.0 if "experiment=linear_regression" in words else 0.5)
-
-    monkeypatch.setattr(BenchContext, "time_command", seconds)
-    rows = {row.variant: (row.values[0], row.goal, row.goal_met) for row in WORKLOADS["startup"](context)}
-    assert rows["ddp 2"] == rows["single"] == (5.0, None, "")
-    assert rows["ddp 2 - import lightning"] == (1.0, 0.7, "no")
-    assert rows["raw ddp 2 - import torch"] == (3.5, 1.2, "no")
-    assert rows["--help"] == rows["a wrong key"] == (0.5, 1.0, "yes")
-
-
 MEASUREMENTS = [
-    Measurement("linear", "source", "s", (2.0, 2.0)),
-    Measurement("linear", "raw", "s", (1.0, 1.4), "source", (2.0, 2.0), goal=0.2),
-    Measurement("linear", "raw", "s", (1.0, 1.4), "bare", (1.0, 1.0)),
-    Measurement("startup", "ddp 2 - import", "s", (-0.5, -0.5), goal=1.5),
-    Measurement("startup", "--help", "s", (0.5,), goal=1.0),
+    Measurement("linear", "source", (2.0, 2.0)),
+    Measurement("linear", "raw", (1.0, 1.4), "source", (2.0, 2.0), goal=0.2),
+    Measurement("linear", "raw", (1.0, 1.4), "bare", (1.0, 1.0)),
+    Measurement("startup", "ddp 2 - import", (-0.5, -0.5), goal=1.5),
+    Measurement("startup", "--help", (0.5,), goal=1.0),
 ]
 
 

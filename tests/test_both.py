@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 
 QUICK = ("threads=1", "max_epochs=2", "model.hidden=[16]", "data.test_size=1655", "data.val_size=12", "batch_size=12")
@@ -21,21 +22,14 @@ def test_the_engines_agree(command: Command) -> None:
     ended = command.train("engine=both", *QUICK, "strategy=ddp", "devices=2")
     assert (ended.status, ended.err) == (0, "")
     assert "identical; expected: identical" in ended.out
-    metrics, comparison = read(ended.run_dir / "metrics.json"), read(ended.run_dir / "comparison.json")
-    assert (metrics["engine"], metrics["verdict"], metrics["within_tolerance"], metrics["max_diff"]) == (
-        "both",
-        "identical",
-        True,
-        0,
-    )
-    assert (comparison["verdict"], comparison["tolerance"], comparison["first_divergence"]) == (
-        "identical",
-        "identical",
-        None,
-    )
+    metrics, comparison = metrics_in(ended.run_dir), read(ended.run_dir / "comparison.json")
+    wanted = {"engine": "both", "verdict": "identical", "within_tolerance": True, "max_diff": 0}
+    assert {key: metrics[key] for key in wanted} == wanted
+    wanted = {"verdict": "identical", "tolerance": "identical", "first_divergence": None}
+    assert {key: comparison[key] for key in wanted} == wanted
     assert comparison["quantities"]["loss"]["compared"] == 22
     assert {"validation", "test", "parameters and buffers"} <= comparison["quantities"].keys()
-    digests = [read(ended.run_dir / name / "metrics.json")["digest"] for name in ("lightning", "raw")]
+    digests = [metrics_in(ended.run_dir / name)["digest"] for name in ("lightning", "raw")]
     assert digests == [metrics["digest"]] * 2
     for name in ("lightning", "raw"):
         folder = ended.run_dir / name
@@ -67,7 +61,7 @@ def test_engines_that_are_apart(command: Command) -> None:
     assert ended.status == 1
     assert ended.err == ""
     assert "They differ first in configuration, metrics.json, seed: 42 against 43" in ended.out
-    assert read(ended.run_dir / "metrics.json")["within_tolerance"] is False
+    assert metrics_in(ended.run_dir)["within_tolerance"] is False
     comparison = read(ended.run_dir / "comparison.json")
     assert "seed: 42 against 43" in comparison["first_divergence"]
     assert comparison["quantities"]["sample ids"]["first_divergence"].startswith("epoch 1, step 1, ids: ")

@@ -13,7 +13,6 @@ step 2, all four samples
     dL/db = ½ · 13.625 = 6.8125                                     b ← 0.6875 - 6.8125/8 = -0.1640625
 """
 
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from lockstep.nets.linear import Linear
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.checkpoints import net_state
+from tests.comparing import lines
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 
@@ -73,11 +73,6 @@ def cases_of(plan: Plan) -> dict[str, Plan]:
     }
 
 
-def steps(folder: Path) -> list[dict[str, Any]]:
-    lines = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
-    return [line["step"] for line in lines if "step" in line]
-
-
 REGRESSION = [
     *("model=linear", "data=line", "data.val_size=0", "data.samples=4", "batch_size=4", "optimizer=sgd"),
     *("optimizer.lr=0.125", "max_epochs=2", "logger=none", "accelerator=cpu"),
@@ -98,7 +93,7 @@ def test_steps_on_integers(strategy: str, devices: int, make_plan: MakePlan) -> 
     plan = make_plan(*REGRESSION, f"strategy={strategy}", f"devices={devices}")
     on_ranks(plan, by_both_engines)
     for name in ENGINES:
-        first, second = steps(Path(plan.run_dir) / "four" / name)
+        first, second = lines(Path(plan.run_dir) / "four" / name, "step")
         assert (first["loss_sum"], second["loss_sum"]) == (43.0, 50.2734375)
         assert first["grad_norm"] == pytest.approx((17.5**2 + 5.5**2) ** 0.5, rel=1e-7)
         assert second["grad_norm"] == pytest.approx((18.75**2 + 6.8125**2) ** 0.5, rel=1e-7)

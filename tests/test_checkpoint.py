@@ -11,20 +11,15 @@ from lockstep.checkpoint.content import SECTION
 from lockstep.checkpoint.identity import identity, require_same
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
-from lockstep.launch.topology import RankContext
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record.run_metadata import depends_on_world
 from lockstep.session.task import create_net
-from tests.conftest import MakePlan
-from tests.rank_helpers import ENGINES
+from tests.conftest import IN_PROCESS, MakePlan
+from tests.rank_helpers import ALONE, ENGINES
 
-ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
-pytestmark = [
-    pytest.mark.usefixtures("process_as_it_was"),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = IN_PROCESS
 
 
 def trained(make_plan: MakePlan, *overrides: str) -> Plan:
@@ -101,7 +96,7 @@ def test_sums_of_other_metrics_are_refused(make_plan: MakePlan) -> None:
         (["model=cnn", "model.norm=none"], ["strategy=ddp", "devices=2"], None),
     ],
 )
-def test_another_world_is_refused_if_ranks_draw_their_own_numbers(
+def test_another_world_is_refused_if_ranks_draw_separate_numbers(
     first: list[str], then: list[str], refused: str | None, make_plan: MakePlan
 ) -> None:
     common = [override for override in first if not override.startswith("strategy=")]

@@ -71,20 +71,13 @@ def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.
     begun = replace(plan, resume=True)
     assert choose_checkpoint(plan, folder_given=False) == (plan, {})
     assert choose_checkpoint(begun, folder_given=True) == (begun, {}), "it starts from scratch"
-    for options, message in (
-        (
-            {"resume": True},
-            "^resume=true: no run below logs/mine has left an undamaged checkpoint; write resume=false, or",
-        ),
-        (
-            {"ckpt_path": "last"},
-            "^ckpt_path=last: no run below logs/mine has left an undamaged checkpoint; write ckpt_path=null",
-        ),
+    nothing = "no run below logs/mine has left an undamaged checkpoint; write"
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"resume": True}, f"^resume=true: {nothing} resume=false, or"),
+        ({"ckpt_path": "last"}, f"^ckpt_path=last: {nothing} ckpt_path=null"),
         ({"ckpt_path": "last", "resume": True}, "^ckpt_path=last: resume=true resumes from the run's own checkpoint"),
-        (
-            {"ckpt_path": "~no_such_user/x"},
-            "^ckpt_path=.*/~no_such_user/x: there is no such file; write the path",
-        ),
-    ):
+        ({"ckpt_path": "~no_such_user/x"}, "^ckpt_path=.*/~no_such_user/x: there is no such file; write the path"),
+    ]
+    for options, message in cases:
         with pytest.raises(ConfigError, match=message):
-            choose_checkpoint(replace(plan, **options), folder_given=False)
+            choose_checkpoint(replace(plan, **options), folder_given=False)  # type: ignore[arg-type]

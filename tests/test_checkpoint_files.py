@@ -47,7 +47,7 @@ def test_second_name_keeps_the_old_file(has_links: bool, tmp_path: Path, monkeyp
     assert torch.load(last)["text"] == "second" * 100
 
 
-def test_damage_is_found(tmp_path: Path) -> None:
+def test_damage_is_detected(tmp_path: Path) -> None:
     archive = an_archive(tmp_path / "a.ckpt")
     content = archive.read_bytes()
     incomplete = "it is no complete checkpoint of this project"

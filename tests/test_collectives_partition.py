@@ -38,21 +38,16 @@ def test_repeats_are_those_that_torch_adds(devices: int, samples: int) -> None:
     assert sorted(int(sample) for sample in shown if not sample.endswith("*")) == list(range(samples))
 
 
-def test_the_page() -> None:
-    page = describe(Options(), 120)
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is typed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["partition", "devices=3"]) == 0
+    page = capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
     assert "seen: 34 + 33 + 33 = 100 of 100 samples, none repeated" in page
     assert "seen: 34 + 34 + 34 = 102 of 100 samples, 2 repeated" in page
     assert page.count("*") == 1 + 2 * 2, "the legend's, and two an epoch"
     assert max(map(len, page.splitlines())) <= 120
-
-
-def test_left_out() -> None:
     page = describe(Options(samples=20, drop_last=True, epochs=1), 120)
     assert page.count("seen: 6 + 6 + 6 = 18 of 20 samples, none repeated; 2 left out") == 2
-
-
-def test_as_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["partition", "devices=3"]) == 0
-    assert "34 + 33 + 33 = 100" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())

@@ -13,7 +13,6 @@ from lockstep.collectives.primitives import BUS_FACTORS, PRIMITIVES
 from lockstep.collectives.tour import TourPayload, check, compare
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
-from lockstep.private_api.torch import default_store
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 
@@ -72,31 +71,8 @@ def incomplete_ring(input: Tensor, output: Tensor, root: int) -> None:
         input[-1] = 0
 
 
-def not_a_number(input: Tensor, output: Tensor, root: int) -> None:
-    """Leave NaN and infinity on rank 1."""
-    dist.all_reduce(input)
-    if dist.get_rank() == 1:
-        input[0], input[1] = float("nan"), float("inf")
-
-
-def no_barrier(input: Tensor, output: Tensor, root: int) -> None:
-    """Count the arrival, but wait only for the ranks before."""
-    for rank in range(dist.get_world_size()):
-        if rank == dist.get_rank():
-            input.fill_(default_store().add("collectives/barrier", 1))
-        dist.barrier()
-
-
-def writes_to_copy(input: Tensor, output: Tensor, root: int) -> None:
-    """Write the result into another tensor than the output."""
-    dist.all_gather_into_tensor(output.clone(), input)
-
-
 FAULTS = (
     replace(BY_NAME["ring all-reduce"], call=incomplete_ring),
-    replace(BY_NAME["all-reduce (sum)"], call=not_a_number),
-    replace(BY_NAME["barrier"], call=no_barrier),
-    replace(BY_NAME["all-gather"], call=writes_to_copy),
     *(replace(primitive, call=lambda *_: None) for primitive in PRIMITIVES),
 )
 
@@ -106,16 +82,10 @@ def tour_of_faults(plan: Plan, context: RankContext) -> Any:
     return tour.run(TourPayload(plan.world, root=1), context)
 
 
-def test_each_fault_is_found(make_plan: MakePlan) -> None:
+def test_each_fault_is_detected(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp", "devices=3", "batch_size=12", "accelerator=cpu")
     result: Any = on_ranks(plan, tour_of_faults)
     rows = [check(*pair, root=1) for pair in zip(FAULTS, result[0], strict=True)]
     results = [[row["result"] for row in table] for table in rows]
-    assert results[:4] == [
-        ["pass", "pass", "fail"],
-        ["pass", "fail", "pass"],
-        ["fail", "fail", "pass"],
-        ["fail", "fail", "fail"],
-    ]
-    assert rows[1][1]["after"].startswith("nan inf")
-    assert all("fail" in table for table in results[4:]), "a call that does nothing"
+    assert results[0] == ["pass", "pass", "fail"]
+    assert all("fail" in table for table in results[1:]), "a call that does nothing"

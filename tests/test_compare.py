@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+import lockstep
 from lockstep.compare import Comparison, compare
 from lockstep.compare.__main__ import main
 from lockstep.compare.comparison import difference
@@ -38,8 +39,6 @@ def first_of(comparison: Comparison) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folders `single` and `ddp` of one plan in float64, by the raw engine."""
-    import lockstep
-
     folder = tmp_path_factory.mktemp("runs")
     for strategy, devices in (("single", 1), ("ddp", 3)):
         world = (f"strategy={strategy}", f"devices={devices}", f"hydra.run.dir={folder / strategy}")
@@ -89,7 +88,7 @@ def change(run: Path, kind: str, index: int, edit: Callable[[dict[str, Any]], ob
         ("tensor", 3, lambda line: line.update(name="layers.9.bias"), WEIGHTS, "after the last epoch, layers.2.bias: "),
     ],
 )
-def test_changed_line_is_found(
+def test_changed_line_is_detected(
     kind: str, index: int, edit: Callable[[dict[str, Any]], object], first: str, where: str, copied: Path
 ) -> None:
     changed = Path(shutil.copytree(copied / "single", copied / "changed"))
@@ -100,7 +99,7 @@ def test_changed_line_is_found(
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, 0.25])
-def test_changed_weights_are_found(number: float, copied: Path) -> None:
+def test_changed_weights_are_detected(number: float, copied: Path) -> None:
     """If they are finite, the size of the difference is shown."""
     run = copied / "ddp"
     checkpoint = run / "checkpoints" / "last.ckpt"
@@ -147,6 +146,39 @@ def test_folder_without_a_run_is_refused(name: str, content: bytes, two_runs: Pa
     with pytest.raises(ConfigError, match=f"{tmp_path / 'folder'}.* write ") as raised:
         compare(two_runs / "single", tmp_path / "folder")
     assert "\n" not in str(raised.value)
+
+
+HUGE = 10**400
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("run", {"world_size": "two"}),
+        ("run", {"strategy": []}),
+        ("step", {"samples": "twelve"}),
+        ("step", {"loss_sum": HUGE}),
+        ("step", {"step": "5"}),
+        ("fingerprint", {"weights": 5}),
+        ("validation", {"after_batch": []}),
+    ],
+)
+def test_a_record_edited_by_hand_is_refused(kind: str, values: dict[str, Any], copied: Path) -> None:
+    change(copied / "ddp", kind, 0, lambda line: line.update(values))
+    for a, b in (("ddp", "single"), ("single", "ddp")):
+        with pytest.raises(ConfigError, match=f"{copied / 'ddp'}.*: it is damaged .*; write the folder of another run"):
+            compare(copied / a, copied / b)
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 10**5, b"9" * 5000, b"a: 0x" + b"f" * 5000, b'{"a": ' * 900 + b"1" + b"}" * 900, b"a: &a [*a]"]
+)
+def test_nested_and_long_input_is_refused_in_a_sentence(content: bytes, copied: Path) -> None:
+    (copied / "ddp" / "config.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"{copied / 'ddp'}.*: it is damaged \(\w+\); write"):
+        compare(copied / "single", copied / "ddp")
+    with pytest.raises(ConfigError, match=r"nnn.metrics.json: it cannot be read \(File name too long\); write"):
+        compare(copied / "single", copied / ("n" * 300))
 
 
 @pytest.mark.parametrize("tolerance", [math.nan, math.inf, -1.0])
@@ -227,3 +259,34 @@ def test_likely_reason_of_two_modules_and_interruption_are_named(copied: Path) -
     assert "neither run finished" in comparison.text()
     comparison.save(copied)
     assert json.loads((copied / "comparison.json").read_text())["likely_reason"] == LIKELY
+
+
+class Dense(torch.nn.Module):
+    """A bias and weights of constant pixels in front of BatchNorm, as in many published nets."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        first = torch.nn.Linear(math.prod(shape), 16)
+        self.net = torch.nn.Sequential(first, torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.net(x.flatten(1))
+        return y
+
+
+def test_noise_that_adam_scales_up_is_named(tmp_path: Path) -> None:
+    """The black pixels of digits are constant. A difference in other gradients has another reason."""
+    job = ("engine=raw", "model=linear", "++model._target_=tests.test_compare.Dense", "sync_batchnorm=true", *SMALL)
+    for strategy, devices in (("single", 1), ("ddp", 2)):
+        world = (f"strategy={strategy}", f"devices={devices}", f"hydra.run.dir={tmp_path / strategy}")
+        lockstep.run([*job, "max_epochs=12", "optimizer.lr=0.05", *world])
+    runs = tmp_path / "single", tmp_path / "ddp"
+    comparison = compare(*runs)
+    assert first_of(comparison)[0] == "weights saved"
+    assert "zero except for rounding noise (below 1e-12 of the largest), which the optimizer" in str(comparison.likely)
+    assert compare(*runs, 0.0).likely is None
+    checkpoint = runs[1] / "checkpoints" / "last.ckpt"
+    state = torch.load(checkpoint, weights_only=True)
+    state["optimizer_states"][0]["state"][4]["exp_avg_sq"] *= 1 + 1e-8
+    torch.save(state, checkpoint)
+    assert compare(*runs).likely is None

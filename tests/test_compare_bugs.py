@@ -83,7 +83,7 @@ def with_three_bugs(plan: Plan, context: RankContext) -> Metrics:
     return raw_run(plan, context, "all_reduce")
 
 
-def test_bugs_are_found_at_their_steps(make_plan: MakePlan) -> None:
+def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp", "devices=2", "model.hidden=[16]", *SMALL)
     on_ranks(plan, with_three_bugs)
     runs = Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong"

@@ -66,7 +66,7 @@ def test_digits_are_the_real_ones_each_in_one_split() -> None:
     assert [pixels.mean().item(), pixels.std().item()] == pytest.approx([0, 1], abs=0.005)
 
 
-def test_scikit_learns_file_is_read_as_by_its_own_loader() -> None:
+def test_scikit_learns_file_is_read_as_by_its_loader() -> None:
     assert np.array_equal(read_rows(), np.column_stack(load_digits(return_X_y=True)))
 
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
 from lockstep.data.text import SHAKESPEARE, text
 from lockstep.data.user_data import load
+from tests.comparing import require_close
 from tests.conftest import MakeUserPlan
 from tests.test_user_code import trained
 
@@ -43,10 +43,7 @@ def test_text_is_learned_by_a_recurrent_net_in_every_world(make_user_plan: MakeU
     raw = make_user_plan(*job, "engine=raw")
     assert (raw.data.classes, raw.model.name, raw.data.name) == (58, "CharRNN", "text")
     single = trained(raw)
-    verdict = compare(
-        single, trained(make_user_plan(*job, "engine=lightning", "strategy=dp", "devices=2", folder="dp"))
-    )
-    assert verdict.max_diff < 1e-10, verdict.text()
+    require_close(single, trained(make_user_plan(*job, "engine=lightning", "strategy=dp", "devices=2", folder="dp")))
     lines = [line for line in (single / "record.jsonl").read_text().splitlines() if "validation" in line]
     perplexity = float(re.findall(r'"val/perplexity": ([\d.]+)', lines[-1])[0])
     assert perplexity < 50, "of 58 characters"
@@ -165,10 +162,7 @@ def test_images_in_three_splits_augmented_by_workers(tmp_path: Path, make_user_p
     assert not torch.equal(data.train[3][0], data.train[3][0])
     assert torch.equal(data.val[3][0], data.val[3][0])
     single = trained(plan)
-    verdict = compare(
-        single, trained(make_user_plan(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two"))
-    )
-    assert verdict.max_diff < 1e-10, verdict.text()
+    require_close(single, trained(make_user_plan(*job, "engine=lightning", "strategy=ddp", "devices=2", folder="two")))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_the_real_files_load_as_torchvision_reads_them(mnist: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("folder", ["MNIST/raw", "raw", "."])
-def test_files_are_found_in_the_usual_places(folder: str, suffix: str, tmp_path: Path) -> None:
+def test_files_lie_in_the_usual_places(folder: str, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / folder / f"{IMAGES}{suffix}"
     path.parent.mkdir(parents=True, exist_ok=True)
     assert find(tmp_path, FILES[0]) is None

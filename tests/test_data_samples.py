@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lockstep.data.samples import Splits, targets_for_loss
-from lockstep.data.seeded import seed_sample
+from lockstep.config_error import ConfigError
+from lockstep.data.samples import Splits, as_batch, targets_for_loss
+from lockstep.data.seeded import Seeded, seed_sample
 from tests.split_loading import split_loader
 
 
 def draw() -> list[float]:
-    """Return a number of each generator."""
-    return [float(torch.rand(())), random.random(), float(np.random.rand())]
+    """Return numbers of each generator; a normal one is half of a pair."""
+    return [float(torch.rand(())), random.random(), float(np.random.rand()), random.gauss(0, 1), np.random.normal()]
 
 
 class Draws(Dataset[tuple[Tensor, int]]):
@@ -51,7 +52,7 @@ def drawn(batches: list[Tensor]) -> dict[int, list[float]]:
     return {int(row[0]): row[1:].tolist() for batch in batches for row in batch}
 
 
-def test_a_sample_is_drawn_under_its_own_seed() -> None:
+def test_a_sample_is_drawn_under_its_seed() -> None:
     """By hand, with each generator."""
     seed_sample(9, 4, 17)
     expected = draw()
@@ -61,12 +62,19 @@ def test_a_sample_is_drawn_under_its_own_seed() -> None:
     assert drawn(batches(seed=8))[17] != expected
 
 
+def test_a_collate_function_draws_under_the_seed_of_the_last_sample() -> None:
+    numbers = Seeded(Draws(), lambda _: draw(), 9).__getitems__([(4, 3), (4, 17)])
+    seed_sample(9, 4, 17)
+    assert [draw(), draw()][1] == numbers, "the sample's, and then its own"
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_neither_ranks_nor_workers_nor_a_resume_change_a_sample(workers: int) -> None:
     """Three ranks, of which the last has nothing of the ragged batch. Their generators are preserved."""
     seed_sample(5, 0, 0)
-    before = draw()
+    first, second = draw(), draw()
     seed_sample(5, 0, 0)
+    assert draw() == first
     single = batches()
     ranks = [batches(rank, 3, workers) for rank in range(3)]
     assert [len(rank[-1]) for rank in ranks] == [1, 1, 0]
@@ -75,14 +83,14 @@ def test_neither_ranks_nor_workers_nor_a_resume_change_a_sample(workers: int) ->
     resumed = batches(workers=workers, first=2)
     assert len(resumed) == 2
     assert all(map(torch.equal, resumed, single[2:]))
-    assert draw() == before
+    assert draw() == second
 
 
 def test_an_evaluation_is_the_same_in_each_epoch() -> None:
-    """Lightning sets the epoch of its sampler too."""
-    loader = split_loader(sample_data(), stage="val")
+    """In the order of epoch 0 if its loader shuffles. Lightning sets the epoch of its sampler too."""
+    loader = split_loader(sample_data(), stage="val", shuffle=True)
     first = [inputs for inputs, _ in loader]
-    loader.set_epoch(3)
+    loader.sampler.set_epoch(3)
     assert all(map(torch.equal, first, [inputs for inputs, _ in loader]))
 
 
@@ -97,3 +105,10 @@ def test_one_number_a_sample_is_a_column() -> None:
 def test_integers_are_classes(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     classes = targets_for_loss(torch.ones(shape, dtype=dtype))
     assert (classes.dtype, classes.shape) == (torch.int64, (5,))
+
+
+def test_a_mapping_without_keys_is_rejected() -> None:
+    with pytest.raises(
+        ConfigError, match=r"a batch of it is a mapping, .*; write data.inputs=KEY data.targets=KEY, of x"
+    ):
+        as_batch({"x": torch.zeros(4, 3)}, "pairs", torch.float32)

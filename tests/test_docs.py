@@ -3,22 +3,21 @@
 A command whose row, or whose paragraph, says *needs …* is not run; its test is skipped with that reason.
 """
 
-import json
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
 from lockstep import data
 from lockstep.compare.tolerance import tolerance_between
-from lockstep.plan import Plan
 from lockstep.record.run_metadata import run_metadata
 from lockstep.session.task import create_net
-from tests.conftest import MNIST_ROOT, ROOT, Command
+from tests.comparing import metrics_in
+from tests.conftest import MNIST_ROOT, ROOT, Command, MakePlan
 from tests.test_layers import FILES, imports, room
 
 PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
@@ -136,12 +135,14 @@ def test_the_two_commands_are_those_of_a_fresh_clone() -> None:
 
 def test_from_python_as_it_stands_there(command: Command) -> None:
     [code] = re.findall(r"```python\n(.*?)```", PAGES["commands.md"], re.DOTALL)
-    ended = command(sys.executable, "-c", f"{code}\nprint('DIGEST', metrics['digest'])")
-    assert json.loads((ended.run_dir / "metrics.json").read_text())["digest"] in ended.out.split("DIGEST")[1]
+    (command.folder / "script.py").write_text(f"{code}\nprint('DIGEST', metrics['digest'])")
+    ended = command(sys.executable, "script.py")
+    assert ended.out.count("DIGEST") == 1, "ranks do not import the script, which has no guard"
+    assert metrics_in(ended.run_dir)["digest"] in ended.out.split("DIGEST")[1]
 
 
 @pytest.mark.slow
-def test_your_own_code_as_it_stands_there(command: Command) -> None:
+def test_your_code_as_it_stands_there(command: Command) -> None:
     """The page's commands, in a checkout, with the files and the outputs that it shows."""
     page = PAGES["your_own.md"]
     (command.folder / "src").mkdir()
@@ -202,7 +203,7 @@ AGREEMENTS = {name: agreements(PAGES[name]) for name in ("README.md", "agreement
 
 
 @pytest.mark.parametrize(("name", "rows"), [("README.md", 5), ("agreement.md", 13)])
-def test_expected_agreement_is_what_compare_expects(name: str, rows: int, make_plan: Callable[..., Plan]) -> None:
+def test_expected_agreement_is_what_compare_expects(name: str, rows: int, make_plan: MakePlan) -> None:
     assert len(AGREEMENTS[name]) == rows
     for one, other, both, expected in AGREEMENTS[name]:
         plans = [make_plan(*words.split(), *both.split()) for words in (one, other)]

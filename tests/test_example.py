@@ -13,10 +13,12 @@ NET = ("model=example", "data=example", "optimizer.lr=0.01")
 MODULE = ("model=example_module", "data=example_module")
 
 
-@pytest.mark.parametrize("own", [NET, MODULE])
-def test_two_ranks_learn_what_one_does(own: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("user_code", [NET, MODULE])
+def test_two_ranks_learn_what_one_does(
+    user_code: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
-    job = (CONFIGS, *own, "max_epochs=5", "engine=raw", "precision=64-true", "logger=none")
+    job = (CONFIGS, *user_code, "max_epochs=5", "engine=raw", "precision=64-true", "logger=none")
     for name, world in {
         "one": ["strategy=single", "strategy.in_process=true"],
         "two": ["strategy=ddp", "devices=2"],

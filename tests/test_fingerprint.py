@@ -1,4 +1,4 @@
-"""Fingerprints: equal states are equal, and one changed bit is seen in its kind."""
+"""Fingerprints and digests: equal states are equal, and one changed bit is seen in its kind."""
 
 import hashlib
 import struct
@@ -11,7 +11,14 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
+from lockstep.record.digest import digest
 from lockstep.record.fingerprint import fingerprints
+
+
+def test_digest_is_sha256_of_the_bytes_in_order() -> None:
+    state = {"b": torch.tensor([[1.0, 2.0], [3.0, 4.0]]).T, "a": torch.tensor(7)}  # a transposed view, and a number
+    by_hand = struct.pack("<4f", 1.0, 3.0, 2.0, 4.0) + struct.pack("<q", 7)
+    assert digest(state) == hashlib.sha256(by_hand).hexdigest()
 
 
 def trained() -> tuple[nn.Module, Optimizer]:

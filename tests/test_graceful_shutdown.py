@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,20 +33,6 @@ def stores(tmp_path: Path) -> list[Store]:
     return [FileStore(str(tmp_path / "store")) for _ in range(3)]
 
 
-def in_threads(stops: list[StopRequest], seconds: list[float], until: int = 400) -> list[int]:
-    ended = [0] * len(stops)
-
-    def train(rank: int) -> None:
-        ended[rank] = trained(stops[rank], until, seconds[rank])
-
-    threads = [threading.Thread(target=train, args=(rank,)) for rank in range(len(stops))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return ended
-
-
 def test_without_request_training_goes_on() -> None:
     assert trained(StopRequest(lambda: False, 0, 1, None), until=5) == -1
 
@@ -62,7 +49,8 @@ def test_all_ranks_stop_after_the_same_step(stores: list[Store]) -> None:
     began = time.monotonic()
     requested = [lambda: False, lambda: time.monotonic() > began + 0.3, lambda: False]
     stops = [StopRequest(requested[rank], rank, 3, stores[rank]) for rank in range(3)]
-    stop_after = in_threads(stops, [STEP, 2 * STEP, 4 * STEP])
+    with ThreadPoolExecutor() as threads:
+        stop_after = [*threads.map(trained, stops, [400] * 3, [STEP, 2 * STEP, 4 * STEP])]
     assert len({*stop_after}) == 1
     assert 12 < stop_after[0] < 100, "further than the slowest could have come"
 

@@ -75,16 +75,17 @@ def test_the_command_shows_tracebacks_on_request(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "command"),
+    ("program", "typed"),
     [
+        ("/home/me/checkout/train.py", "python train.py"),
         ("/venv/bin/lockstep", "lockstep"),
         ("/venv/lib/python3.12/site-packages/lockstep/__main__.py", "python -m lockstep"),
         ("/venv/bin/pytest", "python train.py"),
     ],
 )
-def test_the_typed_command_is_named(program: str, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_name_the_command_that_was_typed(program: str, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", [program, "profiler=x"])
-    assert typed_command() == command
+    assert typed_command() == typed
 
 
 def test_synonyms_are_no_keys() -> None:

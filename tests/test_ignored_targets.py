@@ -1,9 +1,7 @@
 """task.ignore_index: means are over the targets that count, whatever batches, ranks and steps they are in."""
 
 import csv
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +14,9 @@ from lockstep.data.user_data import load
 from lockstep.plan import Plan
 from lockstep.schemas import UserData
 from tests.checkpoints import net_state
+from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan
-from tests.resuming import same_after_kill, start
+from tests.resuming import same_after_kill
 from tests.test_user_module import by_both, trained
 from tests.user_code.strange_tasks import Pixels, Tokens
 
@@ -68,7 +67,7 @@ def test_it_is_the_mean_over_those_that_count(name: str, make_user_plan: MakeUse
     net, validated = by_hand(plan, name)
     for key, tensor in net_state(folder / "checkpoints" / "last.ckpt").items():
         assert (tensor - net.state_dict()[key]).abs().max() < 1e-12
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = metrics_in(folder)
     assert metrics["val/loss"] == pytest.approx(validated, abs=1e-12)
     if name == "holes":
         with (folder / "confusion.csv").open() as file:
@@ -88,28 +87,18 @@ def test_engines_and_ranks_are_one(name: str, strategies: tuple[str, ...], make_
     for strategy in strategies:
         world = (f"strategy={strategy}", "devices=2")
         lightning, raw = by_both(make_user_plan(*job, *world, folder=strategy))
-        verdict = compare(lightning, raw)
-        assert verdict.verdict == "identical", verdict.text()
-        require_alike(single, raw)
+        require_identical(lightning, raw)
+        require_close(single, raw)
+        assert {"train/loss", "train/acc", "val/loss", "val/acc", "test/loss"} <= metrics_in(raw).keys()
         if strategy == "ddp":
             within = trained(make_user_plan(*job, *world, "callbacks=timer", "engine=lightning", folder="callbacks"))
-            digests = [json.loads((run / "metrics.json").read_text())["digest"] for run in (raw, within)]
+            digests = [metrics_in(run)["digest"] for run in (raw, within)]
             assert digests[0] == digests[1]
-
-
-def require_alike(one: Path, other: Path) -> None:
-    verdict = compare(one, other)
-    assert verdict.max_diff < 1e-10, verdict.text()
-    metrics = [json.loads((run / "metrics.json").read_text()) for run in (one, other)]
-    names = [name for name in metrics[0] if name.startswith(("train/", "val/", "test/"))]
-    assert {"train/loss", "train/acc", "val/loss", "val/acc", "test/loss"} <= {*names}
-    for name in names:
-        assert metrics[0][name] == pytest.approx(metrics[1][name], abs=1e-10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_killed_within_a_step(engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_within_a_step(engine: str, make_user_plan: MakeUserPlan) -> None:
     job = (*JOBS["holes"], *FAST, "trainer.val_check_interval=1", "strategy=ddp", "devices=2", f"engine={engine}")
     plan = make_user_plan(*job)
-    same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 4)

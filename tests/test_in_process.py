@@ -1,6 +1,5 @@
 """A single rank in the command's process: debuggers stop there, and all else is as in a separate process."""
 
-import json
 import re
 import shutil
 import sys
@@ -14,8 +13,8 @@ import pytest
 import yaml
 
 from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
-from tests.conftest import ROOT, Command
+from tests.conftest import ROOT, Command, MakePlan
+from tests.fault_injection.command import Leaves, leaves
 from tests.terminal import CTRL_C, Terminal
 from tests.zygote import MARK
 
@@ -28,13 +27,8 @@ slow = pytest.mark.slow
 ENGINES = ["raw", pytest.param("lightning", marks=slow)]
 
 
-def leaves(run: Path) -> tuple[str, list[str]]:
-    digest: str = json.loads((run / "metrics.json").read_text())["digest"]
-    return digest, (run / "record.jsonl").read_text().splitlines()[1:]
-
-
 @pytest.fixture(scope="module")
-def apart(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str]]:
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
     """What a run leaves whose rank the fork server started."""
     folder = tmp_path_factory.mktemp("apart")
     ended = Command(folder).train(*SHORT, "engine=raw", "hydra.run.dir=run", "strategy.in_process=false")
@@ -66,7 +60,7 @@ def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_breakpoint_in_a_forward_stops_at_a_prompt(
-    engine: str, apart: tuple[str, list[str]], at_terminal: Callable[..., Terminal], tmp_path: Path
+    engine: str, apart: Leaves, at_terminal: Callable[..., Terminal], tmp_path: Path
 ) -> None:
     terminal = at_terminal(*SHORT, f"engine={engine}", fault="breakpoint@0:forward:5")
     terminal.wait_for("(Pdb) ")
@@ -166,7 +160,7 @@ def test_the_process_is_left_as_it_was(engine: str, command: Command) -> None:
 
 
 @pytest.mark.parametrize("value", ["maybe", "1", "[true]"])
-def test_it_is_true_or_false(value: str, make_plan: Callable[..., Plan]) -> None:
+def test_it_is_true_or_false(value: str, make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"strategy.in_process={value}: ")):
         make_plan(f"strategy.in_process={value}")
 

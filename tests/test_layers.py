@@ -15,7 +15,7 @@ SRC = Path(__file__).parents[1] / "src" / "lockstep"
 LAYERS = [
     {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
     {"constraints", "structures"},
-    {"safe_loading", "run_files", "progress", "text_table", "colour"},
+    {"safe_loading", "run_files", "progress", "text_table"},
     {"conf", "disk", "precision", "random_state", "plot"},
     {"parallel", "run_summary"},
     {"strategies", "sums"},
@@ -92,7 +92,7 @@ def test_every_file_has_a_floor() -> None:
     assert {room(path) for path in FILES} == FLOOR.keys()
 
 
-def test_a_file_imports_from_below_or_from_its_own_room() -> None:
+def test_a_file_imports_from_below_or_from_its_room() -> None:
     pairs = [(path, name) for path in FILES for name in imports(path.read_text())]
     assert not [(str(path), name) for path, name in pairs if forbidden(room(path), name)]
 
@@ -123,7 +123,7 @@ def test_no_circle_of_imports() -> None:
         ("from a.net import Net", False),
     ],
 )
-def test_a_circle_is_found(source: str, has_circle: bool) -> None:
+def test_a_circle_is_detected(source: str, has_circle: bool) -> None:
     sources = {"a": "from a.net import Net", "a.net": "", "a.plan": "from a.steps import Steps", "a.steps": source}
     circle = circle_of_imports(sources)
     assert set(circle) == ({"a.plan", "a.steps"} if has_circle else set())
@@ -146,7 +146,7 @@ def test_nothing_imports_the_tools() -> None:
         ("nets", "import torch.distributed as dist"),
     ],
 )
-def test_a_forbidden_import_is_found(importer: str, source: str) -> None:
+def test_a_forbidden_import_is_detected(importer: str, source: str) -> None:
     assert any(forbidden(importer, name) for name in imports(source))
 
 

@@ -1,6 +1,6 @@
 """The fast epoch loop calls the same hooks with the same values as Lightning's own loop, and counts the same."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,21 +15,15 @@ from torch.utils.data import DataLoader, TensorDataset
 from lockstep.lit.loop import FastTrainingEpochLoop
 from lockstep.session.hooks import Hooks
 from lockstep.sums.phases import Phases
+from tests.conftest import IN_PROCESS
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+pytestmark = IN_PROCESS
 
 HOOKS = (
     *("on_train_start", "on_train_epoch_start", "on_train_batch_start", "on_before_zero_grad", "on_before_backward"),
     *("on_after_backward", "on_before_optimizer_step", "on_train_batch_end", "on_validation_start"),
     *("on_validation_end", "on_train_epoch_end"),
 )
-
-
-@pytest.fixture(autouse=True)
-def restored_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 class Module(pl.LightningModule):

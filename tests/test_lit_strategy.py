@@ -1,14 +1,12 @@
 """The strategy of model_parallel: what belongs to stages stays on their devices."""
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 
-from lockstep.plan import Plan
+from tests.conftest import MakePlan
 
 
-def test_an_optimizers_state_goes_to_its_parameters(make_plan: Callable[..., Plan]) -> None:
+def test_an_optimizers_state_goes_to_its_parameters(make_plan: MakePlan) -> None:
     """One parameter on the CPU, one on a device without memory: what is sent there cannot be fetched by accident."""
     saved = torch.optim.Adam([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))])
     for parameter in saved.param_groups[0]["params"]:

@@ -18,7 +18,6 @@ from lockstep import loggers, schemas
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import planning
-from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.loggers import tensorboard
@@ -26,7 +25,8 @@ from lockstep.loggers.lightning_adapter import TrainerTensorBoardLogger, set_ran
 from lockstep.loggers.tensorboard import TensorBoardWriter
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from tests.conftest import ROOT, USER_CODE, Command, MakePlan, events_of
+from tests.comparing import lines, metrics_in
+from tests.conftest import ROOT, USER_CODE, Command, MakePlan, events_of, require_refused
 from tests.resuming import start
 
 SMALL = ("data=digits", "model=mlp", "model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1")
@@ -65,34 +65,26 @@ def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_user_p
     assert users in ([], [{"file": "a"}])
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("logger=csv", "+logger.csv.folder=a"), "logger.csv.folder=a: there is no such key; write one that"),
-        (("logger=csv", "+logger.folder=a"), "logger.folder=a: there is no such key; write one that"),
-        (("logger=wandb", "+logger.wandb.entity=1"), "logger.wandb.entity=1: wandb takes no such argument; write"),
-        (
-            ("logger=notebook",),
-            "logger._target_=strange_loggers.Notebook: Notebook is not a Logger of Lightning; write",
-        ),
-        (("logger=second", "+logger.second.fil=a"), "logger.second.fil=a: Recording takes no such argument (did you"),
-        (("logger=[recording,notebook]",), "logger=[recording,notebook]: two of these files have a _target_, and"),
-    ],
-)
-def test_invalid_logger_is_refused(words: tuple[str, ...], sentence: str, make_user_plan: MakePlan) -> None:
-    with pytest.raises(ConfigError) as raised:
-        make_user_plan(*words)
-    assert sentence in str(raised.value)
+INVALID = {
+    "logger=csv +logger.csv.folder=a": "logger.csv.folder=a: there is no such key; write one that",
+    "logger=csv +logger.folder=a": "logger.folder=a: there is no such key; write one that",
+    "logger=wandb +logger.wandb.entity=1": "logger.wandb.entity=1: wandb takes no such argument; write",
+    "logger=notebook": "logger._target_=strange_loggers.Notebook: Notebook is not a Logger of Lightning; write",
+    "logger=second +logger.second.fil=a": "logger.second.fil=a: Recording takes no such argument (did you",
+    "logger=[recording,notebook]": "logger=[recording,notebook]: two of these files have a _target_, and",
+}
+
+
+@pytest.mark.parametrize("words", INVALID)
+def test_invalid_logger_is_refused(words: str, make_user_plan: MakePlan) -> None:
+    require_refused(INVALID[words], make_user_plan, *words.split())
 
 
 def test_missing_package_is_named(make_user_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(schemas.logger, "find_spec", lambda name: None if name == "wandb" else find(name))
-    with pytest.raises(ConfigError) as raised:
-        make_user_plan("logger=[csv,wandb]")
-    assert str(raised.value) == (
-        "logger=[csv,wandb]: it needs the package wandb; write pip install wandb, or logger=tensorboard."
-    )
+    sentence = "logger=[csv,wandb]: it needs the package wandb; write pip install wandb, or logger=tensorboard."
+    require_refused(sentence, make_user_plan, "logger=[csv,wandb]")
 
 
 def recorded_calls(folder: Path) -> list[Any]:
@@ -118,8 +110,7 @@ def test_both_engines_call_several_loggers_alike(make_user_plan: MakePlan, tmp_p
         events = events_of(folder)
         curves[engine] = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
         assert curves[engine]["test/acc"][0].value == pytest.approx(metrics["test/acc"])
-        with (folder / "record.jsonl").open() as record:
-            steps = [line["step"] for line in map(json.loads, record) if "step" in line]
+        steps = lines(folder, "step")
         halves = [steps[:7], steps[7:]]
         losses = [sum(step["loss_sum"] for step in half) / sum(step["samples"] for step in half) for half in halves]
         assert [point.value for point in curves[engine]["train/loss"]] == pytest.approx(losses, abs=1e-5)
@@ -152,14 +143,14 @@ def without_speed(calls: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_loggers_save_before_a_checkpoint_and_end_a_failed_run(
-    engine: str, make_user_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    engine: str, make_user_plan: MakePlan, tmp_path: Path
 ) -> None:
     plan = make_user_plan(
         *("logger=recording", "max_epochs=1", "log_every_n_steps=1", "checkpoint.every_n_steps=3", "test=false"),
         f"engine={engine}",
     )
     with pytest.raises(RankFailed):
-        start(plan, monkeypatch, "raise@0:step:5")
+        start(plan, "raise@0:step:5")
     calls = [call[0] if call[0] != "metrics" else call[3] for call in recorded_calls(tmp_path)]
     assert calls[calls.index(3) + 1] == "save"
     assert calls[-1] == "failed"
@@ -237,7 +228,7 @@ def test_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, comma
             server.accept()
     assert not [path for path in home.rglob("*") if tracker in str(path)]
     assert {path.name for path in command.folder.iterdir()} == {"home", "logs"}
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    metrics = metrics_in(ended.run_dir)
     if tracker == "wandb":
         [run] = (ended.run_dir / "wandb").glob("offline-run-*/run-*.wandb")
         written = run.read_bytes()

@@ -13,7 +13,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.targets.frames import MEMORY_HINT
-from tests.conftest import ROOT, Command
+from tests.conftest import ROOT, Command, MakePlan
 from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
@@ -54,7 +54,7 @@ def faults_after_training(plan: Plan, context: RankContext) -> Metrics:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_the_rank_of_either_engine_keeps_them(engine: str, make_plan: Callable[..., Plan]) -> None:
+def test_the_rank_of_either_engine_keeps_them(engine: str, make_plan: MakePlan) -> None:
     plan = make_plan("data=points", "model.hidden=[4]", "max_epochs=1", "logger=none", f"engine={engine}", "threads=1")
     faults = on_ranks(plan, faults_after_training)["faults"]
     assert isinstance(faults, int)

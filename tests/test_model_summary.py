@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.config_error import ConfigError
-from lockstep.launch.topology import RankContext
 from lockstep.loggers import Loggers
 from lockstep.monitor.net import show_net
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakePlan
+from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_user_module import MODULES, SINGLE
 
@@ -74,7 +74,7 @@ def test_summary_of_each_kind_of_net(
     for asked in (True, False):
         words = (*job, *SINGLE, f"engine={engine}", "max_epochs=1", f"{key}={asked}".lower())
         plan = make_user_plan(*words, folder=str(asked))
-        digests.append(RUN[engine](plan, RankContext(0, 1, 0, 1))["digest"])
+        digests.append(RUN[engine](plan, ALONE)["digest"])
         out = capsys.readouterr().out
         assert (out.count(text), out.count("Trainable params")) == (asked, asked)
         assert not asked or out.index(text) < out.index("epoch 1/1")

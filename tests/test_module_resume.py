@@ -7,24 +7,24 @@ from tests.resuming import same_after_kill, start
 from tests.test_user_module import DDP, MODULES, SINGLE, THAWING, TUNED, VIRTUAL, trained
 
 
-def test_a_metric_of_all_epochs_is_resumed(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metric_of_all_epochs_is_resumed(make_user_plan: MakeUserPlan) -> None:
     """Also one that on_train_start resets, as in lightning-hydra-template."""
     plan = make_user_plan("model=uneven", "data=uneven_data", "engine=lightning", *SINGLE, "max_epochs=3")
-    expected = start(plan, monkeypatch)
+    expected = start(plan)
     assert "worst" in expected
-    same_after_kill(plan, 11, expected, monkeypatch)
+    same_after_kill(plan, 11, expected=expected)
 
 
-def test_metrics_of_all_epochs_are_counted_once(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_of_all_epochs_are_counted_once(make_user_plan: MakeUserPlan) -> None:
     """Two of them have a value before training; in another world rank 0 restores the states of both ranks."""
     job = ("model=tracing", "+model.norm=false", "data=blobs_data", "engine=raw")
     plan = make_user_plan(*job, *DDP, "checkpoint.every_n_steps=1", "max_epochs=2", folder="whole")
-    expected = start(plan, monkeypatch)
+    expected = start(plan)
     assert (expected["before"], expected["starts"]) == (5, 2)
-    same_after_kill(plan, 3, expected, monkeypatch)
+    same_after_kill(plan, 3, expected=expected)
     begun = trained(make_user_plan(*job, *DDP, "max_epochs=1", folder="begun"))
     path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
-    ended = start(make_user_plan(*job, *SINGLE, "max_epochs=2", path, folder="ended"), monkeypatch)
+    ended = start(make_user_plan(*job, *SINGLE, "max_epochs=2", path, folder="ended"))
     assert (ended["before"], ended["starts"]) == (5, 2)
     assert ended["worst"] == expected["worst"]
 
@@ -37,14 +37,12 @@ def test_metrics_of_all_epochs_are_counted_once(make_user_plan: MakeUserPlan, mo
     ],
     ids=["thawing", "finetuning"],
 )
-def test_frozen_layers_are_resumed(
-    job: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frozen_layers_are_resumed(job: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan) -> None:
     """Within the second epoch, whose beginning is not called again. A BackboneFinetuning stops BatchNorm's statistics,
     and adds parameters to the optimizer there.
     """
     plan = make_user_plan(*job, f"engine={engine}", *DDP, "checkpoint.every_n_steps=1")
-    same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 8)
 
 
 KILLS = [
@@ -68,13 +66,8 @@ KILLS = [
 
 @pytest.mark.parametrize(("name", "world", "engine", "step"), KILLS)
 def test_resumed_after_a_kill_in_any_step(
-    name: str,
-    world: tuple[str, ...],
-    engine: str,
-    step: int,
-    make_user_plan: MakeUserPlan,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, world: tuple[str, ...], engine: str, step: int, make_user_plan: MakeUserPlan
 ) -> None:
     """Metrics and means of an epoch under way, schedules, samples drawn anew: the record is the same to the byte."""
     plan = make_user_plan(*MODULES[name], *world, f"engine={engine}", "checkpoint.every_n_steps=2")
-    same_after_kill(plan, step, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, step)

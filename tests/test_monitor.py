@@ -14,17 +14,16 @@ from lockstep import loggers, run, schemas
 from lockstep.command_line.overrides import swept_keys
 from lockstep.compare import RecordedRun
 from lockstep.launch.start import start_ranks
-from lockstep.launch.topology import RankContext
 from lockstep.loggers.run_label import run_label
 from lockstep.loggers.tensorboard import folder_of
 from lockstep.monitor import hparams_of
 from lockstep.monitor.difference import differences
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.pictures import confusion_picture
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from lockstep.sums.running import PredictionSamples
 from tests.conftest import MakePlan, MakeUserPlan, events_of
+from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_user_module import MODULES, SINGLE
 
@@ -150,20 +149,6 @@ def test_differences_of_two_runs() -> None:
     assert curves[1] == {"largest": 0.25, "loss": 0.25, "gradient norm": pytest.approx(0.1)}
 
 
-def test_samples_are_collected_only_if_they_are_shown(make_plan: MakePlan) -> None:
-    def collects(rank: int, *words: str) -> bool:
-        plan = make_plan(*words)
-        with loggers.create(plan, rank, 0, {}) as opened:
-            samples = EpochMonitor(plan, opened, torch.nn.Linear(1, 1), (1,)).begin_validation()
-            opened.close()
-        return samples is not None
-
-    assert collects(0)
-    assert not collects(1), "above rank 0"
-    for words in (["logger.tensorboard.images=false"], ["logger=csv"], ["data=random_regression", "model=linear"]):
-        assert not collects(0, *words)
-
-
 def test_pictures_take_a_share_of_the_time(make_plan: MakePlan) -> None:
     """Of a hundred validations in a row the first and the last have them."""
     plan = make_plan("max_epochs=100")
@@ -190,20 +175,12 @@ def test_most_confident_errors_are_collected() -> None:
     assert confidence[3] == -1, "a right answer comes behind them, and is not shown"
 
 
-def test_confusion_picture_shades_shares_of_a_row() -> None:
-    picture = confusion_picture(torch.tensor([[5, 0], [1, 3]]))
-    corners = [picture[44 + row * 28 + 1, 44 + column * 28 + 1].tolist() for row in (0, 1) for column in (0, 1)]
-    assert corners[0] == [8, 64, 129]
-    assert corners[1] == [255, 255, 255]
-    assert corners[3][0] < corners[2][0] < 255
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan) -> None:
     """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
     words = ("model=drawing", "data=model", *SINGLE, "logger=tensorboard", "max_epochs=1", "test=false")
     plan = make_user_plan(*words, f"engine={engine}")
-    RUN[engine](plan, RankContext(0, 1, 0, 1))
+    RUN[engine](plan, ALONE)
     assert [one.step for one in events_of(Path(plan.run_dir), images=0).Images("mine")] == [1]
 
 
@@ -231,7 +208,7 @@ def test_curves_and_pictures_of_each_kind_of_module(
     """Seconds by phase, histograms, first filters; the graph of its forward."""
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "logger.tensorboard.graph=true", "test=false")
     plan = make_user_plan(*job, *SINGLE, *asked, f"engine={engine}", "max_epochs=2")
-    metrics = RUN[engine](plan, RankContext(0, 1, 0, 1))
+    metrics = RUN[engine](plan, ALONE)
     events = events_of(Path(plan.run_dir), images=0)
     names = events.Tags()
     phases = {name.rpartition("/")[2]: name for name in names["scalars"] if "/step_seconds/" in name}

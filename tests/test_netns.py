@@ -1,6 +1,5 @@
 """Several machines (network namespaces joined by a switch): the same numbers as on one, and a cut cable ends a run."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 from lockstep.checkpoint.choice import newest_checkpoint
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, USER_CODE, Command, Ended
 from tests.fault_injection.command import leaves
 from tests.netns import Cluster, Machine, cluster
@@ -84,7 +84,7 @@ def test_machines_compute_the_same_as_one(
     assert [each.out.count("epoch 2/2") > 0 for each in ended].count(True) == 1, "one rank prints"
     for engine in ("lightning", "raw"):
         assert leaves(command.folder / "run" / engine) == leaves(one / engine)
-    metrics = json.loads((command.folder / "run" / "raw" / "metrics.json").read_text())
+    metrics = metrics_in(command.folder / "run" / "raw")
     assert (metrics["world_size"], metrics["num_nodes"]) == (4, count)
 
 

@@ -1,6 +1,5 @@
 """A NaN or infinite loss ends the run with the number of its step; earlier checkpoints are kept, and finite."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
+from tests.comparing import lines
 from tests.conftest import MakePlan
 from tests.rank_helpers import with_engine
 
@@ -52,9 +52,7 @@ def test_infinite_loss_ends_the_run(
 def test_detect_nan_false_trains_on(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*JOB, "strategy=ddp", "devices=2", "accelerator=cpu", "detect_nan=false")
     assert start_ranks(with_engine(plan, "raw", tmp_path), ENGINES["raw"])["steps"] == 8
-    lines = map(json.loads, (tmp_path / "record.jsonl").read_text().splitlines())
-    losses = [line["step"]["loss_sum"] for line in lines if "step" in line]
-    assert [loss is None for loss in losses] == [False] * 3 + [True] * 5
+    assert [line["loss_sum"] is None for line in lines(tmp_path, "step")] == [False] * 3 + [True] * 5
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,13 +1,11 @@
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
 from lockstep.optimizers import create_optimizer
-from lockstep.plan import Plan
 from lockstep.schedulers import create_scheduler, one_cycle, warmup_linear
+from tests.conftest import MakePlan
 
 
 def test_warm_up_and_decay_by_hand() -> None:
@@ -36,7 +34,7 @@ def test_one_cycle_of_few_steps_stays_a_rate(fraction: float, total: int) -> Non
 
 
 @pytest.mark.parametrize("name", ["none", "onecycle", "warmup_linear"])
-def test_schedules_last_the_run(make_plan: Callable[..., Plan], name: str) -> None:
+def test_schedules_last_the_run(make_plan: MakePlan, name: str) -> None:
     # digits: 1,257 to train on, 20 steps an epoch
     plan = make_plan(
         f"scheduler={name}", "max_epochs=10", "optimizer=sgd", "optimizer.lr=0.5", "optimizer.momentum=0.25"
@@ -58,7 +56,7 @@ def test_schedules_last_the_run(make_plan: Callable[..., Plan], name: str) -> No
         assert rates[-1] < 0.01 < rates[100]
 
 
-def test_adamw_is_not_adam(make_plan: Callable[..., Plan]) -> None:
+def test_adamw_is_not_adam(make_plan: MakePlan) -> None:
     ends = {}
     for name in ("adam", "adamw"):
         net = nn.Linear(1, 1, bias=False, dtype=torch.float64)
@@ -74,7 +72,7 @@ def test_adamw_is_not_adam(make_plan: Callable[..., Plan]) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-def test_biases_and_norm_layers_are_spared(make_plan: Callable[..., Plan], name: str) -> None:
+def test_biases_and_norm_layers_are_spared(make_plan: MakePlan, name: str) -> None:
     """Gradients are 0, so decay alone can move a parameter: by hand, the first step of adamw is 1 - 0.01·0.1."""
     for spared in (True, False):
         net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))
@@ -92,7 +90,7 @@ def test_biases_and_norm_layers_are_spared(make_plan: Callable[..., Plan], name:
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-def test_every_parameter_is_trained(make_plan: Callable[..., Plan], name: str) -> None:
+def test_every_parameter_is_trained(make_plan: MakePlan, name: str) -> None:
     """Spared from decay or not: each is in one group, and goes down its gradient."""
     for decays in ("true", "false"):
         net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))

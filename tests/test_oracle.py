@@ -18,14 +18,11 @@ from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.plan import Plan
+from tests.conftest import IN_PROCESS
 from tests.oracle import Oracle, largest_difference, one_cycle, spared_groups, warmup_linear
 from tests.rank_helpers import ENGINES, run_plans
 
-pytestmark = [
-    pytest.mark.usefixtures("process_as_it_was"),
-    pytest.mark.timeout(200),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = [*IN_PROCESS, pytest.mark.timeout(200)]
 COMMON = (
     *("batch_size=12", "max_epochs=2", "seed=9", "precision=64-true", "accelerator=cpu", "threads=1", "logger=none"),
     "test=false",

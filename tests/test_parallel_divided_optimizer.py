@@ -1,7 +1,6 @@
 """strategy=fsdp with LightningModules: DDP averages gradients, and each rank updates and stores its own parameters."""
 
 import copy
-import json
 from collections.abc import Callable
 
 import pytest
@@ -15,9 +14,10 @@ from lockstep.parallel.divided_optimizer import divide
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.checkpoints import net_state
+from tests.comparing import lines, require_close, require_identical
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.rank_helpers import on_ranks
-from tests.resuming import same_after_kill, start
+from tests.resuming import same_after_kill
 from tests.test_user_module import MODULES, SINGLE, by_both, trained
 
 TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
@@ -38,14 +38,14 @@ def train(net: nn.Module, optimizer: Optimizer, steps: int) -> None:
         assert all(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])
 
 
-def train_divided_and_whole(plan: Plan, context: RankContext) -> Metrics:
+def train_divided_and_undivided(plan: Plan, context: RankContext) -> Metrics:
     """Compare optimizers that are divided over ranks with such as are not."""
     create: list[Callable[..., Optimizer]] = [Adam, Adagrad, Adafactor, LBFGS]
     for kind in create:
         torch.manual_seed(0)
         nets = [nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)) for _ in range(3)]
         optimizers = [kind(net[0].parameters()) for net in nets]
-        whole, divided, resumed = optimizers
+        undivided, divided, resumed = optimizers
         nets[1].load_state_dict(nets[0].state_dict())
         divide(divided)
         divide(resumed)
@@ -56,7 +56,7 @@ def train_divided_and_whole(plan: Plan, context: RankContext) -> Metrics:
                 optimizer.add_param_group({"params": [*net[1].parameters()], "weight_decay": 0.1})
         for net, optimizer in zip(nets[:2], optimizers, strict=False):
             train(net, optimizer, 2)
-        saved, expected = divided.state_dict(), copy.deepcopy(whole.state_dict())
+        saved, expected = divided.state_dict(), copy.deepcopy(undivided.state_dict())
         if context.rank == 0:
             torch.testing.assert_close(saved, expected, rtol=0, atol=0)
         nets[2].load_state_dict(nets[1].state_dict())
@@ -72,7 +72,7 @@ def train_divided_and_whole(plan: Plan, context: RankContext) -> Metrics:
 
 def test_divided_optimizers_compute_the_same(make_plan: MakePlan) -> None:
     """Bit for bit, with a group that is added later, and after loading a checkpoint."""
-    on_ranks(make_plan("strategy=ddp", "devices=2", "data=line", "model=linear"), train_divided_and_whole)
+    on_ranks(make_plan("strategy=ddp", "devices=2", "data=line", "model=linear"), train_divided_and_undivided)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,12 @@ def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], m
     single = trained(make_user_plan(*job, "engine=raw", *SINGLE, folder="single"))
     runs = by_both(make_user_plan(*job, *ranks, folder="both"))
     for run in runs:
-        verdict = compare(single, run)
-        assert verdict.within_tolerance, verdict.text()
-        assert verdict.max_diff < 1e-10
-    assert compare(runs[0], runs[1]).verdict == "identical"
+        require_close(single, run)
+    require_identical(*runs)
     if ranks == THREE:
         other = trained(make_user_plan(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
         assert not compare(runs[1], other).within_tolerance
-    lines = [json.loads(line) for line in (runs[1] / "record.jsonl").read_text().splitlines()]
-    fingerprints = [line["fingerprint"] for line in lines if "fingerprint" in line]
+    fingerprints = lines(runs[1], "fingerprint")
     assert all(len({*line["weights"]}) == 1 and len({*line["optimizer"]}) > 1 for line in fingerprints)
 
 
@@ -105,11 +102,9 @@ def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], m
     ("engine", "job"),
     [("lightning", (*TEACHER, *ACCUMULATED)), pytest.param("raw", CRITIC, marks=pytest.mark.slow)],
 )
-def test_killed_in_a_step_it_ends_the_same(
-    engine: str, job: tuple[str, ...], make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_in_a_step_it_ends_the_same(engine: str, job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")
-    same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 4)
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])

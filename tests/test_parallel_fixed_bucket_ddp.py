@@ -13,7 +13,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
-from tests.conftest import MakeUserPlan
+from tests.conftest import MakePlan, MakeUserPlan
 from tests.rank_helpers import on_ranks
 from tests.test_user_module import DDP, trained
 
@@ -61,7 +61,7 @@ def each_kind(plan: Plan, context: RankContext) -> Metrics:
     return {"default": default, "fixed": fixed}
 
 
-def test_buckets_stay_the_same(make_plan: Callable[..., Plan]) -> None:
+def test_buckets_stay_the_same(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp_spawn", "devices=3", "batch_size=12", "accelerator=cpu", "threads=1")
     assert on_ranks(plan, each_kind) == {"default": 3, "fixed": 0}
 

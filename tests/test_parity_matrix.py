@@ -13,6 +13,8 @@ from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
+from tests.comparing import require_identical
+from tests.conftest import IN_PROCESS
 from tests.rank_helpers import run_plans
 
 LINE = ("data=line", "data.samples=61", "data.val_size=1")
@@ -36,11 +38,7 @@ COMMON = ("batch_size=12", "max_epochs=2", "seed=11", "threads=1", "accelerator=
 WORLDS = [("single", 1), ("ddp", 2), ("ddp", 3), ("ddp_spawn", 2), ("fsdp", 3), ("dp", 3), ("model_parallel", 2)]
 QUICK_WORLDS = [("single", 1), ("ddp", 2), ("model_parallel", 2)]
 FLOAT32, FLOAT64 = "precision=32-true", "precision=64-true"
-pytestmark = [
-    pytest.mark.usefixtures("process_as_it_was"),
-    pytest.mark.timeout(300),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = [*IN_PROCESS, pytest.mark.timeout(300)]
 
 
 def refusal_of(job: str, strategy: str) -> str | None:
@@ -97,8 +95,7 @@ CELLS = [(job, *world) for world in WORLDS for job in jobs_of(world[0])]
 )
 def test_cell(job: str, strategy: str, devices: int, runs_of: RunsOf) -> None:
     runs = runs_of(strategy, devices) / job
-    engines = compare(runs / "lightning", runs / "raw")
-    assert engines.verdict == "identical", engines.text()
+    engines = require_identical(runs / "lightning", runs / "raw")
     assert engines.quantities["loss"].compared >= 4
     if job not in JOBS:
         return
@@ -107,8 +104,7 @@ def test_cell(job: str, strategy: str, devices: int, runs_of: RunsOf) -> None:
     assert across.within_tolerance, across.text()
     equal = {"model_parallel": ("single", 1), "ddp_spawn": ("ddp", 2)}.get(strategy)
     if equal is not None:
-        bits = compare(runs_of(*equal) / job / "raw", runs / "lightning")
-        assert bits.verdict == "identical", bits.text()
+        require_identical(runs_of(*equal) / job / "raw", runs / "lightning")
 
 
 @pytest.mark.parametrize(("job", "strategy"), [("mlp", "model_parallel"), ("cnn-sync", "dp")])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.config_error import shell_quote_override
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 
 ODD = "Läufe = nächste, 'x' & y"
@@ -62,7 +63,7 @@ def test_odd_folders_work(tmp_path: Path) -> None:
     assert f"testing {run}/checkpoints/best.ckpt" in tested
     resumed = shell(command, f"{train} max_epochs=4 resume=true {shell_quote_override('hydra.run.dir', run)}")
     assert f"resuming from {run}/checkpoints/last.ckpt" in resumed
-    assert json.loads((run / "metrics.json").read_text())["epochs"] == 4
+    assert metrics_in(run)["epochs"] == 4
     shutil.copytree(run, command.folder / "a=b")
     compared = command(sys.executable, "-m", "lockstep.compare", str(run), "a=b")
     assert compared.status == 0, compared.out + compared.err

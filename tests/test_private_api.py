@@ -3,36 +3,26 @@
 import ast
 import importlib
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import lightning
 import lightning.pytorch as pl
 import pytest
-import torch
 from lightning.pytorch.callbacks import Callback
 
-from lockstep.launch.topology import RankContext
 from lockstep.lit import run
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private_lightning
-from tests.conftest import MakePlan
+from tests.conftest import IN_PROCESS, MakePlan
+from tests.rank_helpers import ALONE
 
-ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 SMALL = ("data=line", "data.samples=20", "data.val_size=5", "model=linear", "batch_size=5", "max_epochs=2")
 PUBLIC = {"_exit", "_fields", "_replace", "_target_"}
 """Names that are documented in spite of the underscore: of os, of a named tuple, of Hydra."""
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def threads_as_they_were() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
+pytestmark = IN_PROCESS
 
 
 def private_names(source: str) -> set[str]:

@@ -20,15 +20,13 @@ from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
 from lockstep.session.hooks import Hooks
 from lockstep.steps.loss_weight import Step
-from tests.conftest import MakePlan, events_of
+from tests.comparing import require_identical
+from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE, ENGINES, on_ranks, with_engine
 
 DIGITS = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "threads=1", "accelerator=cpu")
 SMALL = (*DIGITS, "model.hidden=[16]")
-pytestmark = [
-    pytest.mark.usefixtures("process_as_it_was"),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = IN_PROCESS
 
 
 def trained(engine: str, plan: Plan, folder: str | None = None) -> Metrics:
@@ -50,32 +48,10 @@ def test_records_and_metrics_are_lightnings(setting: tuple[str, ...], make_plan:
     """In settings that test_parity_matrix.py does not have."""
     plan = make_plan(*DIGITS, "max_epochs=2", "logger=none", *setting)
     lightning, raw = trained("lightning", plan), trained("raw", plan)
-    comparison = compare(Path(plan.run_dir) / "lightning", Path(plan.run_dir) / "raw")
-    assert comparison.verdict == "identical", comparison.text()
+    require_identical(Path(plan.run_dir) / "lightning", Path(plan.run_dir) / "raw")
     assert lightning.keys() == raw.keys()
     differs = {key for key in lightning if lightning[key] != raw[key]}
     assert differs <= {"engine", "train_seconds", "samples_per_second"}
-
-
-def scalars(folder: Path) -> dict[str, list[int]]:
-    events = events_of(folder)
-    return {tag: [event.step for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-
-
-def test_tensorboard_has_the_same_points(make_plan: MakePlan) -> None:
-    plan = make_plan(*SMALL, "max_epochs=2", "log_every_n_steps=5", "scheduler=onecycle")
-    lightning, raw = trained("lightning", plan), trained("raw", plan)
-    expected, points = (scalars(Path(plan.run_dir) / engine) for engine in ("lightning", "raw"))
-    assert points.keys() == expected.keys()
-    assert {tag: sorted(steps) for tag, steps in points.items()} == {
-        tag: sorted(steps) for tag, steps in expected.items()
-    }
-    assert points["train/loss"] == points["train/lr"] == points["work/samples_per_second"] == [5, 10, 15, 20]
-    assert points["val/acc"] == [11, 22]
-    for tag in ("train/loss", "train/lr"):
-        curves = [events_of(Path(plan.run_dir) / engine).Scalars(tag) for engine in ("lightning", "raw")]
-        assert [event.value for event in curves[0]] == [event.value for event in curves[1]]
-    assert lightning["test/acc"] == raw["test/acc"]
 
 
 def test_checkpoints_hold_the_same(make_plan: MakePlan) -> None:
@@ -129,6 +105,23 @@ def stopped_after_two(plan: Plan, engine: str) -> Path:
         patch.setattr(torch, "save", saving)
         trained(engine, plan, f"{engine} half")
     return path
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        ("scheduler=onecycle", "scheduler.warmup_fraction=0.5"),
+        ("scheduler=warmup_linear", "scheduler.warmup_steps=10"),
+    ],
+)
+def test_schedules_can_be_resumed_for_longer(schedule: tuple[str, str], make_plan: MakePlan) -> None:
+    plan = make_plan("max_epochs=2", "accelerator=cpu", "logger=csv", "test=false", *schedule)
+    half = Path(plan.run_dir) / "lightning" / "checkpoints" / "last.ckpt"
+    first = trained("lightning", plan)
+    resumed = trained("lightning", replace(plan, max_epochs=4, ckpt_path=str(half)), "resumed")
+    assert (first["steps"], resumed["steps"]) == (40, 80)
+    speed = 2 * 1257 / resumed["train_seconds"]  # type: ignore[operator]
+    assert resumed["samples_per_second"] == pytest.approx(speed), "two epochs were trained in this run"
 
 
 OTHER_STRATEGIES = [

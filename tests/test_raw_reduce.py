@@ -3,6 +3,7 @@
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.conftest import MakePlan
-from tests.rank_helpers import on_ranks, run_plans, with_engine
+from tests.rank_helpers import ENGINES, on_ranks, run_plans, with_engine
 
 
 def three_gradients(rank: int, world: int) -> list[str]:
@@ -82,3 +83,27 @@ def test_every_method_trains_to_the_same_weights(
     for method in BY_HAND:
         comparison = compare(folder / "ddp", folder / method, tolerance=tolerance)
         assert comparison.within_tolerance, comparison.text()
+
+
+def counted(plan: Plan, context: RankContext) -> Metrics:
+    """Run the plan's engine; torch's profiler sees also the collectives that C++ calls."""
+    profiler: Any = torch.autograd.profiler.profile(use_kineto=False)
+    with profiler:
+        ENGINES[plan.engine.name](plan, context)
+    return {"calls": sum(event.name == "c10d::allreduce_" for event in profiler.function_events)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_all_reduce_a_step_and_one_an_epoch(engine: str, make_plan: MakePlan) -> None:
+    """The gradients of this net fit in one bucket. 1,257 digits are 4 batches of 320, or 8 of 160."""
+    calls = []
+    for words in (
+        ("max_epochs=1", "batch_size=320"),
+        ("max_epochs=1", "batch_size=160"),
+        ("max_epochs=2", "batch_size=320"),
+    ):
+        shared = ("strategy=ddp", "devices=2", "accelerator=cpu", "model=mlp", "logger=none", "test=false")
+        calls.append(int(on_ranks(make_plan(f"engine={engine}", *shared, *words), counted)["calls"]))
+    few, many, twice = calls
+    assert (many - few, twice - few) == (4, 4 + 1)

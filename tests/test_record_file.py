@@ -1,6 +1,5 @@
 """The record survives a loss of power with the checkpoint that counts it, and damage to it is reported."""
 
-import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,18 +11,14 @@ import pytest
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.job import write_config
-from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.record.file import earlier_lines
-from tests.conftest import Command, MakePlan
-from tests.rank_helpers import ENGINES
+from tests.comparing import lines
+from tests.conftest import IN_PROCESS, Command, MakePlan
+from tests.rank_helpers import ALONE, ENGINES
 
-ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 SMALL = ("data=points", "model.hidden=[4]", "logger=none", "accelerator=cpu", "test=false", "batch_size=2", "threads=1")
-pytestmark = [
-    pytest.mark.usefixtures("process_as_it_was"),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
-]
+pytestmark = IN_PROCESS
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -84,7 +79,7 @@ def swapped(content: bytes) -> bytes:
     ],
     ids=["shortened", "edited", "swapped", "lost"],
 )
-def test_damaged_record_is_refused_in_its_own_folder(
+def test_damaged_record_is_refused_in_its_folder(
     damage: Callable[[bytes], bytes] | None, trained: Plan, tmp_path: Path
 ) -> None:
     """In another folder training continues, with a notice."""
@@ -102,7 +97,7 @@ def test_damaged_record_is_refused_in_its_own_folder(
 
 
 @pytest.mark.parametrize("target", ["", "checkpoints/last.ckpt"])
-def test_record_is_found_through_links(target: str, trained: Plan, tmp_path: Path) -> None:
+def test_record_is_continued_through_links(target: str, trained: Plan, tmp_path: Path) -> None:
     """The record is continued, without lines after the checkpoint; if it is damaged, the run is refused."""
     folder = Path(trained.run_dir)
     before = lines_of(folder)
@@ -115,7 +110,7 @@ def test_record_is_found_through_links(target: str, trained: Plan, tmp_path: Pat
     ENGINES["raw"](plan, ALONE)
     after = lines_of(folder)
     assert after[1:7] == before[1:7]
-    assert [json.loads(line)["step"]["step"] for line in after if b'{"step"' in line] == [*range(1, 11)]
+    assert [step["step"] for step in lines(folder, "step")] == [*range(1, 11)]
     (tmp_path / "other").symlink_to(folder)
     (folder / "record.jsonl").write_bytes(b"damaged")
     with pytest.raises(ConfigError, match=r"record.jsonl is not what it was"):
@@ -136,5 +131,4 @@ def test_command_refuses_a_damaged_record_before_it_writes(trained: Plan, comman
     assert ended.status == 0, ended.err
     assert ended.err.count("the new record begins where training resumes") == 1
     [beside] = command.folder.glob("logs/beside/*")
-    _, first_step, *_ = map(json.loads, lines_of(beside))
-    assert first_step["step"]["step"] == 6
+    assert lines(beside, "step")[0]["step"] == 6

@@ -1,6 +1,5 @@
 """The rendezvous of ranks: the same run whatever the method, no open port, and errors that name absent ranks."""
 
-import json
 import os
 import re
 import socket
@@ -19,6 +18,7 @@ from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.rendezvous import group_file, join, master_variables
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command, MakePlan, free_port
 from tests.test_launch import DDP, ENGINE
 
@@ -160,7 +160,7 @@ def test_ranks_of_two_machines_rendezvous(command: Command) -> None:
     alone = Command(command.folder / "one machine")
     alone.folder.mkdir()
     one = alone.train(*SHORT, "strategy=ddp", "devices=2", "threads=1")
-    digests = {json.loads((run / "metrics.json").read_text())["digest"] for run in (first.run_dir, one.run_dir)}
+    digests = {metrics_in(run)["digest"] for run in (first.run_dir, one.run_dir)}
     assert len(digests) == 1
 
 
@@ -179,6 +179,7 @@ def test_a_single_rank_needs_no_rendezvous(command: Command) -> None:
     assert (command.folder / "auto").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_absent_ranks_are_named(command: Command) -> None:
     overrides = ("devices=3", "batch_size=63", "process_group.timeout=2")
     ended = command(*TRAIN, *overrides, **rank_by_hand(0, 3, free_port()))

@@ -1,6 +1,5 @@
 """Exact resume: a run that is killed at any step and resumed equals an uninterrupted run bit for bit."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,13 +13,13 @@ from lockstep.checkpoint.content import SECTION
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import RankFailed
-from lockstep.launch.topology import RankContext, Stop
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import RECORD, Metrics
-from tests.comparing import require_close
+from tests.comparing import metrics_in, require_close
 from tests.conftest import Command, MakePlan, events_of
 from tests.rank_helpers import ENGINES as ENGINE
-from tests.rank_helpers import on_ranks, with_engine
+from tests.rank_helpers import StopAfter, on_ranks, with_engine
 from tests.resuming import alike, going_on_with, killed, record, same_after_kill, start
 
 DROPS = (
@@ -47,19 +46,14 @@ SLOW_KILLS = [(*cell, range(first, 15, 4)) for first, cell in enumerate(product(
     ("engine", "world", "steps"), [*KILLS, *(pytest.param(*kill, marks=pytest.mark.slow) for kill in SLOW_KILLS)]
 )
 def test_killed_at_each_step(
-    engine: str,
-    world: str,
-    steps: Sequence[int],
-    make_plan: MakePlan,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    engine: str, world: str, steps: Sequence[int], make_plan: MakePlan, tmp_path: Path
 ) -> None:
     """Dropout, momentum, a schedule, a ragged last batch; a checkpoint after every third step and each epoch."""
     plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "checkpoint.every_n_steps=3", "accelerator=cpu")
     reference = with_engine(plan, engine, tmp_path / "whole")
-    expected = start(reference, monkeypatch)
+    expected = start(reference)
     assert expected["steps"] == 14
-    same_after_kill(reference, steps[0], expected, monkeypatch, *steps[1:])
+    same_after_kill(reference, steps[0], *steps[1:], expected=expected)
 
 
 HARDER = {
@@ -72,26 +66,22 @@ HARDER = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "engine"), [(case, ENGINES[place % 2]) for place, case in enumerate(HARDER)])
-def test_killed_with_other_options(
-    engine: str, case: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_killed_with_other_options(engine: str, case: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """By the engines in turn."""
     common = [word for word in DROPS if case != "batchnorm" or word not in ("model.dropout=0.5", "model=lenet")]
     plan = make_plan(*common, *DDP, "max_epochs=2", "checkpoint.every_n_steps=1", *HARDER[case])
     reference = with_engine(plan, engine, tmp_path / "whole")
-    expected = start(reference, monkeypatch)
-    same_after_kill(reference, 2, expected, monkeypatch, *range(7, plan.steps.total_steps + 1, 5))
+    expected = start(reference)
+    same_after_kill(reference, 2, *range(7, plan.steps.total_steps + 1, 5), expected=expected)
 
 
 @pytest.mark.parametrize(("first", "second"), [("lightning", "raw"), ("raw", "lightning")])
-def test_other_engine_resumes_within_the_epoch(
-    first: str, second: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_other_engine_resumes_within_the_epoch(first: str, second: str, make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=3", "accelerator=cpu")
-    expected = start(with_engine(plan, first, tmp_path / "whole"), monkeypatch)
-    resumed = killed(with_engine(plan, first, tmp_path / "killed"), monkeypatch, 5)
+    expected = start(with_engine(plan, first, tmp_path / "whole"))
+    resumed = killed(with_engine(plan, first, tmp_path / "killed"), 5)
     other = with_engine(resumed, second, tmp_path / "killed")
-    alike(start(other, monkeypatch), expected)
+    alike(start(other), expected)
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
@@ -99,17 +89,17 @@ def test_other_engine_resumes_within_the_epoch(
     ("before", "after"), [("ddp", "single"), pytest.param("single", "ddp", marks=pytest.mark.slow)]
 )
 def test_another_world_resumes_within_the_epoch(
-    before: str, after: str, engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    before: str, after: str, engine: str, make_plan: MakePlan, tmp_path: Path
 ) -> None:
     """In float64, with global dropout masks: to 1e-10 at every step and in the metrics of the epoch."""
     options = ("dropout_rng=global", "precision=64-true", "checkpoint.every_n_steps=2", "accelerator=cpu")
     job = (*DROPS, *MOMENTUM, *options)
     plan = make_plan(*job, *WORLDS[before])
     reference = with_engine(plan, engine, tmp_path / "whole")
-    expected = start(reference, monkeypatch)
-    resumed = killed(with_engine(plan, engine, tmp_path / "killed"), monkeypatch, 6)
+    expected = start(reference)
+    resumed = killed(with_engine(plan, engine, tmp_path / "killed"), 6)
     other = replace(make_plan(*job, *WORLDS[after]), ckpt_path=resumed.ckpt_path, resume=True)
-    metrics = start(with_engine(other, engine, tmp_path / "killed"), monkeypatch)
+    metrics = start(with_engine(other, engine, tmp_path / "killed"))
     for key in SAME:
         assert metrics[key] == pytest.approx(expected[key], abs=1e-10)
     require_close(tmp_path / "whole", tmp_path / "killed")
@@ -119,11 +109,6 @@ QUICK = (
     *("data=digits", "model.hidden=[16]", "batch_size=300", "max_epochs=3"),
     *("engine=raw", "accelerator=cpu", "threads=1"),
 )
-
-
-def metrics_in(folder: Path) -> Metrics:
-    metrics: Metrics = json.loads((folder / "metrics.json").read_text())
-    return metrics
 
 
 def test_resume_and_last_on_the_command_line(command: Command) -> None:
@@ -164,9 +149,7 @@ def test_resume_is_refused_without_one_training(override: str, make_plan: MakePl
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_curves_of_a_resumed_run_are_complete(
-    engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_curves_of_a_resumed_run_are_complete(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """Killed two steps after a checkpoint: TensorBoard shows each point once."""
     plan = make_plan(
         *DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=4", "log_every_n_steps=3", "logger=tensorboard", "test=false"
@@ -174,7 +157,7 @@ def test_curves_of_a_resumed_run_are_complete(
     curves = {}
     for name in ("whole", "killed"):
         engine_plan = with_engine(plan, engine, tmp_path / name)
-        start(engine_plan if name == "whole" else killed(engine_plan, monkeypatch, 6), monkeypatch)
+        start(engine_plan if name == "whole" else killed(engine_plan, 6))
         events = events_of(tmp_path / name)
         curves[name] = [(event.step, event.value) for event in events.Scalars("train/loss")]
     assert curves["killed"] == curves["whole"]
@@ -197,16 +180,6 @@ def test_sweep_resumes_unfinished_jobs(command: Command) -> None:
     assert (command.folder / "sweep" / "0" / "metrics.json").read_text() == before
     assert command.train(*QUICK, "seed=2", "logger=none", "hydra.run.dir=alone").status == 0
     alike(metrics_in(command.folder / "sweep" / "1"), metrics_in(command.folder / "alone"))
-
-
-class StopAfter(Stop):
-    """A request to stop after this batch."""
-
-    def __init__(self, batches: int) -> None:
-        self.last = batches
-
-    def should_stop(self, batches: int) -> bool:
-        return batches >= self.last
 
 
 def stopping(plan: Plan, context: RankContext) -> Metrics:
@@ -240,7 +213,7 @@ def test_stopped_within_an_accumulation(
 ) -> None:
     """Batches 3 + 3 + 1 an epoch: each rank's gradients, sums and ids are carried over bit for bit."""
     plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "accumulate_grad_batches=3", "accelerator=cpu")
-    expected = start(with_engine(plan, engine, tmp_path / "whole"), monkeypatch)
+    expected = start(with_engine(plan, engine, tmp_path / "whole"))
     assert (plan.steps.epoch_batches, expected["steps"]) == (7, 6)
     for batch, steps in stops:
         stopped = with_engine(plan, engine, tmp_path / f"stopped-after-{batch}")
@@ -248,17 +221,17 @@ def test_stopped_within_an_accumulation(
         assert on_ranks(stopped, stopping) == {"stopped": steps}
         last = torch.load(tmp_path / f"stopped-after-{batch}" / "checkpoints" / "last.ckpt", weights_only=True)
         assert all(bool(rank["gradients"]) == (batch % 7 % 3 > 0) for rank in last[SECTION]["ranks"])
-        alike(start(going_on_with(stopped), monkeypatch), expected)
+        alike(start(going_on_with(stopped)), expected)
         assert record(stopped) == (tmp_path / "whole" / RECORD).read_text()
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_killed_in_the_test(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_killed_in_the_test(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """After two validations, of two linear layers each: the results of training are kept."""
     plan = make_plan(*DROPS, *MOMENTUM, *DDP, "accelerator=cpu")
     reference, broken = with_engine(plan, engine, tmp_path / "whole"), with_engine(plan, engine, tmp_path / "broken")
-    expected = start(reference, monkeypatch)
+    expected = start(reference)
     with pytest.raises(RankFailed, match="SIGKILL"):
-        start(broken, monkeypatch, "kill@1:validation:5")
-    alike(start(going_on_with(broken), monkeypatch), expected)
+        start(broken, "kill@1:validation:5")
+    alike(start(going_on_with(broken)), expected)
     assert record(broken) == record(reference)

@@ -1,6 +1,5 @@
 """The files of a run: complete, with numbers in full precision."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,18 +7,19 @@ import pytest
 from lockstep.config_error import ConfigError
 from lockstep.job import run
 from lockstep.run_files import save_metrics
+from tests.comparing import metrics_in
 
 
 def test_metrics_keep_full_precision(tmp_path: Path) -> None:
     metrics: dict[str, str | int | float] = {"train/loss": 0.1 + 0.2, "engine": "lightning"}
     save_metrics(tmp_path, metrics)
-    assert json.loads((tmp_path / "metrics.json").read_text()) == metrics
+    assert metrics_in(tmp_path) == metrics
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 
 
 def test_nan_and_infinity_become_null(tmp_path: Path) -> None:
     save_metrics(tmp_path, {"train/loss": float("nan"), "val/loss": float("inf"), "epochs": 1})
-    assert json.loads((tmp_path / "metrics.json").read_text()) == {"train/loss": None, "val/loss": None, "epochs": 1}
+    assert metrics_in(tmp_path) == {"train/loss": None, "val/loss": None, "epochs": 1}
 
 
 @pytest.mark.parametrize(("below", "reason"), [("", "File exists"), ("x", "Not a directory")])

@@ -1,14 +1,12 @@
 """Dropout and BatchNorm are recognized by the types of a net's layers."""
 
-from collections.abc import Callable
-
 import pytest
 from torch import nn
 
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
-from lockstep.plan import Plan
 from lockstep.record.run_metadata import depends_on_world, has_rank_buffers, run_metadata
+from tests.conftest import MakePlan
 
 
 class Own(nn.Module):
@@ -36,9 +34,7 @@ class Own(nn.Module):
     ],
     ids=str,
 )
-def test_by_the_types_of_modules(
-    part: nn.Module, drops: bool, normalises: bool, make_plan: Callable[..., Plan]
-) -> None:
+def test_by_the_types_of_modules(part: nn.Module, drops: bool, normalises: bool, make_plan: MakePlan) -> None:
     plan, net = make_plan("strategy=ddp", "devices=2"), Own(part)
     assert depends_on_world(plan, net) == (drops or normalises)
     assert run_metadata(plan, net) == {**plan.summary(), "dropout_rng": "per_rank" if drops else "none"}
@@ -47,7 +43,7 @@ def test_by_the_types_of_modules(
     assert not has_rank_buffers(make_plan(), net)
 
 
-def test_what_all_ranks_share_does_not_depend_on_them(make_plan: Callable[..., Plan]) -> None:
+def test_what_all_ranks_share_does_not_depend_on_them(make_plan: MakePlan) -> None:
     """As converted: one mask of the global batch, one mean over it."""
     plan = make_plan("strategy=ddp", "devices=2", "sync_batchnorm=true", "dropout_rng=global")
     net = convert_batchnorm(Own(nn.Sequential(nn.Dropout(0.1), nn.BatchNorm1d(4))))

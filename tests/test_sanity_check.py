@@ -1,6 +1,5 @@
 """trainer.num_sanity_val_steps: validating some batches before training changes nothing."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
-from tests.comparing import require_identical
+from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import going_on_with
 from tests.test_user_module import CHECK, DDP, SINGLE, VIRTUAL, trained
@@ -19,7 +18,7 @@ TRACING = ("model=tracing", "data=blobs_data", "logger=csv", "log_every_n_steps=
 def same(one: Path, other: Path) -> None:
     """Records, metrics and logged values."""
     require_identical(one, other)
-    metrics = [json.loads((run / "metrics.json").read_text()) for run in (one, other)]
+    metrics = [metrics_in(run) for run in (one, other)]
     assert [values["worst"] for values in metrics] == [metrics[0]["worst"]] * 2
     assert [values["before"] for values in metrics] == [5.0] * 2
     tables = [next(run.glob("csv/**/metrics.csv")).read_text() for run in (one, other)]
@@ -27,7 +26,7 @@ def same(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("world", [DDP, pytest.param(VIRTUAL, marks=pytest.mark.slow)])
-def test_nothing_of_it_is_kept(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+def test_nothing_of_it_remains(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """Two batches of each loader; random numbers, metrics, values and files as without. All of them: -1."""
     runs = {}
     for engine in ENGINES:

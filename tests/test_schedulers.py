@@ -122,48 +122,33 @@ def test_a_plateau_of_the_monitored_metric(
     [("raw", PLATEAU), pytest.param("lightning", SCHEDULES["epochs"][0], marks=pytest.mark.slow)],
     ids=["plateau", "epochs"],
 )
-def test_killed_in_any_step_it_ends_the_same(
-    engine: str, typed: tuple[str, ...], make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_in_any_step_it_ends_the_same(engine: str, typed: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """In the middle of an epoch, and in the first step at another rate, which the checkpoint before it has to know."""
     plan = make_user_plan(*JOB, *typed, "checkpoint.every_n_steps=1", f"engine={engine}")
-    expected = start(plan, monkeypatch)
+    expected = start(plan)
     rates = [line["lr"] for line in lines(Path(plan.run_dir), "step")]
     first = next(step for step, (before, rate) in enumerate(pairwise(rates), start=2) if rate != before)
-    same_after_kill(plan, first, expected, monkeypatch, first + 2)
+    same_after_kill(plan, first, first + 2, expected=expected)
 
 
-@pytest.mark.parametrize(
-    ("typed", "sentence"),
-    [
-        (
-            named(f"{TORCH}.StepLR", "step_sise=2"),
-            "scheduler.step_sise=2: StepLR takes no such argument (did you mean step_size?); write ",
-        ),
-        (
-            named(f"{TORCH}.StepLR", "step_size=2", "_interval_=hour"),
-            "scheduler._interval_=hour: it is not one of the possible values; write one of step, epoch.",
-        ),
-        (
-            (*PLATEAU, "+scheduler._interval_=step"),
-            "scheduler._interval_=step: a plateau is looked for after each epoch; write scheduler._interval_=epoch.",
-        ),
-        (
-            (*PLATEAU, "+scheduler._monitor_=val/mae"),
-            "scheduler._monitor_=val/mae: this run does not measure it; write one of train/loss,",
-        ),
-        (
-            named("strange_schedules.NoSchedule"),
-            "scheduler._target_=strange_schedules.NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the",
-        ),
-        (
-            named("strange_schedules.Keeps"),
-            "scheduler._target_=strange_schedules.Keeps: its state is more than plain values and tensors, so",
-        ),
-    ],
-)
-def test_errors_come_before_any_rank_starts(
-    typed: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
-) -> None:
+INVALID = {
+    "scheduler.step_sise=2: StepLR takes no such argument (did you mean step_size?); write ": named(
+        f"{TORCH}.StepLR", "step_sise=2"
+    ),
+    "scheduler._interval_=hour: it is not one of the possible values; write one of step, epoch.": named(
+        f"{TORCH}.StepLR", "step_size=2", "_interval_=hour"
+    ),
+    "a plateau is looked for after each epoch; write scheduler._int": (*PLATEAU, "+scheduler._interval_=step"),
+    "this run does not measure it; write one of train/loss,": (*PLATEAU, "+scheduler._monitor_=val/mae"),
+    "NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the": named("strange_schedules.NoSchedule"),
+    "Keeps: its state is more than plain values and tensors, so": named("strange_schedules.Keeps"),
+    "no schedule today\nscheduler._target_=strange_schedules.Raises: it raises this when it is called.": named(
+        "strange_schedules.Raises"
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", INVALID)
+def test_errors_come_before_any_rank_starts(sentence: str, make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
-        make_user_plan(*JOB, *typed)
+        make_user_plan(*JOB, *INVALID[sentence])

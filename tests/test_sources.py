@@ -1,6 +1,5 @@
 """The figures of docs/sources.md that can be had in seconds; test_docs.py runs each of its commands."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -14,6 +13,7 @@ from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.session.task import create_net
 from tests.checkpoints import net_state
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 from tests.oracle import largest_difference
 
@@ -37,10 +37,10 @@ def test_each_experiment_is_short_and_has_a_row() -> None:
 def train(command: Command, line: str, *more: str) -> dict[str, Any]:
     ended = command.train(*shlex.split(line)[2:], *more)
     assert ended.status == 0, ended.err
-    results: dict[str, Any] = json.loads((ended.run_dir / "metrics.json").read_text())
-    return results
+    return metrics_in(ended.run_dir)
 
 
+@pytest.mark.slow
 def test_the_line_is_learned(command: Command) -> None:
     """The noise has variance 0.01; the answer is 2 and 3."""
     metrics = train(command, "python train.py experiment=linear_regression")
@@ -56,6 +56,7 @@ def test_twice_seven_is_fourteen(command: Command) -> None:
     assert metrics["gradient_sync"] == "ring"
 
 
+@pytest.mark.slow
 def test_points_are_classified(command: Command) -> None:
     metrics = train(command, of_experiment("toy_mlp"))
     assert (metrics["train/acc"], metrics["test/acc"], metrics["world_size"]) == (1.0, 1.0, 2)

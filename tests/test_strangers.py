@@ -3,7 +3,6 @@
 Offline: shards, texts and tables are written here, and the nets have random weights.
 """
 
-import json
 import random
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,8 +13,9 @@ import pytest
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.targets.locate import create
+from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
-from tests.resuming import same_after_kill, start
+from tests.resuming import same_after_kill
 from tests.test_user_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
 
 SINGLE = ("strategy=single", "strategy.in_process=false")
@@ -78,7 +78,7 @@ def test_both_engines_and_both_worlds_are_one(
     single, ddp = in_both_worlds(make_user_plan, *job, single=SINGLE)
     verdict = compare(single, ddp, bound)
     assert verdict.within_tolerance, verdict.text()
-    metrics = json.loads((single / "metrics.json").read_text())
+    metrics = metrics_in(single)
     assert metrics["train/loss"] > 0
     assert metrics["steps"] > 1
 
@@ -104,8 +104,7 @@ def test_a_net_with_dropout_is_that_of_virtual_ranks(make_user_plan: MakeUserPla
     """Lightning's demo of a transformer, on its own class of a text: its ranks draw masks of their own."""
     job = (*in_folder(DEMO, folder), "precision=64-true")
     ddp = by_both(make_user_plan(*job, *DDP, folder="both"))
-    verdict = compare(ddp[0], ddp[1])
-    assert verdict.verdict == "identical", verdict.text()
+    require_identical(*ddp)
     virtual = trained(make_user_plan(*job, *VIRTUAL, "engine=raw", folder="virtual"))
     verdict = compare(ddp[1], virtual)
     assert verdict.within_tolerance, verdict.text()
@@ -121,16 +120,11 @@ def test_a_net_with_dropout_is_that_of_virtual_ranks(make_user_plan: MakeUserPla
     ],
 )
 def test_killed_within_an_epoch_it_ends_the_same(
-    job: tuple[str, ...],
-    world: tuple[str, ...],
-    engine: str,
-    make_user_plan: MakeUserPlan,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    job: tuple[str, ...], world: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan, folder: Path
 ) -> None:
     """Also the order that webdataset draws for itself from Python's generator."""
     plan = make_user_plan(*in_folder(job, folder), *world, f"engine={engine}", "checkpoint.every_n_steps=2")
-    same_after_kill(plan, 7, start(plan, monkeypatch), monkeypatch)
+    same_after_kill(plan, 7)
 
 
 @needs("webdataset")

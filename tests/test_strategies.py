@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.strategies.registry import STRATEGIES
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command, Ended
 
 SRC = ROOT / "src" / "lockstep"
@@ -113,7 +114,7 @@ def test_a_new_strategy_is_one_file_and_one_yaml(checkout: Path, command: Comman
     trained = python("train.py", *run, "accelerator=cpu", "threads=1", "engine=both", "hydra.run.dir=toy")
     assert trained.status == 0, trained.err
     assert json.loads((checkout / "toy" / "comparison.json").read_text())["verdict"] == "identical"
-    metrics = json.loads((checkout / "toy" / "raw" / "metrics.json").read_text())
+    metrics = metrics_in(checkout / "toy" / "raw")
     assert (metrics["strategy"], metrics["world_size"], metrics["gradient_sync"]) == ("toy", 2, "bucket")
     counted = "from lockstep.command_line.compose import ranks_of; print(ranks_of('toy', 4), ranks_of('single', 1))"
     assert python("-c", counted).out.split() == ["4", "1"]

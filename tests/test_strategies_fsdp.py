@@ -1,10 +1,9 @@
 """strategy=fsdp computes what `single` computes: each rank with a shard of every weight, by both engines."""
 
-import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,13 @@ from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.topology import RankContext, Stop
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.strategies.fsdp import FSDP
-from tests.rank_helpers import ENGINES, on_ranks
+from tests.comparing import lines, require_identical
+from tests.conftest import MakePlan, require_refused
+from tests.rank_helpers import ENGINES, StopAfter, on_ranks
 
 TRAINING = [
     *("data=digits", "data.test_size=1735", "data.val_size=1", "model=lenet", "dropout_rng=global", "optimizer=adam"),
@@ -34,16 +35,6 @@ TRAINING = [
 ALONE, SHARDED, FLOAT64 = ["strategy=single"], ["strategy=fsdp", "devices=2"], "precision=64-true"
 STOPPED_AFTER = 5
 """Batches: a step is under way."""
-
-
-class StopAfter(Stop):
-    """Someone asked, in time for this batch."""
-
-    def __init__(self, batches: int) -> None:
-        self.last = batches
-
-    def should_stop(self, batches: int) -> bool:
-        return batches >= self.last
 
 
 def plan_of(folder: Path, *overrides: str) -> Plan:
@@ -134,13 +125,11 @@ def test_in_float64_it_is_single(runs: Path) -> None:
 def test_the_engines_agree_bit_for_bit(runs: Path) -> None:
     """Also what each rank holds: the fingerprints of its shards."""
     for precision in ("32", "64", "bf16"):
-        comparison = compare(runs / f"lightning-{precision}", runs / f"raw-{precision}")
-        assert comparison.verdict == "identical", comparison.text()
+        require_identical(runs / f"lightning-{precision}", runs / f"raw-{precision}")
 
 
 def test_ranks_hold_shards_and_the_run_says_so(runs: Path) -> None:
-    lines = [json.loads(line) for line in (runs / "raw-32" / "record.jsonl").read_text().splitlines()]
-    fingerprints = [line["fingerprint"] for line in lines if "fingerprint" in line]
+    fingerprints = lines(runs / "raw-32", "fingerprint")
     assert len(fingerprints) == 2
     for line in fingerprints:
         assert line["sharded"] is True
@@ -185,31 +174,22 @@ def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) ->
     assert 0 < furthest(runs / "single-64", runs / "stopped-ddp") < 1e-10
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["engine=raw", "engine.gradient_sync=ring"],
-            "engine.gradient_sync=ring: strategy=fsdp reduces gradients to shards",
-        ),
-        (["memory_format=channels_last"], "memory_format=channels_last: strategy=fsdp shards contiguous weights"),
-        (["strategy.max_restarts=-1"], "strategy.max_restarts=-1: it must be 0 or more"),
-    ],
-)
-def test_rejected_options(overrides: list[str], message: str, make_plan: Callable[..., Plan]) -> None:
-    with pytest.raises(ConfigError) as raised:
-        make_plan("strategy=fsdp", "devices=2", "accelerator=cpu", *overrides)
-    assert message in str(raised.value)
+INVALID = {
+    "engine=raw engine.gradient_sync=ring": "engine.gradient_sync=ring: strategy=fsdp reduces gradients to shards",
+    "memory_format=channels_last": "memory_format=channels_last: strategy=fsdp shards contiguous weights",
+    "strategy.max_restarts=-1": "strategy.max_restarts=-1: it must be 0 or more",
+}
 
 
-def test_on_gpus_it_refuses_a_loss_scaler(make_plan: Callable[..., Plan]) -> None:
-    plan = make_plan("strategy=fsdp", "devices=2", "accelerator=cpu")
+@pytest.mark.parametrize("words", INVALID)
+def test_rejected_options(words: str, make_plan: MakePlan) -> None:
+    require_refused(INVALID[words], make_plan, *SHARDED, *words.split())
+
+
+def test_on_gpus_it_takes_nccl_and_no_loss_scaler(make_plan: MakePlan) -> None:
+    plan = make_plan(*SHARDED, "accelerator=cpu")
     with pytest.raises(ConfigError, match=r"precision=16-mixed: its loss scaler would look at each rank's shard alone"):
         replace(plan, accelerator="gpu", precision="16-mixed")
-
-
-def test_on_gpus_it_takes_nccl(make_plan: Callable[..., Plan]) -> None:
-    plan = make_plan("strategy=fsdp", "devices=2", "accelerator=cpu")
     assert replace(plan, accelerator="gpu").world.backend == "nccl"
     with pytest.raises(ConfigError, match=r"process_group.backend=gloo: strategy=fsdp sends the shards .* by nccl"):
         replace(plan, accelerator="gpu", process_group=replace(plan.process_group, backend="gloo"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command, Ended
 
 SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.hidden=[4]", "max_epochs=3", "accelerator=cpu")
@@ -23,8 +24,8 @@ def in_shell(
     return command("bash", "-c", f"set -o pipefail; {line}", "bash", sys.executable, *program, *overrides)
 
 
-def check_whole(run: Path, engine: str, ranks: int) -> None:
-    metrics = json.loads((run / "metrics.json").read_text())
+def check_complete(run: Path, engine: str, ranks: int) -> None:
+    metrics = metrics_in(run)
     assert (metrics["epochs"], metrics["steps"]) == (3, 15)
     assert {path.name for path in run.iterdir()} == LEFT | ({"ranks"} if ranks > 1 else set())
     kinds = Counter(next(iter(json.loads(line))) for line in (run / "record.jsonl").read_text().splitlines())
@@ -47,7 +48,7 @@ def test_a_run_outlives_its_reader(command: Command, engine: str, ranks: int, li
     ended = in_shell(command, line, *SMALL, *world, f"engine={engine}", "logger=csv", "hydra.run.dir=run")
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.startswith(out)
-    check_whole(command.folder / "run", engine, ranks)
+    check_complete(command.folder / "run", engine, ranks)
 
 
 @pytest.mark.parametrize("line", ['"$@" >&- 2>&-', pytest.param('"$@" 2>/dev/full', marks=pytest.mark.slow)])
@@ -139,7 +140,7 @@ def test_a_folder_that_is_not_utf8(bytes_folder: Command, engine: str) -> None:
         assert (ended.status, ended.err) == (0, "")
         assert (b"resuming from" in (bytes_folder.folder / "out").read_bytes()) == (epochs == 3)
     run = bytes_folder.folder / f"run{BYTES}"
-    metrics = json.loads((run / "metrics.json").read_text())
+    metrics = metrics_in(run)
     assert metrics["steps"] == 15
     assert (run / "record.jsonl").is_file()
 

@@ -11,6 +11,7 @@ from matplotlib.image import imread
 from omegaconf import OmegaConf
 
 from lockstep.sweep.summary import SweepSummary
+from tests.comparing import lines, metrics_in
 from tests.conftest import ROOT, Command
 
 
@@ -35,7 +36,7 @@ def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Comman
         alone.folder.mkdir()
         run = alone.train(f"strategy={cell[0]}", f"devices={cell[1]}", "max_epochs=2", "threads=1")
         [in_sweep] = [job for job in jobs.values() if (job["strategy"], job["devices"]) == cell]
-        assert json.loads((run.run_dir / "metrics.json").read_text())["digest"] == in_sweep["digest"]
+        assert metrics_in(run.run_dir)["digest"] == in_sweep["digest"]
     assert jobs[1]["digest"] != jobs[2]["digest"], "float32 sums in another order: the comparison can fail"
     check_the_table(command, ended.out, jobs)
 
@@ -63,8 +64,7 @@ def check_the_table(command: Command, out: str, jobs: dict[int, dict[str, Any]])
 
 
 def losses(run: Path) -> list[float]:
-    lines = map(json.loads, (run / "record.jsonl").read_text().splitlines())
-    return [line["step"]["loss_sum"] / line["step"]["samples"] for line in lines if "step" in line]
+    return [step["loss_sum"] / step["samples"] for step in lines(run, "step")]
 
 
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
@@ -74,6 +74,7 @@ def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     ended = command(*train, "-m", *line, "data.samples=1000,100", PYTHONPATH=str(ROOT), FAULT="memory@1:step:5")
     assert ended.status == 1
     assert "sweep: 1 finished, 0 refused, 1 failed" in ended.out
+    assert "  failed: Memory ran out: lower batch_" in ended.out, "the table shortens the reason"
     assert list(results(command)) == [1]
     assert ended.err.startswith("job 0 failed: rank ")
     assert ended.err.count("Traceback") == 1

@@ -1,7 +1,6 @@
 """The command as a user types it: real processes, their exit status, what they print, write and leave running."""
 
 import contextlib
-import json
 import os
 import re
 import sys
@@ -11,6 +10,7 @@ import psutil
 import pytest
 import torch
 
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command, events_of, free_port
 
 METRICS_KEYS = {
@@ -18,28 +18,27 @@ METRICS_KEYS = {
     *("epochs", "steps", "train_seconds", "total_seconds", "samples_per_second", "digest"),
     *("train/loss", "train/acc", "val/loss", "val/acc", "val/f1", "test/loss", "test/acc", "test/f1"),
 }
-ENDLESS = ("max_epochs=100000", "logger=none", "accelerator=cpu")
 
 
 @pytest.mark.fresh
 def test_the_main_job(command: Command) -> None:
-    ended = command.train("strategy=ddp", "devices=2")
+    ended = command.train("strategy=ddp", "devices=2", "max_epochs=10")
     assert ended.status == 0, ended.err
     assert ended.err == ""
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
+    metrics = metrics_in(ended.run_dir)
     assert metrics.keys() >= METRICS_KEYS
-    assert metrics["test/acc"] >= 0.97
+    assert metrics["test/acc"] >= 0.95
     assert (metrics["strategy"], metrics["world_size"], metrics["threads"]) == ("ddp", 2, max(1, os.cpu_count() // 2))  # type: ignore[operator]
     assert f"  {ended.run_dir}" in ended.out.splitlines()[-1]
     assert re.search(rf"\n  test +loss .*acc {metrics['test/acc']:.4g},", ended.out)
-    assert len(re.findall(r"^epoch \d+/40 .*val/acc", ended.out, re.MULTILINE)) == 40
+    assert len(re.findall(r"^epoch \d+/10 .*val/acc", ended.out, re.MULTILINE)) == 10
     entries = {path.name for path in ended.run_dir.iterdir()}
     files = {"config.yaml", "confusion.csv", "metrics.json", "record.jsonl"}
     assert entries == files | {"checkpoints", "ranks", "tensorboard"}
     events = events_of(ended.run_dir)
-    assert len(events.Scalars("val/acc")) == 40
+    assert len(events.Scalars("val/acc")) == 10
     checkpoint = torch.load(ended.run_dir / "checkpoints" / "last.ckpt", weights_only=True)
-    assert checkpoint["global_step"] == metrics["steps"] == 800
+    assert checkpoint["global_step"] == metrics["steps"] == 200
     assert not any("module." in key for key in checkpoint["state_dict"])
     assert "devices: 2" in (ended.run_dir / "config.yaml").read_text()
 
@@ -48,7 +47,7 @@ def test_the_main_job(command: Command) -> None:
 def test_mnist_on_two_ranks(command: Command, mnist: str) -> None:
     ended = command.train("strategy=ddp", "devices=2", "data=mnist", f"data.root={mnist}", "model=mlp", "max_epochs=3")
     assert ended.status == 0, ended.err
-    assert json.loads((ended.run_dir / "metrics.json").read_text())["test/acc"] >= 0.965
+    assert metrics_in(ended.run_dir)["test/acc"] >= 0.965
 
 
 @pytest.mark.fresh
@@ -66,20 +65,22 @@ def torchrun(command: Command, ranks: int) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", str(ROOT / "train.py")]
 
 
+@pytest.mark.slow
 def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
     job = ("engine=raw", "strategy=ddp", "devices=2", "max_epochs=2", "threads=1")
     ended = command(*torchrun(command, 2), *job, MASTER_PORT=str(free_port()))
     assert ended.status == 0, ended.err
-    under_torchrun = json.loads((ended.run_dir / "metrics.json").read_text())
+    under_torchrun = metrics_in(ended.run_dir)
     assert len(list(command.folder.glob("logs/train/[!.]*"))) == 1
     assert (ended.run_dir / "ranks" / "1.log").exists()
     assert ended.out.count("epoch 2/2") == 1
     by_command = Command(command.folder / "own")
     by_command.folder.mkdir()
-    ours = json.loads((by_command.train(*job).run_dir / "metrics.json").read_text())
+    ours = metrics_in(by_command.train(*job).run_dir)
     assert under_torchrun["digest"] == ours["digest"]
 
 
+@pytest.mark.slow
 def test_under_torchrun_another_world_is_refused(command: Command) -> None:
     """Rank 0 prints it, however late it comes."""
     script = command.folder / "late.py"
@@ -95,6 +96,7 @@ def test_under_torchrun_another_world_is_refused(command: Command) -> None:
     assert ended.err.count("devices=3:") == 1
 
 
+@pytest.mark.slow
 def test_tasks_of_mpirun_are_workers(command: Command) -> None:
     """Two processes with the variables that Open MPI sets."""
     common = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
@@ -107,7 +109,7 @@ def test_tasks_of_mpirun_are_workers(command: Command) -> None:
     ]
     ended = [command.wait(task) for task in tasks]
     assert [one.status for one in ended] == [0, 0], ended
-    assert json.loads((ended[0].run_dir / "metrics.json").read_text())["world_size"] == 2
+    assert metrics_in(ended[0].run_dir)["world_size"] == 2
     assert ended[1].out == ""
 
 
@@ -126,19 +128,3 @@ def test_slurm_tasks_on_one_machine_listen_on_loopback(command: Command) -> None
     assert [command.wait(task).status for task in tasks] == [0, 0]
     assert {address.ip for address in listening} <= {"127.0.0.1", "::1"}
     assert listening, "those of gloo were seen"
-
-
-def test_from_python(command: Command) -> None:
-    script = (
-        "from lockstep import run; import os\n"
-        "before = dict(os.environ)\n"
-        "metrics = run(['strategy=ddp', 'devices=2', 'max_epochs=1'])\n"
-        "assert dict(os.environ) == before\n"
-        "print('ACC', metrics['test/acc'])"
-    )
-    (command.folder / "script.py").write_text(script)  # without a guard: ranks do not import the script
-    ended = command(sys.executable, "script.py")
-    assert ended.status == 0, ended.err
-    assert ended.out.count("ACC") == 1
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
-    assert f"ACC {metrics['test/acc']}" in ended.out

@@ -11,7 +11,6 @@ import torch
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
-from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.engine import ENGINES
@@ -19,9 +18,9 @@ from lockstep.time_limit import TimeLimit
 from tests.checkpoints import net_state
 from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan
+from tests.rank_helpers import ALONE, by_engines, on_ranks
 from tests.rank_helpers import ENGINES as RUN
-from tests.rank_helpers import by_engines, on_ranks
-from tests.resuming import going_on_with, same_after_kill, start
+from tests.resuming import going_on_with, same_after_kill
 
 SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
@@ -64,21 +63,17 @@ def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*SMALL, *DDP, *one, "gradient_clip_val=0.001", "trainer.gradient_clip_algorithm=value")
     stepped = net_state(by_both(plan, tmp_path / "value") / "checkpoints" / "last.ckpt")
     still = replace(plan, optimizer=plan.optimizer.with_lr(1e-12), run_dir=str(tmp_path))
-    start = net_state(path_of(still))
+    start_ranks(still, ENGINES["raw"])
+    start = net_state(tmp_path / "checkpoints" / "last.ckpt")
     moved = torch.cat([(stepped[name] - start[name]).abs().flatten() for name in start])
     assert moved.max().item() == pytest.approx(0.001, rel=1e-4)
     assert (moved > 0.000999).sum() > 100
 
 
-def path_of(plan: Plan) -> Path:
-    start_ranks(plan, ENGINES["raw"])
-    return Path(plan.run_dir) / "checkpoints" / "last.ckpt"
-
-
-def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan) -> None:
     few = ("trainer.limit_train_batches=4", "accumulate_grad_batches=3", "checkpoint.every_n_steps=1", "max_epochs=3")
     plan = make_plan(*SMALL, *DDP, *few, "scheduler=onecycle", "engine=raw")
-    resumed = same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    resumed = same_after_kill(plan, 4)
     with pytest.raises(ConfigError) as refused:
         check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
     assert "trainer.limit_train_batches=1.0: the run of ckpt_path=" in str(refused.value)
@@ -141,12 +136,12 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
     assert (best["epochs"], best["batch"]) == [(0, 3), (0, 6), (1, 3), (1, 6)][scores.index(max(scores))]
 
 
-def test_killed_after_a_validation_within_an_epoch(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_after_a_validation_within_an_epoch(make_plan: MakePlan) -> None:
     """The validation is not repeated, and each rank's dropout continues as in an uninterrupted run."""
     lenet = (SMALL[0], *SMALL[2:], "model=lenet", "model.dropout=0.5", "test=false")
     within = ("trainer.limit_train_batches=5", "trainer.val_check_interval=3", "max_epochs=2", "trainer.max_steps=8")
     plan = make_plan(*lenet, *DDP, *within, "engine=lightning")
-    resumed = same_after_kill(plan, 4, start(plan, monkeypatch), monkeypatch)
+    resumed = same_after_kill(plan, 4)
     assert places(Path(resumed.run_dir)) == [(1, 3, 3), (2, 3, 8)]
 
 
@@ -173,7 +168,7 @@ def test_torch_flags_hold_during_training(engine: str, make_plan: MakePlan, monk
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     wanted = ("trainer.deterministic=warn", "trainer.benchmark=true", "trainer.detect_anomaly=true")
     before = flags()
-    RUN[engine](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), RankContext(0, 1, 0, 1))
+    RUN[engine](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), ALONE)
     assert seen == [(True, True, True, True)]
     assert flags() == before
 

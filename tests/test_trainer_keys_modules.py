@@ -1,6 +1,5 @@
 """Arguments of Lightning's Trainer with a LightningModule: both engines agree, and resume bit for bit."""
 
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from lockstep.config_error import ConfigError
 from lockstep.lit.trainer import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_buffer import id_digests
-from tests.comparing import lines, require_identical
+from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import record, same_after_kill, start, untimed
 from tests.test_user_module import DDP, MODULES, SINGLE
@@ -24,7 +23,7 @@ def by_both(make: MakeUserPlan, *job: str) -> Path:
     """Run both engines, check that they agree, and return the folder of the raw engine's run."""
     runs = runs_by_both(make(*job, folder=f"both-{len(job)}"))
     require_identical(runs[0], runs[1])
-    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
+    metrics = [metrics_in(run) for run in runs]
     assert untimed(metrics[0]) == untimed(metrics[1])
     return runs[1]
 
@@ -45,23 +44,23 @@ def test_max_steps_counts_what_optimizers_step(
 
 @pytest.mark.parametrize(("name", "bound", "engine"), [("classifier", 12, "lightning"), ("gan", 14, "raw")])
 def test_a_limited_run_resumes_as_an_unlimited_one(
-    name: str, bound: int, engine: str, make_user_plan: MakeUserPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, bound: int, engine: str, make_user_plan: MakeUserPlan, tmp_path: Path
 ) -> None:
     """Killed, resumed to the limit, then continued without it: the same as a run that never had a limit."""
     job = (*MODULES[name], *SINGLE, f"engine={engine}", "max_epochs=4")
     plan = make_user_plan(*job, "checkpoint.every_n_steps=2", f"trainer.max_steps={bound}")
-    expected = start(plan, monkeypatch)
-    resumed = same_after_kill(plan, 6, expected, monkeypatch)
+    expected = start(plan)
+    resumed = same_after_kill(plan, 6, expected=expected)
     again = replace(resumed, ckpt_path=str(Path(resumed.run_dir) / "checkpoints" / "last.ckpt"))
-    assert start(again, monkeypatch)["digest"] == expected["digest"]  # what was left is the test
+    assert start(again)["digest"] == expected["digest"]  # what was left is the test
     (Path(resumed.run_dir) / "metrics.json").write_text("{}")
     with pytest.raises(ConfigError, match=rf"trainer.max_steps={bound}: .*last.ckpt: it has trained for 1\d steps alr"):
         check_checkpoint(again)
     longer = [with_bound(again, most) for most in (15, -1)]  # of the classifier 15 steps are three epochs
-    further = [untimed(start(bounded, monkeypatch)) for bounded in longer][-1]
+    further = [untimed(start(bounded)) for bounded in longer][-1]
     unbound = replace(with_bound(plan, -1), run_dir=str(tmp_path / "unbound"))
     Path(unbound.run_dir).mkdir()
-    assert further == untimed(start(unbound, monkeypatch))
+    assert further == untimed(start(unbound))
     assert record(resumed) == record(unbound)
 
 
@@ -98,9 +97,7 @@ def test_validation_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
     assert len(lines(folder, "step")) == 4
 
 
-def test_killed_after_a_validation_within_an_epoch(
-    make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_after_a_validation_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(*MODULES["autoencoder"], *SINGLE, *WITHIN, "engine=raw")
-    resumed = same_after_kill(plan, 8, start(plan, monkeypatch), monkeypatch)
+    resumed = same_after_kill(plan, 8)
     assert any("after_batch" in line for line in lines(Path(resumed.run_dir), "validation"))

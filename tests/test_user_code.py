@@ -1,6 +1,5 @@
 """A user's own code, in a folder outside: every strategy and both engines train it, and say what is wrong."""
 
-import json
 import re
 import sys
 from functools import partial
@@ -19,7 +18,8 @@ from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests import conftest
 from tests.checkpoints import net_state
-from tests.conftest import USER_CODE, Command, MakeUserPlan
+from tests.comparing import metrics_in, require_close, require_identical
+from tests.conftest import USER_CODE, Command, MakeUserPlan, require_refused
 from tests.resuming import same_after_kill, start
 from tests.user_code.strange_nets import Residual
 
@@ -37,31 +37,17 @@ def trained(plan: Plan) -> Path:
     return Path(plan.run_dir)
 
 
-def test_from_another_folder_by_both_engines(command: Command) -> None:
-    """Code from PYTHONPATH, configs from --config-dir, samples made by workers, more outputs than the three classes."""
-    job = ("model=residual", "+model.outputs=5", "data=noisy", "strategy=ddp", "devices=2", "engine=both")
-    ended = command.train(
-        *("--config-dir", str(USER_CODE / "conf"), *job, "data.loader.num_workers=2", *QUIET, "batch_size=14"),
-        PYTHONPATH=str(USER_CODE),
-    )
-    assert ended.status == 0, ended.err
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
-    assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Residual", "Noisy")
-    assert metrics["steps"] == 2 * 6
-    assert 0 < metrics["test/f1"] <= 1
-    assert command.survivors() == []
-
-
-def test_code_in_the_working_directory_can_be_imported(command: Command) -> None:
+def test_code_in_the_working_directory_by_both_engines(command: Command) -> None:
+    """Configs from --config-dir, samples made by workers, no test split, more outputs than the three classes."""
     for name in ("strange_nets.py", "strange_data.py"):
         (command.folder / name).write_text((USER_CODE / name).read_text())
-    job = ("model=around", "data=three", "engine=raw", "strategy=ddp_spawn", "devices=2", *QUIET)
-    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job)
+    job = ("model=around", "+model.outputs=5", "data=three", "strategy=ddp_spawn", "devices=2", "engine=both")
+    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, "+data.loader.num_workers=2", *QUIET)
     assert ended.status == 0, ended.err
-    metrics = json.loads((ended.run_dir / "metrics.json").read_text())
-    assert metrics["model"] == "Around"
-    assert "val/acc" in metrics
-    assert "test/acc" not in metrics, "it has no test split"
+    metrics = metrics_in(ended.run_dir)
+    assert (metrics["verdict"], metrics["model"], metrics["steps"]) == ("identical", "Around", 2 * 6)
+    assert ("val/f1" in metrics, "test/f1" in metrics) == (True, False)
+    assert command.survivors() == []
 
 
 WORLDS = {
@@ -78,84 +64,47 @@ def test_every_strategy_is_single(engine: str, make_user_plan: MakeUserPlan) -> 
         job = ("model=odd", f"+model.unused={unused}", "data=noisy", "precision=64-true", f"engine={engine}")
         single = trained(make_user_plan(*job, folder=f"single-{unused}"))
         for number, world in enumerate(worlds):
-            verdict = compare(single, trained(make_user_plan(*job, *world, folder=f"{number}-{unused}")))
-            assert verdict.within_tolerance, verdict.text()
-            assert verdict.max_diff < 1e-10
+            require_close(single, trained(make_user_plan(*job, *world, folder=f"{number}-{unused}")))
     other = trained(make_user_plan(*job, "seed=1", folder="other"))
     assert not compare(single, other).within_tolerance
 
 
 @pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-def test_killed_in_any_step_it_ends_the_same(
-    engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_in_any_step_it_ends_the_same(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Augmented samples, dropout of each rank's own, a step in each epoch."""
     world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
     every = ("checkpoint.every_n_steps=1", f"engine={engine}")
     plan = make_user_plan("model=odd", "model.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
-    same_after_kill(plan, 2, start(plan, monkeypatch), monkeypatch, 5)
+    same_after_kill(plan, 2, 5)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (
-            ["model=around", "model.inner._target_=strange_nets.Residul"],
-            "model.inner._target_=strange_nets.Residul: strange_nets has no Residul (did you mean Residual?); write "
-            "model.inner._target_=strange_nets.Residual.",
-        ),
-        (
-            ["+model.widht=3"],
-            "model.widht=3: Residual takes no such argument (did you mean width?); write model.width=3, or another of "
-            "shape, outputs, width, gain.",
-        ),
-        (["~model.width"], "model.width is missing: Residual needs it; write model.width=VALUE."),
-        (
-            ["data=noisy", "data.split.val=101"],
-            "data.split={val:101,test:0.1}: it leaves nothing to train on; write less, or more data.",
-        ),
-        (
-            ["+engine._target_=strange_nets.Odd"],
-            "engine._target_=strange_nets.Odd: there is no such key; write one that python train.py --help lists.",
-        ),
-        (
-            ["optimizer=rmsprop", "optimizer.lr=fast"],
-            "optimizer.lr=fast: it must be a number above 0; write optimizer.lr=0.01.",
-        ),
-        (
-            ["optimizer=rmsprop", "+optimizer.params=[1]"],
-            "optimizer.params=[1]: RMSprop takes no such argument; write one of: lr, alpha, eps, "
-            "weight_decay, momentum, centered, capturable, foreach, maximize, differentiable.",
-        ),
-        (
-            ["~model._target_", "+model._traget_=strange_nets.Residual"],
-            "model.name=null: there is no such option; write one of linear, mlp, cnn, lenet, split_cnn.",
-        ),
-    ],
-)
-def test_invalid_input_is_named_where_it_is(overrides: list[str], sentence: str, make_user_plan: MakeUserPlan) -> None:
-    with pytest.raises(ConfigError) as raised:
-        make_user_plan("model=residual", "data=blobs", "strategy=ddp", "devices=2", "engine=raw", *overrides)
-    assert str(raised.value) == sentence
+INVALID = {
+    "model._target_=strange_net.Residual": "=strange_net.Residual: there is no module strange_net; write the path of",
+    "data._target_=strange_data.killed": "that imports your code has failed: it was ended by SIGSEGV; mend the code.",
+    "model=around model.inner._target_=strange_nets.Residul": "has no Residul (did you mean Residual?); write model.in",
+    "+model.widht=3": "model.widht=3: Residual takes no such argument (did you mean width?); write model.width=3, or",
+    "~model.width": "model.width is missing: Residual needs it; write model.width=VALUE.",
+    "data=noisy data.split.val=101": "data.split={val:101,test:0.1}: it leaves nothing to train on; write less, or",
+    "+engine._target_=strange_nets.Odd": "engine._target_=strange_nets.Odd: there is no such key; write one that",
+    "optimizer=rmsprop optimizer.lr=fast": "optimizer.lr=fast: it must be a number above 0; write optimizer.lr=0.01.",
+    "optimizer=rmsprop +optimizer.params=[1]": "params=[1]: RMSprop takes no such argument; write one of: lr, alpha,",
+    "~model._target_ +model._traget_=strange_nets.Residual": "model.name=null: there is no such option; write one of",
+    "data=noisy +data.loader.workers=2": "workers=2: DataLoader takes no such argument (did you mean num_workers?);",
+}
 
 
-def test_invalid_input_ends_before_any_rank_starts(command: Command) -> None:
-    words = ["data=blobs", "strategy=ddp", "devices=2", "engine=raw", *QUIET, "model._target_=strange_net.Residual"]
-    ended = command.train("--config-dir", str(USER_CODE / "conf"), "model=residual", *words, PYTHONPATH=str(USER_CODE))
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err == (
-        "model._target_=strange_net.Residual: there is no module strange_net; write "
-        "the path of one that can be imported from this folder, or set PYTHONPATH to its folder.\n"
-    )
-    assert not (command.folder / "logs").exists()
+@pytest.mark.parametrize("words", INVALID)
+def test_invalid_input_is_named_where_it_is(words: str, make_user_plan: MakeUserPlan) -> None:
+    job = ("model=residual", "data=blobs", "strategy=ddp", "devices=2", "engine=raw")
+    require_refused(INVALID[words], make_user_plan, *job, *words.split())
 
 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_any_torch_optimizer(engine: str, make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_torch_optimizer(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Two ranks do what a plain loop does, to 1e-10, and what a resume goes on with."""
     job = ("model=residual", "data=blobs", "optimizer=rmsprop", "precision=64-true", "batch_size=96")
     plan = make_user_plan(*job, f"engine={engine}", "strategy=ddp", "devices=2", "checkpoint.every_n_steps=1")
-    expected = start(plan, monkeypatch)
+    expected = start(plan)
 
     torch.manual_seed(plan.seed)
     net = Residual((4,), 3, 8).double()
@@ -173,7 +122,7 @@ def test_any_torch_optimizer(engine: str, make_user_plan: MakeUserPlan, monkeypa
     for name, tensor in net_state(Path(plan.run_dir) / "checkpoints" / "last.ckpt").items():
         assert (tensor - net.state_dict()[name]).abs().max() < 1e-10
 
-    same_after_kill(plan, 2, expected, monkeypatch)
+    same_after_kill(plan, 2, expected=expected)
 
 
 def test_an_import_error_has_the_users_lines(command: Command) -> None:
@@ -188,21 +137,7 @@ def test_an_import_error_has_the_users_lines(command: Command) -> None:
         "ImportError: no luck today",
         "model._target_=strange_broken.Net: its module cannot be imported.",
     ]
-
-
-def test_an_error_of_the_data_ends_before_ranks_start(command: Command) -> None:
-    job = ("model=residual", "data=blobs", "data._target_=strange_data.no_folder", "strategy=ddp", "devices=2", *QUIET)
-    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
-    assert (ended.status, ended.out) == (2, "")
-    _, file, line, error, last = ended.err.splitlines()
-    assert file.startswith(f'  File "{USER_CODE / "strange_data.py"}", line ')
-    assert line.strip() == 'raise FileNotFoundError(f"no folder of {samples} images")'
-    assert error == "FileNotFoundError: no folder of 120 images"
-    assert last == "data._target_=strange_data.no_folder: it raises this when it is called."
-    dying = (*job, "data._target_=strange_data.killed")
-    died = command.train("--config-dir", str(USER_CODE / "conf"), *dying, PYTHONPATH=str(USER_CODE))
-    assert (died.status, died.out) == (2, "")
-    assert died.err == ("The process that imports your code has failed: it was ended by SIGSEGV; mend the code.\n")
+    assert not (command.folder / "logs").exists()
 
 
 def test_another_number_of_workers_goes_on_and_another_data_set_does_not(
@@ -225,7 +160,7 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
     target = "data._target_=strange_data.drawn"
     job = ("model=noise", "data=blobs", target, "engine=raw", f"strategy={strategy}", "devices=2")
     one, again = trained(make_user_plan(*job, folder="one")), trained(make_user_plan(*job, folder="again"))
-    assert compare(one, again).verdict == "identical"
+    require_identical(one, again)
     if strategy == "ddp":
         virtual = trained(make_user_plan(*job, "strategy=virtual", "precision=64-true", folder="virtual"))
         assert compare(trained(make_user_plan(*job, "precision=64-true", folder="double")), virtual).within_tolerance
@@ -250,8 +185,9 @@ def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_user_
         trained(plan)
 
 
-def test_the_error_of_a_nets_call_has_its_lines(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan("model=wrong", "model.kind=raises", "data=blobs", "engine=raw", "strategy=ddp", "devices=2")
+@pytest.mark.parametrize("world", [("strategy=ddp", "devices=2"), ("strategy=single", "strategy.in_process=true")])
+def test_the_error_of_a_nets_call_has_its_lines(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan("model=wrong", "model.kind=raises", "data=blobs", "engine=raw", *world)
     with pytest.raises(ConfigError) as raised:
         trained(plan)
     first, file, _, error, last = str(raised.value).splitlines()

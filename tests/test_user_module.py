@@ -20,8 +20,8 @@ from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
-from tests.comparing import lines, require_close, require_identical
-from tests.conftest import MakeUserPlan
+from tests.comparing import lines, metrics_in, require_close, require_identical
+from tests.conftest import QUIET, USER_CODE, Command, MakeUserPlan
 from tests.rank_helpers import by_engines, on_ranks
 
 MODULES = {
@@ -116,7 +116,7 @@ def test_layers_thawed_later(make_user_plan: MakeUserPlan) -> None:
 TUNED = ("model=tuned", "data=sizes", "max_epochs=3")
 
 
-def test_evaluations_keep_their_own_batch_size(make_user_plan: MakeUserPlan) -> None:
+def test_evaluations_have_a_separate_batch_size(make_user_plan: MakeUserPlan) -> None:
     """Ranks share validation batches of 12 samples, whatever the batch size of training; rates are numpy numbers.
 
     The loader drops the last batch of training, 6 of 38 samples.
@@ -124,11 +124,11 @@ def test_evaluations_keep_their_own_batch_size(make_user_plan: MakeUserPlan) -> 
     for world, shares in ((SINGLE, 12), (DDP, 6)):
         runs = by_both(make_user_plan(*TUNED, "+model.cosine=true", *world, folder=f"shares of {shares}"))
         require_identical(runs[0], runs[1])
-        assert json.loads((runs[0] / "metrics.json").read_text())["val_size"] == shares
+        assert metrics_in(runs[0])["val_size"] == shares
         assert [step["samples"] for step in lines(runs[0], "step")] == [8] * 4 * 3
     larger = trained(make_user_plan(*TUNED, *SINGLE, "engine=raw", "batch_size=19", folder="larger"))
     assert [step["samples"] for step in lines(larger, "step")][:2] == [19, 19]
-    assert json.loads((larger / "metrics.json").read_text())["val_size"] == 12
+    assert metrics_in(larger)["val_size"] == 12
 
 
 def test_a_rank_without_samples_draws_nothing(make_user_plan: MakeUserPlan) -> None:
@@ -166,11 +166,11 @@ def test_epochs_ended_early(make_user_plan: MakeUserPlan) -> None:
     job = ("model=short", "data=model", *SINGLE)
     runs = by_both(make_user_plan(*job, folder="both"))
     require_identical(runs[0], runs[1])
-    metrics = [json.loads((run / "metrics.json").read_text()) for run in runs]
+    metrics = [metrics_in(run) for run in runs]
     assert [values["steps"] for values in metrics] == [4, 4]
     last = f"ckpt_path={runs[0] / 'checkpoints' / 'last.ckpt'}"
     again = trained(make_user_plan(*job, "engine=raw", "train=false", last, folder="tested"))
-    assert json.loads((again / "metrics.json").read_text())["test_loss"] == metrics[0]["test_loss"]
+    assert metrics_in(again)["test_loss"] == metrics[0]["test_loss"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -221,7 +221,7 @@ def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp
     assert {name: tensor.tolist() for name, tensor in module.state_dict().items()} == {
         name: tensor.tolist() for name, tensor in weights.items()
     }
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = metrics_in(folder)
     logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
     wanted = {name: value for name, value in logged.items() if not name.endswith("_step") and name in metrics}
     assert {"train_loss_epoch", "train_acc_epoch", "largest", "val_f1/dataloader_idx_1"} <= wanted.keys()
@@ -242,3 +242,20 @@ def require_same_history(*files: Path) -> None:
             values.pop("train/loss", None)
             names.pop("train/loss", None)
             assert values == pytest.approx(names, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
+    job = (*MODULES["classifier"], *DDP, "engine=both", "+data.workers=2", *QUIET[1:], "logger=csv")
+    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
+    assert ended.status == 0, ended.err
+    metrics = metrics_in(ended.run_dir)
+    assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Classifier", "BlobsData")
+    assert metrics["val_count/dataloader_idx_0"] == 13
+    assert metrics["val_count/dataloader_idx_1"] == 11
+    assert metrics["batch_size"] == 8
+    assert command.survivors() == []
+    steps = lines(ended.run_dir / "raw", "step")
+    assert [step["samples"] for step in steps] == [8, 8, 8, 8, 6] * 2
+    assert all({"train_loss_step"} == step["logged"].keys() for step in steps)
+    assert steps[0]["logged"]["train_loss_step"] == pytest.approx(steps[0]["loss_sum"] / 8, rel=1e-12)

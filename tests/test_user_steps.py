@@ -1,11 +1,13 @@
-"""Steps of a LightningModule without a loss or an optimizer: both engines agree, and no rank waits."""
+"""Jobs of a LightningModule that are refused, and steps without a loss or an optimizer: both engines agree."""
+
+from pathlib import Path
 
 import pytest
 
 from lockstep.config_error import ConfigError
 from tests.comparing import require_identical
-from tests.conftest import MakeUserPlan
-from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
+from tests.conftest import MakeUserPlan, require_refused
+from tests.test_user_module import DDP, MODULES, SINGLE, VIRTUAL, by_both, trained
 
 STREAM = ("model=regressor", "data=stream")
 SKIPPING = (*STREAM, "model._target_=strange_steps.Skipping")
@@ -53,3 +55,43 @@ def test_steps_that_are_refused(job: tuple[str, ...], sentence: str, make_user_p
 def test_steps_of_no_optimizer_are_counted_alike(make_user_plan: MakeUserPlan) -> None:
     for name, world in (("single", SINGLE), ("ddp", DDP)):
         require_identical(*by_both(make_user_plan("model=untrained", "data=uneven_data", *world, folder=name)))
+
+
+INVALID = {
+    "model=classifier data=blobs_data strategy=dp devices=2": "strategy=dp: each replica would log, measure and step",
+    "model=classifier data=blobs_data strategy=model_parallel devices=2": "model_parallel: it places the stages of a",
+    "model=gan data=blobs_data accumulate_grad_batches=2": "accumulate_grad_batches=2: GAN optimizes manually, and",
+    "model=residual data=blobs_data": "data: a batch of it is a mapping, and nothing says which keys a plain net",
+    "model=classifier data=model": "data=model: it has no train_dataloader; write data with one.",
+    "model=classifier data=model +data.dataset._target_=strange_loaders.BlobsData +data.split.val=1": "split={val:1}:",
+    "model=classifier data=blobs_data optimizer.lr=0.1": "optimizer=adam: Classifier configures its optimizer itself;",
+}
+
+
+@pytest.mark.parametrize("words", INVALID)
+def test_invalid_jobs_are_rejected(words: str, make_user_plan: MakeUserPlan) -> None:
+    require_refused(INVALID[words], make_user_plan, *words.split())
+
+
+def test_a_pytorch_lightning_module_is_rejected(
+    make_user_plan: MakeUserPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pytorch_lightning")
+    (tmp_path / "of_old_name.py").write_text(
+        "import pytorch_lightning as pl\n\n\nclass Old(pl.LightningModule):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sentence = "it derives from pytorch_lightning, not from lightning; write import lightning.pytorch as pl in its file"
+    require_refused(sentence, make_user_plan, "model=regressor", "model._target_=of_old_name.Old", "data=stream")
+
+
+def test_a_monitor_that_nothing_logs_is_named(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*MODULES["stream"], "engine=raw", "checkpoint.monitor=val_acc")
+    with pytest.raises(ConfigError, match=r"^checkpoint.monitor=val_acc: Regressor logs no such value; write one of "):
+        trained(plan)
+
+
+def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan("model=uneven", "data=uneven_data", "engine=raw", *SINGLE, "checkpoint.every_n_steps=2")
+    with pytest.raises(ConfigError, match=r"^checkpoint.every_n_steps=2: ReduceLROnPlateau steps after each batch"):
+        trained(plan)

@@ -82,6 +82,7 @@ def test_a_warm_command_is_like_a_fresh_one(command: Command, how: str) -> None:
     assert warm["environment"]["VARIABLE"] == "1"  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_rank_of_a_warm_command_is_like_that_of_a_fresh_one(command: Command) -> None:
     path = script(command.folder, probe=SERVER, states=STATE)
     warm, fresh = states(command, path, PYTHONPATH=str(ROOT / "src"))
@@ -93,7 +94,7 @@ def test_a_rank_of_a_warm_command_is_like_that_of_a_fresh_one(command: Command) 
 
 
 @pytest.mark.parametrize("how", ["exec", "fork"])
-def test_processes_that_a_command_leaves_behind_are_found(command: Command, how: str) -> None:
+def test_processes_that_a_command_leaves_behind_are_listed(command: Command, how: str) -> None:
     path = script(command.folder, probe=LEAVES_BEHIND)
     assert command(sys.executable, path, how).status == 0
     left = command.survivors(patience=0.5)

@@ -31,7 +31,7 @@ class Zygote:
         with there:
             self.process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), str(there.fileno())],
-                env={**without_path(self.environment), MARK: "0" * 32},
+                env={name: value for name, value in self.environment.items() if name != PATH} | {MARK: "0" * 32},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[there.fileno()],
@@ -69,10 +69,6 @@ def zygote() -> Zygote:
     """Return the only one; `cache` itself holds no lock."""
     with STARTING:
         return _only()
-
-
-def without_path(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name != PATH}
 
 
 class Forked(subprocess.Popen[str]):

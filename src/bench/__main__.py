@@ -55,7 +55,7 @@ def run_bench(options: BenchOptions) -> int:
     print("".join(f"{key}: {value}\n" for key, value in machine.items() if value), end="", flush=True)
     sys.stdin = None  # with a terminal as stdin, runs would be in this process
     rows: list[dict[str, object]] = []
-    forkserver.start_forkserver(*ENGINES.values(), *BASELINES.values(), workloads.COUNTER)  # it imports them once
+    forkserver.start_forkserver(*ENGINES.values(), *BASELINES.values())  # it imports them once
     with tempfile.TemporaryDirectory(prefix="bench-", dir=private_folder()) as scratch:
         for number, name in enumerate(names, start=1):
             title = f"bench {number}/{len(names)}: {name}"

@@ -11,14 +11,13 @@ INCONCLUSIVE = "inconclusive"
 
 @dataclass(frozen=True)
 class Measurement:
-    """The `values` of a variant and of its baseline, one for each round, in `unit`.
+    """The seconds of a variant and of its baseline, one for each round.
 
     The goal is met if in each round the ratio to the baseline, or the value without a baseline, is at most `goal`.
     """
 
     workload: str
     variant: str
-    unit: str
     values: tuple[float, ...]
     baseline: str = ""
     baseline_values: tuple[float, ...] = ()
@@ -44,7 +43,7 @@ class Measurement:
     def row(self) -> dict[str, object]:
         """Return the cells of the table and of bench.csv, by their headings."""
         row: dict[str, object] = {"workload": self.workload, "variant": self.variant}
-        row |= {"median": median(self.values), "min": min(self.values), "max": max(self.values), "unit": self.unit}
+        row |= {"median": median(self.values), "min": min(self.values), "max": max(self.values)}
         ratios: Any = self.ratios or (None,)
         row |= {"against": self.baseline, "ratio": median(ratios), "ratio_min": min(ratios), "ratio_max": max(ratios)}
         return row | {"goal": self.goal, "met": self.goal_met}

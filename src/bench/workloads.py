@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from operator import sub
 from pathlib import Path
@@ -11,12 +10,9 @@ from typing import NamedTuple
 
 from bench.measurement import Measurement
 from bench.runs import BASELINES, BenchContext
-from lockstep.schemas.engine import ENGINES
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
-STOCK, COUNTER = BASELINES["stock"], "bench.count_collectives"
-USER_CODE = ("model=linear", f"++model._target_={STOCK}.Module", "data=model")
-DIGITS = ("data=digits", "accelerator=cpu", "strategy=ddp")
+USER_CODE = ("model=linear", f"++model._target_={BASELINES['stock']}.Module", "data=model")
 SHORT = ("experiment=linear_regression", "max_epochs=2")
 DDP = ("strategy=ddp", "devices=2", "accelerator=cpu")
 WRONG_KEY = "a wrong key"
@@ -50,27 +46,23 @@ class Training(NamedTuple):
         first = next(iter(calls))
         context.report(f"{first}, not counted: the first run finds files and memory cold")
         calls[first]()
-        return time_variants(name, calls, {variant: goals for variant, (_, goals, _) in self.variants.items()}, context)
+        values = take_turns(calls, context)
+        return [
+            Measurement(name, variant, values[variant], baseline, values.get(baseline, ()), goal)
+            for variant, (_, goals, _) in self.variants.items()
+            for baseline, goal in (goals or {"": None}).items()
+        ]
 
 
-def time_variants(
-    workload: str, calls: Mapping[str, Callable[[], float]], goals: Mapping[str, Goals], context: BenchContext
-) -> list[Measurement]:
-    """Let the variants take turns, so that a slower machine slows all of them; return a row for each of their goals.
-
-    The baseline of a goal is another variant, or "" for the seconds themselves; a variant without goals has a row, too.
-    """
+def take_turns(calls: Mapping[str, Callable[[], float]], context: BenchContext) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of each variant in each round: a slower machine slows all of them."""
     rounds = 2 if context.quick else 3
     values: dict[str, tuple[float, ...]] = dict.fromkeys(calls, ())
     for number in range(1, rounds + 1):
         for name, measure in calls.items():
             context.report(f"round {number}/{rounds}, {name}")
             values[name] += (measure(),)
-    return [
-        Measurement(workload, variant, "s", values[variant], baseline, values.get(baseline, ()), goal)
-        for variant in calls
-        for baseline, goal in (goals.get(variant) or {"": None}).items()
-    ]
+    return values
 
 
 FORMS = {"tensors": ("true", 0), "samples": ("false", 0), "workers": ("false", 2)}
@@ -120,48 +112,12 @@ TRAINING = {
         full=("+model.samples=25600",),
         quick=("+model.samples=6400",),
     ),
-    "monitoring": Training(
-        {
-            "raw, logger=none": Variant("raw", overrides=("logger=none",)),
-            "raw": Variant("raw", {"raw, logger=none": 1.02}),
-            "lightning, logger=none": Variant("lightning", overrides=("logger=none",)),
-            "lightning": Variant("lightning", {"lightning, logger=none": 1.02}),
-        },
-        ("data.root='{root}'", "data=mnist", "model=mlp", "batch_size=128", "max_epochs=10", "threads=1"),
-        quick=("data.samples=20000",),
-    ),
-    "scaling": Training(
-        {
-            f"ranks: {ranks}": Variant("raw", {"ranks: 1": None} if ranks > 1 else {}, (f"devices={ranks}",))
-            for ranks in (1, 2, 4, 8)
-        },
-        (*DIGITS, "threads=1", "data.val_size=0", "batch_size=256", "max_epochs=10"),
-    ),
 }
 
 
-def collectives(context: BenchContext) -> list[Measurement]:
-    """Count the all-reduces that a step and an epoch add, by runs of few and many steps, of one epoch and two.
-
-    The gradients of this MLP fit in one bucket, so a step needs one all-reduce.
-    """
-    rows = []
-    for engine in ENGINES:
-        shared = (*DIGITS, "devices=2", "model=mlp", "logger=none", "test=false", f"engine={engine}")
-        count = partial(context.on_ranks, COUNTER, ENGINES[engine], *shared)
-        context.report(engine)
-        few, few_steps = count("max_epochs=1", "batch_size=320")
-        many, many_steps = count("max_epochs=1", "batch_size=160")
-        twice, _ = count("max_epochs=2", "batch_size=320")
-        step = (many - few) / (many_steps - few_steps)
-        for per, calls in (("step", step), ("epoch", twice - few - step * few_steps)):
-            rows.append(Measurement("collectives", f"{engine}, all-reduces per {per}", "calls", (calls,), goal=1.0))
-    return rows
-
-
 STARTUP: dict[str, tuple[tuple[str, ...], Goals]] = {
-    "import lightning": (("-c", "import lightning"), {}),
-    "import torch": (("-c", "import torch"), {}),
+    "import lightning": (("-c", "import lightning"), {"": None}),
+    "import torch": (("-c", "import torch"), {"": None}),
     "single": ((TRAIN, *SHORT), {"": None, "import lightning": None}),
     "ddp 2": ((TRAIN, *SHORT, *DDP), {"": None, "import lightning": 0.7}),
     "ddp_spawn 2": ((TRAIN, *SHORT, *DDP, "strategy=ddp_spawn"), {"": None, "import lightning": None}),
@@ -178,24 +134,18 @@ def startup(context: BenchContext) -> list[Measurement]:
         name: partial(context.time_command, *words, status=2 if name == WRONG_KEY else 0)
         for name, (words, _) in STARTUP.items()
     }
-    rows = time_variants("startup", calls, {name: goals for name, (_, goals) in STARTUP.items()}, context)
-    return [
-        replace(
-            row,
-            variant=f"{row.variant} - {row.baseline}",
-            values=tuple(map(sub, row.values, row.baseline_values)),
-            baseline="",
-            baseline_values=(),
-        )
-        if row.baseline
-        else row
-        for row in rows
-    ]
+    values = take_turns(calls, context)
+    rows = []
+    for name, (_, goals) in STARTUP.items():
+        for baseline, goal in goals.items():
+            seconds = tuple(map(sub, values[name], values[baseline])) if baseline else values[name]
+            rows.append(Measurement("startup", f"{name} - {baseline}" if baseline else name, seconds, goal=goal))
+    return rows
 
 
 def sweep(context: BenchContext) -> list[Measurement]:
     """Time a further job, without its training: (wall clock of n jobs - of one) / (n - 1)."""
-    name, jobs = "further job - training", 2 if context.quick else 5
+    jobs = 2 if context.quick else 5
 
     def time_sweep(count: int) -> float:
         with TemporaryDirectory(dir=context.scratch) as folder:
@@ -205,13 +155,13 @@ def sweep(context: BenchContext) -> list[Measurement]:
             metrics = [json.loads(path.read_text()) for path in Path(folder).glob("sweep/*/metrics.json")]
             return seconds - sum(float(job["train_seconds"]) for job in metrics)
 
-    calls = {name: lambda: (time_sweep(jobs) - time_sweep(1)) / (jobs - 1)}
-    return time_variants("sweep", calls, {name: {"": 0.6}}, context)
+    name = "further job - training"
+    values = take_turns({name: lambda: (time_sweep(jobs) - time_sweep(1)) / (jobs - 1)}, context)
+    return [Measurement("sweep", name, values[name], goal=0.6)]
 
 
 WORKLOADS: dict[str, Callable[[BenchContext], list[Measurement]]] = {
     **{name: partial(training.measure, name) for name, training in TRAINING.items()},
-    "collectives": collectives,
     "startup": startup,
     "sweep": sweep,
 }
@@ -220,9 +170,6 @@ HELP = """
   mlp            an MLP on MNIST, batch 128, one epoch: the same
   cnn            SimpleCNN on MNIST, batch 2000: the source's loop, both engines, and both in bf16
   module         a user's LightningModule, 2 epochs: Lightning's own Trainer, both engines; three forms of data
-  monitoring     the MLP on MNIST by each engine, with TensorBoard as it is by default and without a logger
-  scaling        the time over 1 to 8 ranks of one thread, an MLP on digits
-  collectives    all-reduces of a step and of an epoch, counted
   startup        whole commands, beyond importing Lightning or torch: single, ddp, ddp_spawn, raw; --help; a wrong key
   sweep          what a further job costs beyond its training
 """

@@ -142,7 +142,7 @@ def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tupl
     metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}
     metrics["total_seconds"] = time.perf_counter() - began
     save_metrics(folder, metrics)
-    return metrics, f"\n{comparison.text(coloured=True)}\n"
+    return metrics, f"\n{comparison.text()}\n"
 
 
 def write_config(plan: Plan) -> None:

@@ -22,10 +22,9 @@ NUMPY = (
 
 
 def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
-    """Return what a file holds, on the CPU. `mmap` is ignored for a name that is not UTF-8: torch's C++ takes none.
+    """Return what a file holds, on the CPU; a damaged file may raise anything.
 
-    Raises:
-        Exception: it holds anything else, or is damaged, which may raise whatever it likes.
+    `mmap` is ignored for a name that is not UTF-8: torch's C++ takes none.
     """
     with torch.serialization.safe_globals([*TYPES, *NUMPY]):
         return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap and is_utf8(str(file)))

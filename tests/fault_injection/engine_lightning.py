@@ -1,7 +1,4 @@
-"""An engine for tests: the Lightning engine, on ranks of which one goes wrong as faults.py says.
-
-Alone, because a command whose fork server imports both takes seconds more.
-"""
+"""An engine for tests: the Lightning engine, on ranks of which one goes wrong as faults.py says."""
 
 import lockstep.lit
 from lockstep.launch.topology import RankContext

@@ -1,7 +1,4 @@
-"""An engine for tests: the raw engine, on ranks of which one goes wrong as faults.py says.
-
-Alone, because a command whose fork server imports both takes seconds more.
-"""
+"""An engine for tests: the raw engine, on ranks of which one goes wrong as faults.py says."""
 
 import lockstep.raw
 from lockstep.launch.topology import RankContext

@@ -111,9 +111,9 @@ def while_saving(go_wrong: Callable[[], None], count: int) -> None:
         to_disk = isinstance(file, io.BufferedWriter)  # and not where torch pickles a tensor for other ranks
         calls += to_disk
         if to_disk and calls == count:
-            whole = io.BytesIO()
-            right(content, whole)
-            file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
+            buffer = io.BytesIO()
+            right(content, buffer)
+            file.write(buffer.getvalue()[: len(buffer.getvalue()) // 2])
             file.flush()
             go_wrong()
             file.seek(0)  # it was no end of this process
@@ -172,7 +172,6 @@ KINDS: dict[str, Callable[[], None]] = {
     "breakpoint": stop_at_a_prompt,
     "quit": lambda: sys.exit(0),
     "end": lambda: os._exit(0),
-    "sys.exit": lambda: sys.exit(0),
     "server": lambda: os.kill(os.getppid(), signal.SIGKILL),
     "folder": remove_folder,
     **{number.name: partial(os.killpg, 0, number) for number in ENDING},

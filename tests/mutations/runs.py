@@ -52,10 +52,10 @@ checkpoint/identity.py test_checkpoint.py::test_sums_of_other_metrics_are_refuse
 checkpoint/saving.py test_parallel_divided_optimizer.py::test_killed_in_a_step_it_ends_the_same[raw-job1]
 -accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
 +accumulating = position.batch % plan.steps.batches_per_step(position.epochs) > 0
-# colours in a pipe
-colour.py test_colour.py::test_on_a_terminal_alone
--stream.closed or not stream.isatty()
-+stream.closed
+# a difference in all gradients is taken for noise
+compare/noise.py test_compare.py::test_noise_that_adam_scales_up_is_named
+-> AGREEMENT * largest
++> largest
 # float64 owes less
 compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
 -FLOAT64 = Tolerance(1e-10)
@@ -77,11 +77,11 @@ schemas/data.py test_data.py::test_a_schema_says_how_many_samples_are_loaded
 -return self.total - self.val_size - self.test_size
 +return self.total - self.val_size
 # a sample is drawn alike in each epoch
-data/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_own_seed
+data/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
 -struct.pack("<qqq", seed, epoch, sample)
 +struct.pack("<qqq", seed, 0, sample)
 # a draw by Python has no seed
-data/seeded.py test_data_seeded.py::test_each_sample_is_drawn_under_its_seed[python]
+data/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
 -random.seed(sample_seed)
 +pass
 # a signal to the group kills the workers of a rank

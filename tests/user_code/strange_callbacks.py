@@ -1,4 +1,4 @@
-"""Callbacks that copy, end or change what they are called with."""
+"""Callbacks that change, copy or write down what they are called with."""
 
 import copy
 import json
@@ -9,25 +9,10 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 
 
-class Copies(Callback):
-    """Keeps a copy of the module, and reads of the trainer's optimizer."""
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.copy = copy.deepcopy(pl_module)
-        assert trainer.optimizers[0].param_groups[0]["lr"] > 0
-
-
-class Ends(Callback):
-    """Returns what only a module's hook ends an epoch by."""
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> Any:
-        return -1 if batch_idx == 1 else None
-
-
-class Thaws(Callback):
-    """Trains only the last parameter at first, and all of them from the third batch on, within an epoch."""
+class Meddles(Callback):
+    """Trains only the last parameter in the first two batches, within an epoch; keeps a copy of the module, and returns
+    what only a module's hook ends an epoch by.
+    """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         group = trainer.optimizers[0].param_groups[0]
@@ -35,10 +20,15 @@ class Thaws(Callback):
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    ) -> Any:
         if batch_idx == 2 and self.frozen:
             trainer.optimizers[0].param_groups[0]["params"].extend(self.frozen)
             self.frozen = []
+        return -1 if batch_idx == 1 else None
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.copy = copy.deepcopy(pl_module)
+        assert trainer.optimizers[0].param_groups[0]["lr"] > 0
 
 
 class History(Callback):

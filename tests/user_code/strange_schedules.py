@@ -22,3 +22,8 @@ class Keeps(LRScheduler):
 
 class NoSchedule:
     def __init__(self, optimizer: Optimizer) -> None: ...
+
+
+class Raises(LRScheduler):
+    def __init__(self, optimizer: Optimizer) -> None:
+        raise RuntimeError("no schedule today")

@@ -1,15 +1,11 @@
-"""Measure how long each primitive takes over message sizes, and fit the line t = α + n·β to the times.
+"""Time each primitive over message sizes, and fit t = α + n·β: α is the latency of a call, 1/β the bandwidth.
 
-As in NCCL's tests, n is the bytes of the full buffer, algorithm bandwidth is n/t, and bus bandwidth is that times the
-share of n that each rank must move, so that it compares with the hardware for any number of ranks. If the buffer is
-split into shares, n is rounded up to a whole float32 for each rank.
+As in NCCL's tests, n is the bytes of the full buffer, a whole float32 for each rank if it is split. Bus bandwidth is
+n/t times the share of n that each rank must move, so that it compares with the hardware for any number of ranks.
 
-In one repetition all ranks leave a barrier, make one call and read their clocks; the slowest rank counts, then the
-median over repetitions after warm-up calls. Ranks leave the barrier some microseconds apart, which is part of every
-time.
-
-α is the latency of a call, 1/β the bandwidth of long messages. Times span five orders of magnitude, so the fit
-minimizes the squares of relative errors, ((α + n·β) / t - 1)²: plain least squares would fit the largest message alone.
+In one repetition all ranks leave a barrier, some microseconds apart, make one call and read their clocks; the slowest
+rank counts, then the median over repetitions. The fit minimizes the squares of relative errors: plain least squares
+would fit the largest message alone.
 """
 
 import time
@@ -24,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lockstep.collectives.primitives import ALL_BUT_OWN, BUS_FACTORS, NOTHING, Primitive, barrier, tensor_device
+from lockstep.collectives.primitives import ALL_BUT_OWN, BUS_FACTORS, PRIMITIVES, Primitive, barrier, tensor_device
 from lockstep.files import save_table
 from lockstep.parallel.messages import all_gather_json
 from lockstep.plot import saved_figure
@@ -39,15 +35,16 @@ WARM_UP = 2
 """Calls before the timed ones."""
 
 
-def measure(primitives: Sequence[Primitive], root: int, sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
+def measure(root: int, sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
     """Time the primitives that move bytes at all sizes; return the rows of bench.csv, with 10⁹ bytes in a GB."""
     world, rows = dist.get_world_size(), []
-    moving = [primitive for primitive in primitives if primitive.cost != NOTHING]
-    for number, primitive in enumerate(moving, start=1):
-        if dist.get_rank() == 0:
-            print(f"bench {number}/{len(moving)}: {primitive.name}", flush=True)
-        unit = BYTES * world if primitive.cost == ALL_BUT_OWN else BYTES
+    for primitive in PRIMITIVES:
         factor = BUS_FACTORS[primitive.cost](world)
+        if not factor:
+            continue
+        if dist.get_rank() == 0:
+            print(f"bench: {primitive.name}", flush=True)
+        unit = BYTES * world if primitive.cost == ALL_BUT_OWN else BYTES
         for size in sizes:
             rounded = -(-size // unit) * unit
             timed = 41 if size <= 2**16 else 15 if size <= 2**20 else 5

@@ -1,8 +1,7 @@
 """Wrong calls on purpose, each on new ranks: the error that the user reads, and after how many seconds.
 
-The ranks make each call in a group at torch's debug level DETAIL (as TORCH_DISTRIBUTED_DEBUG=DETAIL sets for every
-group): before each collective they compare what they are about to call, and name the rank that is missing. That costs a
-round of small messages for each call, so it is for debugging.
+The group has torch's debug level DETAIL (for any group: TORCH_DISTRIBUTED_DEBUG=DETAIL): ranks compare what they are
+about to call, and name the rank that is missing. That costs messages for each call, so it is for debugging.
 """
 
 import faulthandler
@@ -41,20 +40,18 @@ class CaseRank(NamedTuple):
     last: bool
     timeout: float
 
+    def all_reduce(self, count: int = 4, dtype: torch.dtype = torch.float32) -> None:
+        dist.all_reduce(ones(count, dtype), group=self.group)
+
+    def broadcast(self, root: int) -> None:
+        dist.broadcast(ones(4), src=root, group=self.group)
+
 
 def ones(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.ones(count, dtype=dtype, device=tensor_device())
 
 
-def all_reduce(group: Any, count: int = 4, dtype: torch.dtype = torch.float32) -> None:
-    dist.all_reduce(ones(count, dtype), group=group)
-
-
-def broadcast(group: Any, root: int) -> None:
-    dist.broadcast(ones(4), src=root, group=group)
-
-
-def send_from_rank_0(rank: CaseRank, to: int) -> None:
+def send_from_rank_0(to: int) -> None:
     """Send to a rank. gloo has no entry for one that does not exist: it crashes or waits until its timeout."""
     if dist.get_rank() == 0:
         dist.send(ones(4), dst=to)
@@ -63,31 +60,31 @@ def send_from_rank_0(rank: CaseRank, to: int) -> None:
 CASES: dict[str, tuple[str, Callable[[CaseRank], object]]] = {
     "broadcast from a root that does not exist": (
         "root rank|Global rank",
-        lambda rank: broadcast(rank.group, dist.get_world_size() + 5),
+        lambda rank: rank.broadcast(dist.get_world_size() + 5),
     ),
     "all-reduce of different shapes": (
         r"\[4\].*\[3\]",
-        lambda rank: all_reduce(rank.group, 3 if rank.last else 4),
+        lambda rank: rank.all_reduce(3 if rank.last else 4),
     ),
     "all-reduce of different dtypes": (
         "Float.*Double",
-        lambda rank: all_reduce(rank.group, dtype=torch.float64 if rank.last else torch.float32),
+        lambda rank: rank.all_reduce(dtype=torch.float64 if rank.last else torch.float32),
     ),
     "different collectives": (
         "ALLREDUCE.*BROADCAST",
-        lambda rank: broadcast(rank.group, 0) if rank.last else all_reduce(rank.group),
+        lambda rank: rank.broadcast(0) if rank.last else rank.all_reduce(),
     ),
     "send to a rank that does not exist (gloo crashes, or waits)": (
         "rank 0 failed: it was ended by|Wait timeout|Timed out",
-        lambda rank: send_from_rank_0(rank, dist.get_world_size() + 5),
+        lambda _rank: send_from_rank_0(dist.get_world_size() + 5),
     ),
     "receive of another size than was sent (gloo crashes)": (
         "rank [1-9].* failed: it was ended by",
-        lambda rank: dist.recv(ones(3), 0) if rank.last else send_from_rank_0(rank, dist.get_world_size() - 1),
+        lambda rank: dist.recv(ones(3), 0) if rank.last else send_from_rank_0(dist.get_world_size() - 1),
     ),
     "the last rank does not call the all-reduce": (
         "monitoredBarrier",
-        lambda rank: time.sleep(rank.timeout + 1) if rank.last else all_reduce(rank.group),
+        lambda rank: time.sleep(rank.timeout + 1) if rank.last else rank.all_reduce(),
     ),
 }
 """By title: what the message of rank 0 matches if the failure is caught, and the wrong call."""
@@ -128,10 +125,10 @@ def run(payload: TourPayload, context: RankContext) -> tuple[str, float]:
     timeout = payload.world.process_group.timeout
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     faulthandler.dump_traceback_later(timeout + SLACK, exit=True, file=2)
-    rank = CaseRank(debug_group(timeout), context.rank == context.world_size - 1, timeout)
+    group = debug_group(timeout)
     began, message = time.monotonic(), "no error: the call returned"
     try:
-        CASES[payload.case][1](rank)
+        CASES[payload.case][1](CaseRank(group, context.rank == context.world_size - 1, timeout))
     except (RuntimeError, ValueError) as error:
         message = " ".join(str(error).split())
     return message, time.monotonic() - began

@@ -1,8 +1,6 @@
 """Show which rank gets which samples in which epoch, by the sampler that training uses and by DistributedSampler.
 
-Both walk the same permutation, seeded by `seed` + epoch. Lockstep splits it into global batches and each batch over the
-ranks, so every sample is on one rank, once. DistributedSampler repeats the first samples until all ranks have equally
-many; those samples count twice.
+Both walk the same permutation. DistributedSampler repeats its first samples until all ranks have equally many.
 """
 
 import textwrap
@@ -54,11 +52,10 @@ def show(options: Options) -> int:
 
 def describe(options: Options, width: int) -> str:
     """Format two blocks an epoch, with a paragraph for each rank."""
-    samples = options.samples
-    page = [
-        f"{samples} samples on {options.devices} ranks, {options.batch_size_per_device} a rank in each batch; "
-        "| ends a batch, * marks a repeat"
-    ]
+    world = (
+        f"{options.samples} samples on {options.devices} ranks, {options.batch_size_per_device} a rank in each batch"
+    )
+    page = [f"{world}; | ends a batch, * marks a repeat"]
     samplers = {"Lockstep": lockstep_batches, f"DistributedSampler(shuffle=True, seed={options.seed})": torch_batches}
     for epoch, (name, batches_of) in product(range(options.epochs), samplers.items()):
         page += ["", f"epoch {epoch}: {name}"]
@@ -67,13 +64,12 @@ def describe(options: Options, width: int) -> str:
         for rank in range(options.devices):
             batches = batches_of(options, epoch, rank)
             cells = [" ".join(f"{id}{'*' * (id in seen)}" for id in batch) or "–" for batch in batches]
-            text = " | ".join(cells) or "–"
-            page.append(textwrap.fill(f"  rank {rank}: {text}", width, subsequent_indent=" " * 10))
+            text = f"  rank {rank}: {' | '.join(cells) or '–'}"
+            page.append(textwrap.fill(text, width, subsequent_indent=" " * 10))
             seen.update(*batches)
             counts.append(sum(map(len, batches)))
-        total, left_out = sum(counts), samples - len(seen)
-        page.append(
-            f"  seen: {' + '.join(map(str, counts))} = {total} of {samples} samples, "
-            f"{total - len(seen) or 'none'} repeated" + (f"; {left_out} left out" if left_out else "")
-        )
+        total, left_out = sum(counts), options.samples - len(seen)
+        shares = f"{' + '.join(map(str, counts))} = {total} of {options.samples} samples"
+        rest = f"; {left_out} left out" if left_out else ""
+        page.append(f"  seen: {shares}, {total - len(seen) or 'none'} repeated{rest}")
     return "\n".join(page)

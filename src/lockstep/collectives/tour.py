@@ -108,7 +108,7 @@ def world_of(options: RankOptions) -> World:
 def run(payload: TourPayload, context: RankContext) -> tuple[list[list[Observation]], list[dict[str, Any]]]:
     """Run the tour on this rank; return what all ranks observed of each primitive, and the rows of the benchmark."""
     observations = [all_gather_json(observe(primitive, payload.root)) for primitive in PRIMITIVES]
-    return observations, measure(PRIMITIVES, payload.root) if payload.bench else []
+    return observations, measure(payload.root) if payload.bench else []
 
 
 def observe(primitive: Primitive, root: int) -> Observation:

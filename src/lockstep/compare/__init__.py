@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lockstep.compare.comparison import Comparison, Values, When
+from lockstep.compare.noise import noise_reason
 from lockstep.compare.record_lines import RESULTS, compare_ranks, record_values
-from lockstep.compare.recorded_run import RecordedRun
+from lockstep.compare.recorded_run import RecordedRun, damaged
 from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_between
-from lockstep.config_error import ConfigError, require
+from lockstep.config_error import ConfigError, errors_as, require
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
@@ -21,16 +23,30 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         tolerance: replaces the expected agreement of the two plans.
 
     Raises:
-        ConfigError: a folder holds no run.
+        ConfigError: a folder holds no run, or damaged files: it cannot even be compared with itself.
     """
     if tolerance is not None:
         reason = "it is the largest difference allowed"
         require(0 <= tolerance < math.inf, "tolerance", tolerance, reason, "tolerance=1e-10, or 0 for the same bits")
     runs = RecordedRun(a), RecordedRun(b)
-    comparison = compare_runs(*runs, tolerance)
-    with_content = all(run.last for run in runs)
-    left, right = (_placed(run.files(with_content), (run.end, math.inf)) for run in runs)
-    comparison.add_all(left, right)
+    try:
+        return _compare_folders(*runs, tolerance)
+    except ConfigError:
+        raise
+    except Exception:
+        for run in runs:
+            with errors_as(partial(damaged, run.folder)):
+                _compare_folders(run, run, None)
+        raise
+
+
+def _compare_folders(left: RecordedRun, right: RecordedRun, tolerance: float | None) -> Comparison:
+    comparison = compare_runs(left, right, tolerance)
+    with_content = bool(left.last and right.last)
+    comparison.add_all(*(_placed(run.files(with_content), (run.end, math.inf)) for run in (left, right)))
+    first = comparison.first_divergence
+    if first is not None and first.tolerance.within:
+        comparison.likely = noise_reason(left.last, right.last) or comparison.likely
     return comparison
 
 

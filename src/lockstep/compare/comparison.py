@@ -7,10 +7,10 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from lockstep.colour import Colour, painted
 from lockstep.compare.comparison_rules import BITS_ONLY, rule_of
 from lockstep.compare.furthest import furthest
 from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
+from lockstep.config_error import shorten
 from lockstep.files import save_json
 from lockstep.run_files import COMPARISON
 
@@ -48,7 +48,7 @@ class Quantity:
         counts = when[0] <= self.tolerance.steps or math.isinf(distance)
         if distance > self.tolerance.within and counts and self.first is None:
             size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
-            self.first, self.when = f"{where}: {a!r} against {b!r}{size}", when
+            self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
 
 
 @dataclass
@@ -102,27 +102,19 @@ class Comparison:
     def max_diff(self) -> float:
         return max(quantity.difference for quantity in self.quantities.values())
 
-    def text(self, coloured: bool = False) -> str:
-        """Return a line for each quantity that is not identical, one for all others, one for what is not compared.
-
-        Args:
-            coloured: whether the verdict is green or red if stdout is a terminal.
-        """
-        identical = [quantity for quantity in self.quantities.values() if quantity.verdict == "identical"]
-        others = [quantity for quantity in self.quantities.values() if quantity.verdict != "identical"]
-        width = max((len(quantity.name) for quantity in others), default=0)
+    def text(self) -> str:
+        """Return a line for each quantity that is not identical, one for all others, one for what is not compared."""
+        identical = [name for name, quantity in self.quantities.items() if quantity.verdict == "identical"]
         lines = [f"{self.a}\n  against\n{self.b}"]
-        for quantity in others:
-            cells = f"{quantity.name:<{width}}  {quantity.verdict:<17}  {quantity.compared:>6}  {quantity.first or ''}"
-            lines.append(f"  {cells}".rstrip())
-        names = [quantity.name for quantity in identical]
-        for title, listed in (("identical", names), ("not compared", sorted(self.left_out))):
+        for quantity in self.quantities.values():
+            if quantity.name not in identical:
+                cells = f"{quantity.name:<22}  {quantity.verdict:<17}  {quantity.compared:>6}  {quantity.first or ''}"
+                lines.append(f"  {cells}".rstrip())
+        for title, listed in (("identical", identical), ("not compared", sorted(self.left_out))):
             if listed:
                 lines += wrap(f"{title}: {', '.join(listed)}", WIDTH, initial_indent="  ", subsequent_indent="    ")
-        colour: Colour = "green" if self.within_tolerance else "red"
-        verdict = painted(self.verdict, colour if coloured else None)
         interrupted = "; neither run finished" if self.unfinished else ""
-        lines.append(f"{verdict}; expected: {self.tolerance}{interrupted}")
+        lines.append(f"{self.verdict}; expected: {self.tolerance}{interrupted}")
         if (first := self.first_divergence) is not None:
             lines.append(f"They differ first in {first.name}, {first.first}.")
             lines += [self.likely] if self.likely else []
@@ -166,6 +158,8 @@ def difference(a: Any, b: Any) -> float:
     """Return |a-b| / max(1, |a|, |b|) of two finite numbers; 0 for other equal values, infinity for anything else."""
     if a == b:
         return 0.0
-    if isinstance(a, float | int) and isinstance(b, float | int) and math.isfinite(a) and math.isfinite(b):
-        return abs(a - b) / max(1.0, abs(a), abs(b))
-    return math.inf
+    try:
+        distance = float(abs(a - b) / max(1.0, abs(a), abs(b)))
+    except (TypeError, OverflowError):  # no numbers, or too large for a float
+        return math.inf
+    return distance if math.isfinite(distance) else math.inf

@@ -3,14 +3,14 @@
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lockstep.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
-from lockstep.config_error import config_error
+from lockstep.config_error import ConfigError, config_error, errors_as
 from lockstep.run_files import CONFIG, METRICS, RECORD
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
@@ -52,10 +52,10 @@ class RecordedRun:
     def _read(self, name: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Parse one file of the folder; return nothing if it is missing."""
         path = self.folder / name
-        try:
-            return {**parse(path.read_text())} if path.is_file() else {}
-        except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError):
-            raise config_error("run", path, "it is damaged", "the folder of another run") from None
+        with errors_as(partial(damaged, path)):
+            values = {**parse(path.read_text())} if path.is_file() else {}
+            repr(values)  # raises if it is nested too deeply, or has an integer of too many digits
+        return values
 
     def _read_record(self, text: str) -> Line:
         """Sort the lines by kind; return the `run` line."""
@@ -96,6 +96,13 @@ class RecordedRun:
             return read_checkpoint(self.folder / FOLDER / LAST)
         except DamagedCheckpoint:
             return {}
+
+
+def damaged(path: Path, error: Exception) -> ConfigError:
+    """Return the error of a file or folder that cannot be read or compared, whatever it has raised."""
+    is_damaged = f"it is damaged ({type(error).__name__})"
+    reason = f"it cannot be read ({error.strerror})" if isinstance(error, OSError) else is_damaged
+    return config_error("run", path, reason, "the folder of another run")
 
 
 def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

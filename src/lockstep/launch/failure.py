@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import NoReturn
 
-from lockstep.colour import painted
 from lockstep.config_error import ConfigError
 from lockstep.errors import ExpectedError, NotFinite
 from lockstep.launch.private_dir import remove_private_folder
@@ -140,9 +139,7 @@ def print_exit_reason(reason: str, context: RankContext | None) -> None:
     """Print why the command ends, once for all its ranks."""
     print(end="", flush=True)  # a program without streams may have called `run`
     if is_rank_zero(context):
-        first, colon, rest = reason.partition(": ")
-        red = painted(first, "red", sys.stderr) if colon else first
-        print(f"{red}{colon}{rest}", file=sys.stderr, flush=True)
+        print(reason, file=sys.stderr, flush=True)
     elif context is not None and context.local_rank == 0:  # of another machine, which may have failed by itself
         print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
 

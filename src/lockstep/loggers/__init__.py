@@ -29,7 +29,7 @@ class Loggers:
         self.plan, self.rank, self.loggers = plan, rank, loggers
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Add a point to the curve of each value, at an optimizer step."""
+        """Add a point to each curve, at an optimizer step."""
         for logger in self.loggers:
             logger.log_metrics({**values}, step)
 
@@ -66,11 +66,7 @@ class Loggers:
 
 
 def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParameter]) -> Loggers:
-    """Create the loggers of a plan whose training begins after `steps` steps; later points of the curves are dropped.
-
-    Raises:
-        ConfigError: a user's target creates something else than a Lightning logger.
-    """
+    """Create the loggers of a plan whose training begins after `steps` steps; later points of curves are dropped."""
     loggers: list[Any] = []
     for choice in plan.logger if rank == 0 else ():
         if isinstance(choice, schemas.TensorBoard):

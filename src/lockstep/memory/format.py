@@ -20,11 +20,7 @@ last against contiguous float64, both passes (tests/test_memory_format.py). To a
 
 
 def memory_format_of(plan: Plan, net: nn.Module) -> torch.memory_format:
-    """Return the memory format for a net: the plan's, or with `auto` one that suits the net's layers.
-
-    Raises:
-        ConfigError: the plan asks for channels_last, which is not safe for the net.
-    """
+    """Return the plan's memory format, or with `auto` one that suits the net; reject an unsafe one by ConfigError."""
     if plan.memory_format == "contiguous":
         return torch.contiguous_format
     on_cpu = plan.accelerator == "cpu"

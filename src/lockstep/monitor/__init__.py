@@ -51,15 +51,7 @@ def layout_of(plan: Plan) -> dict[str, dict[str, tuple[str, list[str]]]]:
     else:
         metrics = [name.removeprefix("val/") for name in plan.objective.names("val")]
         names = {name: rf"^(train|val)/{name}$" for name in metrics}
-    return {
-        "training and validation": {name: ("Multiline", [pattern]) for name, pattern in names.items()},
-        "learning rate": {"learning rate": ("Multiline", ["^train/lr$", "^lr-.*$"])},
-        "what a step takes": {
-            "seconds by phase": ("Multiline", [f"^{WORK}/step_seconds/.*$"]),
-            "samples per second": ("Multiline", [f"^{WORK}/samples_per_second$"]),
-            "memory": ("Multiline", [f"^{WORK}/memory_GiB$"]),
-        },
-    }
+    return {"training and validation": {name: ("Multiline", [pattern]) for name, pattern in names.items()}}
 
 
 def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:

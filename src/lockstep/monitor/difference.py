@@ -17,8 +17,6 @@ def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Compari
     folder = folder_of(plan)
     board = TensorBoardWriter(folder.with_name(folder.name.replace("both", "difference", 1)), {})
     add_text(board.writer, "difference/verdict", indent(comparison.text(), CODE))
-    chart = {"largest difference of a step": ("Multiline", ["^difference/largest$"])}
-    board.writer.add_custom_scalars({"Lightning against raw": chart})
     for step, values in differences(RecordedRun(lightning), RecordedRun(raw)).items():
         board.log_metrics({f"difference/{name}": value for name, value in values.items()}, step)
     board.finalize("success")

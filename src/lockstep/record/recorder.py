@@ -41,11 +41,7 @@ class Recorder:
         batch: int = 0,
         offset: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`.
-
-        Raises:
-            ConfigError: the run resumes in its own folder, and the record there is damaged.
-        """
+        """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`."""
         self.plan, self.rank, self.net = plan, rank, net
         self.epoch = epoch
         self.steps = StepBuffer(plan, rank, batch)
@@ -67,9 +63,8 @@ class Recorder:
     def batch(self, stats: BatchStats, ids: Tensor) -> None:
         """Add what a batch measured in forward and backward, and this rank's sample ids of it.
 
-        Raises:
-            NotFinite: on a CPU, its loss is NaN or infinite, and the plan has `detect_nan`. On a GPU, which would have
-                to be waited for, `flush` raises it.
+        With `detect_nan` a NaN or infinite loss raises NotFinite here on a CPU, and in `flush` on a GPU, which would
+        have to be waited for.
         """
         if self.plan.accelerator == "cpu":
             self._check_losses([stats], self.steps.next_batch)
@@ -81,9 +76,7 @@ class Recorder:
         return self.plan.strategy.tensors.gradient_norms(gradients)
 
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
-        """Take fingerprints of this rank's weights, buffers and optimizer state after optimizers and schedules stepped.
-
-        They are taken at once: after a validation, say, all ranks have the buffers of rank 0.
+        """Take fingerprints of this rank's tensors after a step, before a validation gives all ranks rank 0's buffers.
 
         Args:
             last: whether it is the epoch's last step.
@@ -114,11 +107,7 @@ class Recorder:
         self.epoch, self.steps = epoch, StepBuffer(self.plan, self.rank, 0)
 
     def validation(self, epoch: int, metrics: Mapping[str, float], step: int = 0, batch: int = 0) -> None:
-        """Record a validation at an epoch's end, or after `batch` of its batches.
-
-        Raises:
-            NotFinite: its loss is NaN or infinite, and the plan has `detect_nan`.
-        """
+        """Record a validation at an epoch's end, or after `batch` of its batches; raise NotFinite as for a batch."""
         if self.file:
             place = {"epoch": epoch} | ({"after_step": step, "after_batch": batch} if batch else {})
             self.file.append([{"validation": {**place, **metrics}}])

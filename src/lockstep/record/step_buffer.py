@@ -94,8 +94,7 @@ def id_digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, ran
     A sum, so that ranks can add theirs in any order: equal digests mean that every sample was at its position.
 
     Args:
-        batches: this rank's sample ids of each batch.
-        first_batch: the number, within the epoch, of the first of them.
+        batches: this rank's sample ids of each batch, from the batch `first_batch` of the epoch on.
     """
     lengths = torch.tensor([len(ids) for ids in batches])
     batch = torch.arange(len(batches)).repeat_interleave(lengths)
@@ -125,8 +124,7 @@ def step_lines(
     Args:
         ranks: the columns of each rank.
         rates: the learning rate of each step.
-        sharded: whether each rank has a shard, so that fingerprints may differ. Another strategy may continue the
-            record, so that the line says it.
+        sharded: whether each rank has a shard, so that fingerprints may differ.
     """
     losses, counts, norms = (
         torch.tensor([columns[key] for columns in ranks], dtype=torch.float64)

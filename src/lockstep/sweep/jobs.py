@@ -24,8 +24,8 @@ class SweepJob:
 
     def __init__(self, folder: Path, sweep: Path) -> None:
         self.name = str(folder.relative_to(sweep))
-        self.results = _read_json(folder / METRICS)
-        self.failure = _read_json(folder / FAILURE)
+        paths = folder / METRICS, folder / FAILURE
+        self.results, self.failure = (json.loads(path.read_text()) if path.is_file() else {} for path in paths)
         self.config = self.failure.get("config") or yaml.safe_load((folder / CONFIG).read_text())
         command = self.config.get("command", self.failure)
         self.words: list[str] = command["words"]
@@ -66,11 +66,6 @@ def jobs_of(sweep: Path, since: float) -> list[SweepJob]:
     folders = {path.parent for path in paths}
     outermost = [folder for folder in folders if not folders & set(folder.parents)]
     return [SweepJob(folder, sweep) for folder in sorted(outermost, key=lambda path: (len(path.name), path.name))]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    values: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    return values
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ def in_sweep() -> bool:
 def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | RankFailed) -> None:
     """Print why a job of the sweep has no result, and write failure.json for the table.
 
-    Raises:
-        ConfigError, RankFailed: `error` itself, for a sweeper that handles failed jobs. Hydra's own would end.
+    A sweeper that handles failed jobs gets `error` itself. Hydra's own would end.
     """
     job = HydraConfig.get()
     status = "refused" if isinstance(error, ConfigError) else "failed"

@@ -1,7 +1,6 @@
 """The picture of a sweep; what varies decides what is drawn.
 
-Over devices: speed-up and efficiency. Over strategies or engines: the speed. Over a number: the metric that jobs are
-ranked by. Always the loss of all jobs.
+Over devices: speed-up and efficiency. Over a number: the metric that jobs are ranked by. Always the loss of all jobs.
 """
 
 from collections import defaultdict
@@ -44,11 +43,8 @@ def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> lis
     """Return all panels but the losses."""
     panels: list[Panel] = []
     timed = [row for row in rows if row.speeds]
-    if len({row.world for row in timed}) > 1:
-        if len({row.cells["devices"] for row in timed}) > 1 and any(row.cells["speed_up"] for row in timed):
-            panels += [partial(over_devices, rows=timed, column=column) for column in ("speed_up", "efficiency")]
-        else:
-            panels.append(partial(speeds, rows=timed))
+    if len({row.cells["devices"] for row in timed}) > 1 and any(row.cells["speed_up"] for row in timed):
+        panels += [partial(over_devices, rows=timed, column=column) for column in ("speed_up", "efficiency")]
     keys = [key for key in (rows[0].varied if rows else ()) if len({str(row.varied[key]) for row in rows}) > 1]
     numbers = [key for key in keys if all(is_number(row.varied[key]) for row in rows)]
     if metric is not None:
@@ -73,15 +69,6 @@ def over_devices(axes: "Axes", rows: Sequence[SweepRow], column: str) -> None:
     title = f"{column.replace('_', '-')} over one device"
     axes.set(xlabel="devices", title=f"{title} (bars: slowest and fastest epoch)", ylim=(0, None))
     axes.legend(fontsize="small")
-
-
-def speeds(axes: "Axes", rows: Sequence[SweepRow]) -> None:
-    """Plot samples per second, if all jobs have as many devices, or none ran on one device."""
-    places = range(len(rows))
-    axes.barh(places, [row.cells["samples_per_second"] for row in rows], color="tab:blue", alpha=0.8)
-    axes.hlines(places, *zip(*(row.speeds for row in rows), strict=True), color="black")
-    axes.set_yticks(places, [label(row, rows) for row in rows])
-    axes.set(xlabel="samples per second", title="speed (bars: slowest and fastest epoch)", xlim=(0, None))
 
 
 def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: RankingMetric) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
+from operator import itemgetter
 from typing import Any
 
 from lockstep.compare import compare_runs
@@ -15,13 +16,10 @@ WORLD = ("engine", "strategy", "devices")
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One job.
+    """One job: its columns of sweep.csv (None: not measured), and what the picture needs.
 
-    cells: the columns of sweep.csv by name; None is what the job did not measure.
     varied: the options that the sweep varies, beside engine, strategy and devices.
-    score: the metric that jobs are ranked by.
     speeds: samples per second of the slowest and the fastest epoch, if there are epochs enough.
-    steps: the record's lines of optimizer steps.
     """
 
     cells: Mapping[str, Any]
@@ -66,11 +64,9 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
 
 def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
     """Return the first job that trained on one device with the same model, data and batch size."""
-    for other in jobs:
-        alike = all(other.config.get(key) == job.config.get(key) for key in ("model", "data", "batch_size"))
-        if other.results and other.devices == 1 and other.speed and alike:
-            return other
-    return None
+    work = itemgetter("model", "data", "batch_size")
+    alone = (other for other in jobs if other.results and other.devices == 1 and other.speed)
+    return next((other for other in alone if work(other.config) == work(job.config)), None)
 
 
 def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> dict[str, Any]:
