@@ -55,6 +55,7 @@ def table(threads: int, batches: list[int], steps: int, **more: float) -> dict[s
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_the_table_holds_and_errors_would_be_seen() -> None:
     """A wrong number, and a convolution that is known to write past its memory."""
     result, wrong, bad = outcomes(table(2, [5], 1), table(2, [5], 1, scale=1.001), BAD)

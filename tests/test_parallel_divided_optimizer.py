@@ -67,6 +67,14 @@ def train_divided_and_undivided(plan: Plan, context: RankContext) -> Metrics:
         if kind in (Adam, Adafactor):  # Adagrad creates all states before
             sizes = [sum(parameter.numel() for parameter in optimizer.state) for optimizer in (divided, resumed)]
             assert sizes == ([20 + 3] * 2 if context.rank == 0 else [5 + 15] * 2)
+    used, unused = (nn.Parameter(torch.ones(1)) for _ in range(2))
+    optimizer = Adam([used, unused])
+    optimizer.state["shared"]["calls"] = 3  # type: ignore[index]  # as some optimizers count
+    divide(optimizer)
+    used.sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    assert (used._version, unused._version) == (2 - context.rank, 0)  # autograd raises if a saved weight has changed
+    assert optimizer.state_dict()["state"]["shared"] == {"calls": 3}
     return {}
 
 

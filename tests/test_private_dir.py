@@ -145,6 +145,7 @@ def test_an_unusable_tmpdir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 IN_A_NAMESPACE = ("unshare", "--mount", "sh", "-c")
 
 
+@pytest.mark.slow
 def test_no_run_needs_semaphores(command: Command) -> None:
     """Linux keeps them in /dev/shm, which containers may have read-only."""
     done = subprocess.run([*IN_A_NAMESPACE, "mount -t tmpfs none /mnt"], capture_output=True, text=True)

@@ -75,7 +75,9 @@ def test_killed_with_other_options(engine: str, case: str, make_plan: MakePlan, 
     same_after_kill(reference, 2, *range(7, plan.steps.total_steps + 1, 5), expected=expected)
 
 
-@pytest.mark.parametrize(("first", "second"), [("lightning", "raw"), ("raw", "lightning")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("lightning", "raw"), pytest.param("raw", "lightning", marks=pytest.mark.slow)]
+)
 def test_other_engine_resumes_within_the_epoch(first: str, second: str, make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=3", "accelerator=cpu")
     expected = start(with_engine(plan, first, tmp_path / "whole"))

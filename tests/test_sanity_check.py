@@ -46,6 +46,7 @@ def test_a_run_that_begins_at_a_checkpoint_has_none(engine: str, make_user_plan:
     assert notes.read_text() == "0:0 1:0 "
 
 
+@pytest.mark.slow
 def test_of_a_plain_net(make_user_plan: MakeUserPlan) -> None:
     job = ("model=residual", "data=noisy", "batch_size=16", *DDP, "logger=csv")
     usual = trained(make_user_plan(*job, "engine=raw", folder="usual"))

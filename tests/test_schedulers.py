@@ -36,7 +36,11 @@ SEQUENCE = (
 )
 Make = Callable[[torch.optim.Optimizer], LRScheduler]
 SCHEDULES: dict[str, tuple[tuple[str, ...], int, Make]] = {
-    "epochs": (named(f"{TORCH}.StepLR", "step_size=2"), STEPS, lambda optimizer: StepLR(optimizer, 2)),
+    "epochs": (
+        named(f"{TORCH}.StepLR", "step_size=2", "_partial_=true"),
+        STEPS,
+        lambda optimizer: StepLR(optimizer, 2),
+    ),
     "whole run": (
         named(f"{TORCH}.OneCycleLR", "max_lr=0.5", "cycle_momentum=false", "_interval_=step"),
         1,

@@ -7,7 +7,7 @@ from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.schemas.target import ARGS, KEY
+from lockstep.schemas.target import ARGS, KEY, PARTIAL
 
 
 def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
@@ -23,7 +23,7 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
         case schemas.UserOptimizer():
             from lockstep.targets.locate import create  # for the user's code alone
 
-            optimizer, key = create("optimizer", {**choice.call, ARGS: [groups]}), f"optimizer.{KEY}"
+            optimizer, key = create("optimizer", {**choice.call, PARTIAL: False, ARGS: [groups]}), f"optimizer.{KEY}"
             name = type(optimizer).__name__
             reason = f"it makes a {name}, and not an Optimizer"
             require(isinstance(optimizer, Optimizer), key, choice.call[KEY], reason, "the path of a torch optimizer")

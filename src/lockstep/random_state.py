@@ -23,7 +23,8 @@ def random_state(devices: Sequence[torch.device] = ()) -> dict[str, Any]:
 def restore_random_state(state: Mapping[str, Any], devices: Sequence[torch.device] = ()) -> None:
     """Set every generator to a state that `random_state` returned."""
     kind, keys, *rest = state["numpy"]
-    random.setstate(state["python"])
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))  # earlier checkpoints hold lists
     np.random.set_state((kind, keys.numpy(), *rest))
     torch.set_rng_state(state["torch"])
     gpus = (device for device in devices if device.type == "cuda")

@@ -13,7 +13,7 @@ from lockstep.config_error import require
 from lockstep.optimizers import create_optimizer
 from lockstep.plan import Plan
 from lockstep.safe_loading import is_loadable
-from lockstep.schemas.target import ARGS, KEY
+from lockstep.schemas.target import ARGS, KEY, PARTIAL
 
 CHILDREN = "schedulers"
 """The argument of torch's schedules that contain others, as SequentialLR."""
@@ -71,7 +71,7 @@ def _with_optimizer(call: Mapping[str, Any], optimizer: Optimizer | None) -> dic
     """Return the call of a schedule, and of those within it, with the optimizer as the first argument."""
     children = call.get(CHILDREN)
     within = {CHILDREN: [_with_optimizer(child, optimizer) for child in children]} if isinstance(children, list) else {}
-    return {**call, **within, ARGS: [optimizer, *call.get(ARGS, [])]}
+    return {**call, **within, PARTIAL: False, ARGS: [optimizer, *call.get(ARGS, [])]}
 
 
 def one_cycle(step: int, warmup_fraction: float, total: int) -> float:

@@ -193,7 +193,7 @@ class AutoEncoder(pl.LightningModule):
     def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
         super().__init__()
         self.encoder, self.decoder = encoder, decoder
-        self.example_input_array = torch.zeros(1, 4)
+        self.example_input_array = {"x": torch.zeros(1, 4)}
         self.seen: list[str] = []
         self.largest = 0.0
 

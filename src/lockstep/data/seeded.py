@@ -93,8 +93,8 @@ def loader_options(loader: "DataLoader[Any]") -> dict[str, Any]:
     return options
 
 
-def start_workers(loader: Any) -> Iterator[Any]:
-    """Return the iterator of a loader, whose workers inherit a mask of the group's signals, see _init_worker."""
+def start_workers(loader: "DataLoader[Any]") -> Iterator[Any]:
+    """Return the iterator of a loader with `loader_options`: workers start with a mask, which _init_worker removes."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         return iter(loader)

@@ -60,7 +60,7 @@ class StreamLoader(RankLoader):
         """Yield each global batch and the number of its samples, drawn under the seed of the epoch."""
         with preserve_generators():
             seed_sample(self.seed, self.sampled_epoch, -1)
-            batches = start_workers(self._batches())
+            batches = self._start()
             state = random_state()
         while True:
             with preserve_generators():
@@ -84,10 +84,10 @@ class StreamLoader(RankLoader):
                 "webdataset nodesplitter=None, shuffle(…, rng=random))."
             )
 
-    def _batches(self) -> Any:
-        """Return an iterable of global batches."""
+    def _start(self) -> Iterator[Any]:
+        """Return an iterator over global batches."""
         if not isinstance(self.loader, DataLoader):
-            return self.loader
+            return iter(self.loader)
         options = loader_options(self.loader)
         options["generator"] = torch.Generator().manual_seed(self.seed + self.sampled_epoch)
         if self.has_samples:
@@ -96,4 +96,4 @@ class StreamLoader(RankLoader):
             options |= {"batch_size": None, "collate_fn": self.loader.collate_fn}
             if not isinstance(self.loader.dataset, IterableDataset):
                 options["sampler"] = self.loader.sampler
-        return DataLoader(self.loader.dataset, **options)
+        return start_workers(DataLoader(self.loader.dataset, **options))

@@ -1,7 +1,7 @@
 """What is shown of a net before it is trained: its layers in the terminal, its graph in TensorBoard."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from typing import Any
@@ -15,6 +15,8 @@ from lockstep.progress import notice, print_beside_bar
 from lockstep.random_state import preserve_generators
 from lockstep.schemas.logger import tensorboard_of
 
+Example = tuple[Any, ...] | Mapping[str, Any]
+
 
 def prints_layers(plan: Plan) -> bool:
     return plan.model_summary or plan.trainer.enable_model_summary
@@ -26,13 +28,13 @@ def shows_net(plan: Plan) -> bool:
     return prints_layers(plan) or (board is not None and board.graph)
 
 
-def show_net(plan: Plan, loggers: Loggers, net: nn.Module, example: tuple[Any, ...], device: torch.device) -> None:
+def show_net(plan: Plan, loggers: Loggers, net: nn.Module, example: Example, device: torch.device) -> None:
     """Show the net on rank 0; weights, buffers and generators are unchanged afterwards.
 
     To be called by every rank with its own batch, since a net may wait for other ranks.
 
     Args:
-        example: the arguments of its forward; empty if they are unknown.
+        example: the arguments of its forward, by position or by name; empty if they are unknown.
     """
     with _unchanged(net, device):
         if prints_layers(plan):
@@ -58,13 +60,16 @@ def _unchanged(net: nn.Module, device: torch.device) -> Iterator[None]:
             buffer.copy_(before)
 
 
-def _show_layers(plan: Plan, rank: int, net: nn.Module, example: tuple[Any, ...]) -> None:
+def _show_layers(plan: Plan, rank: int, net: nn.Module, example: Example) -> None:
     """Print Lightning's table of all layers, without shapes and FLOPs if the net cannot be called."""
     from lockstep.private_api.lightning import layers_table  # with Lightning
 
+    def forward() -> Any:
+        return net(**example) if isinstance(example, Mapping) else net(*example)
+
     content = "forward of an example" if example else "parameters"
     try:
-        table = layers_table(net, (lambda: net(*example)) if example else None)
+        table = layers_table(net, forward if example else None)
     except Exception as error:  # of the user's net
         content = f"parameters; its forward does not take the example ({type(error).__name__})"
         table = layers_table(net, None)
@@ -72,7 +77,7 @@ def _show_layers(plan: Plan, rank: int, net: nn.Module, example: tuple[Any, ...]
         print_beside_bar(f"\n{plan.model.name}: {content}\n{table}")
 
 
-def _show_graph(writer: Any, net: nn.Module, example: tuple[Any, ...]) -> None:
+def _show_graph(writer: Any, net: nn.Module, example: Example) -> None:
     with redirect_stdout(StringIO()), warnings.catch_warnings():  # the tracer prints its errors, and is deprecated
         warnings.simplefilter("ignore")
         try:

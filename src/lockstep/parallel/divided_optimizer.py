@@ -22,12 +22,14 @@ class DividedOptimizer:
     """Hooks on an optimizer. Every rank must call `step` and `state_dict`, which has all states on rank 0 alone.
 
     owners: the rank that updates each parameter; a new one goes to the rank with the fewest numbers so far.
+    updated: the parameters of a step, which have a gradient on every rank; no other tensor is written to.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         self.owners: dict[Tensor, int] = {}
         self.sizes = [0] * dist.get_world_size()
+        self.updated: list[Tensor] = []
         self.hidden: dict[Tensor, Tensor | None] = {}
         call_before_update(optimizer, self._hide_gradients)
         optimizer.register_step_post_hook(self._share_updates)
@@ -45,16 +47,16 @@ class DividedOptimizer:
 
     def _hide_gradients(self, _: Optimizer) -> None:
         """Take the gradients from the parameters of other ranks: optimizers skip parameters without one."""
-        for parameter in self._parameters():
+        self.updated = [parameter for parameter in self._parameters() if parameter.grad is not None]
+        for parameter in self.updated:
             if self.owners[parameter] != dist.get_rank():
                 self.hidden[parameter], parameter.grad = parameter.grad, None
 
     @torch.no_grad()
     def _share_updates(self, *_: object) -> None:
         """Give every rank all updated parameters, and put the gradients back."""
-        parameters = self._parameters()
         for rank in range(dist.get_world_size()):
-            if updated := [parameter for parameter in parameters if self.owners[parameter] == rank]:
+            if updated := [parameter for parameter in self.updated if self.owners[parameter] == rank]:
                 flat = flatten(updated)
                 dist.broadcast(flat, src=rank)
                 unflatten(flat, updated)
@@ -73,9 +75,10 @@ class DividedOptimizer:
         return {**saved, "state": self._of_this_rank(saved)}
 
     def _of_this_rank(self, saved: Mapping[str, Any]) -> dict[int, Any]:
-        """Return the states of this rank's parameters in a state_dict."""
+        """Return the states of this rank's parameters in a state_dict, and those that are of no parameter."""
         owners = [self.owners[parameter] for parameter in self._parameters()]
-        return {index: state for index, state in saved["state"].items() if owners[index] == dist.get_rank()}
+        others = {index for index, owner in enumerate(owners) if owner != dist.get_rank()}
+        return {key: state for key, state in saved["state"].items() if key not in others}
 
 
 def call_before_update(optimizer: Any, function: Callable[[Any], None]) -> None:

@@ -119,7 +119,7 @@ class ModuleStep(Step):
     def show(self) -> None:
         """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
         array = self.data.transfer(self.module.example_input_array)
-        example = array if isinstance(array, tuple) else () if array is None else (array,)
+        example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
         show_net(self.plan, self.loggers, self.module, example, self.data.device)
 
     def end_stage(
