@@ -31,7 +31,8 @@ def test_nothing_of_it_remains(world: tuple[str, ...], make_user_plan: MakeUserP
     runs = {}
     for engine in ENGINES:
         runs[engine] = trained(make_user_plan(*TRACING, *world, f"engine={engine}", f"{CHECK}=2", folder=engine))
-        assert (runs[engine] / "checked.txt").read_text() == "0:0 0:1 1:0 1:1 "
+        checked = (runs[engine] / "checked.txt").read_text().split()
+        assert [*dict.fromkeys(checked)] == ["0:0", "0:1", "1:0", "1:1"]
     usual = trained(make_user_plan(*TRACING, *world, "engine=raw", folder="usual"))
     same(usual, runs["raw"])
     same(runs["lightning"], runs["raw"])

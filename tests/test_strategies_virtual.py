@@ -11,6 +11,7 @@ from lockstep.compare import compare
 from lockstep.launch.start import start_ranks
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
+from lockstep.random_state import seed_by
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
 from tests.conftest import MakePlan, require_refused
@@ -111,6 +112,11 @@ def test_the_rows_and_the_noise_of_each_rank() -> None:
     ranks(torch.arange(4.0))
     assert net.seen[-3:] == [[0.0, 3.0], [1.0], [2.0]]
     assert float(net.calls) == 5, "all of them evaluate with the buffers of rank 0"
+    ranks.evaluation = (4, 2)
+    outputs = ranks(torch.zeros(3))
+    for rank in (1, 2):
+        seed_by(4, 2, rank)
+        assert outputs[rank] == torch.rand(())
 
 
 INVALID = {

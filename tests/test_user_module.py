@@ -221,6 +221,8 @@ def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp
     assert {name: tensor.tolist() for name, tensor in module.state_dict().items()} == {
         name: tensor.tolist() for name, tensor in weights.items()
     }
+    loaded = strange_modules.Classifier.load_from_checkpoint(folder / "checkpoints" / "last.ckpt")
+    torch.testing.assert_close(loaded.state_dict(), module.state_dict(), rtol=0, atol=0)
     metrics = metrics_in(folder)
     logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
     wanted = {name: value for name, value in logged.items() if not name.endswith("_step") and name in metrics}

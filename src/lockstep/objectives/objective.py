@@ -82,11 +82,7 @@ class Objective:
         return next((entry.better for entry in self.entries if name.endswith(f"/{entry.name}")), "min")
 
     def metrics(self, stage: str, totals: "Tensor") -> dict[str, float]:
-        """Return the metrics that `names` lists, from sums over all ranks and batches, each sample once.
-
-        Args:
-            totals: (sums,) of training; of an evaluation followed by the confusion counts.
-        """
+        """Return the metrics that `names` lists, from sums over all ranks and, of an evaluation, confusion counts."""
         sums = dict(zip(self.sums, totals.tolist(), strict=False))
         divisor = self.divisor([*sums.values()]) or math.nan
         values = {f"{stage}/loss": (loss := sums["loss"] / divisor)}

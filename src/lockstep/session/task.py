@@ -22,15 +22,7 @@ from lockstep.targets.locate import create
 
 
 def create_net(plan: Plan, shapes: Any) -> nn.Module:
-    """Create a plain net in the plan's dtype; its weights are drawn in float32 before.
-
-    Args:
-        shapes: has the `shape` of a sample, and the number of `outputs` that its targets need.
-
-    Raises:
-        ConfigError: it is no net, has no parameter to train, cannot have the plan's memory format, or (at its first
-            batch) its outputs have another shape.
-    """
+    """Create a plain net in the plan's dtype; its weights are drawn in float32. `shapes`: has `shape` and `outputs`."""
     seed_all(plan.seed)
     call, outputs = plan.model.call, plan.task.outputs(shapes.shape, shapes.outputs)
     key, path = f"model.{KEY}", call[KEY]
@@ -69,11 +61,7 @@ def _check_first_outputs(net: nn.Module, override: str, outputs: int, parts: tup
 
 
 def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, LoaderSource, Callable[..., TaskStep]]:
-    """Create a plain net with its task and the source of its loaders; return also what creates the steps around it.
-
-    Args:
-        lightning: whether it becomes a LightningModule.
-    """
+    """Create a plain net with its task and the source of its loaders; return also what creates the steps around it."""
     in_loaders = isinstance(plan.data, schemas.Loaders)
     splits = None if in_loaders else data.load(plan.data, plan.seed, plan.task.samples)
     if isinstance(plan.task, schemas.UserTask):
@@ -106,4 +94,4 @@ def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, Loa
         device, *_ = plan.strategy.devices(plan)
         datasets = for_net(splits.datasets, device, dtype_of(plan), plan.task.samples == "inputs")
         source = dataset_source(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)
-    return module, source, lambda *_: TaskStep(plan, module, masks, splits)
+    return module, source, lambda _log, _data, loggers: TaskStep(plan, module, masks, splits, loggers)

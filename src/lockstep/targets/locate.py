@@ -65,8 +65,10 @@ def locate(key: str, path: Any) -> Any:
     """
     if not isinstance(path, str) or "." not in path or not all(part.isidentifier() for part in path.split(".")):
         raise config_error(key, path, "it is no import path", f"{key}=package.module.Name")
+    from lockstep.random_state import preserve_generators  # imports torch; a file may call seed_everything
+
     names, target = path.split("."), None
-    with user_errors(f"{key}={path}", "its module cannot be imported."):
+    with user_errors(f"{key}={path}", "its module cannot be imported."), preserve_generators():
         for count, name in enumerate(names, start=1):
             try:
                 module = None if hasattr(target, name) else importlib.import_module(".".join(names[:count]))
