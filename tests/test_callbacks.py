@@ -77,10 +77,8 @@ def test_training_goes_on_with_other_weights_than_fit_has_left(engine: str, make
     job = (*JOB, *SINGLE, f"engine={engine}", *halves)
     first = trained(make_user_plan(*job, "max_epochs=1", folder="first"))
     path = f"ckpt_path='{first / 'checkpoints' / 'last.ckpt'}'"
-    unbroken, second = (
-        trained(make_user_plan(*job, folder="unbroken")),
-        trained(make_user_plan(*job, path, folder="second")),
-    )
+    unbroken = trained(make_user_plan(*job, folder="unbroken"))
+    second = trained(make_user_plan(*job, path, folder="second"))
     expected, resumed = (net_state(run / "checkpoints" / "last.ckpt") for run in (unbroken, second))
     torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
     assert digest(expected) == metrics_in(unbroken)["digest"]
