@@ -23,6 +23,9 @@ TESTED = "2.6."
 BATCHES_THAT_STEPPED = "_batches_that_stepped"
 """In a checkpoint: the step that Lightning's own logging counts. A version without it counts from 0."""
 
+HPARAMS_NAME = "_hparams_name"
+"""Of a module: the argument that is the dictionary of all its hyper-parameters. Without it each is an argument."""
+
 TOGGLED = "_param_requires_grad_state"
 """Of a module: what its `toggle_optimizer` has switched. If it is missing, virtual ranks share the switches."""
 

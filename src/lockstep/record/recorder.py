@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -91,7 +90,7 @@ class Recorder:
             return
         columns, carried = self.steps.columns()
         message = json.dumps(columns).encode()
-        messages = gather_bytes(message) if dist.is_initialized() else [message]
+        messages = gather_bytes(message)
         if self.file:
             ranks, sharded = [json.loads(message) for message in messages], self.plan.strategy.sharded
             self.file.append(step_lines(ranks, self.steps.rates, epoch, last_step, sharded))
