@@ -10,12 +10,7 @@ import pytest
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.launch.external_launcher import (
-    check_world_size,
-    first_host,
-    rank_from_env,
-    rendezvous_variables,
-)
+from lockstep.launch.external_launcher import check_world_size, first_host, rank_from_env, rendezvous_variables
 from lockstep.launch.failure import FailureReport, RankFailed, exit_reason, first_failure, lost_a_peer
 from lockstep.launch.signals import ENDING
 from lockstep.launch.start import start_ranks
