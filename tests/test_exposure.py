@@ -61,6 +61,7 @@ while True:
 """A name server that never answers: whoever asks it waits for seconds."""
 
 
+@pytest.mark.slow
 def test_the_host_name_is_never_looked_up(command: Command) -> None:
     with cluster(1) as machines:
         [machine] = machines.machines

@@ -4,8 +4,8 @@ Methods of this one object are wrapped: `training_step` records its loss and run
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -19,15 +19,16 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import show_net
 from lockstep.parallel.divided_optimizer import divide
 from lockstep.parallel.fixed_bucket_ddp import average_late
+from lockstep.parallel.messages import all_gather_json
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
 from lockstep.steps.metric_objects import preserve_metrics
+from lockstep.structures import tensors_in
 from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
 
@@ -44,8 +45,9 @@ class ModuleStep(Step):
     confusion: Tensor | None = None
     virtual: Any = None
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
+        self.loggers, self.monitor = loggers, EpochMonitor(plan, loggers, module, ())
         self.ranks = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks
         self.averaged: frozenset[int] | None = None
         self.results: dict[str, float] = {}
@@ -54,13 +56,10 @@ class ModuleStep(Step):
         self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
         replace_method(module, "backward", self.weighted_backward)
+        replace_method(module, "all_gather", self._all_gather)
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
-        """Register the optimizers that the module has configured.
-
-        Args:
-            wrapped: what averages gradients, a FixedBucketDDP or anything else.
-        """
+        """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         if self.plan.strategy.sharded:
             for optimizer in optimizers:
                 divide(optimizer)
@@ -70,7 +69,7 @@ class ModuleStep(Step):
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share, self.loss = share, None
+        self.share, self.position, self.loss = share, position, None
         self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
@@ -81,11 +80,7 @@ class ModuleStep(Step):
             self.module.backward((loss if scale is None else scale(loss)) / batches)
 
     def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
-        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks.
-
-        Raises:
-            ConfigError: manual optimization steps without any `self.manual_backward`, so nothing averages gradients.
-        """
+        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not parameters:  # the optimizer of a module whose configure_optimizers returns None
             return []
@@ -113,15 +108,6 @@ class ModuleStep(Step):
 
     # evaluations and the ends of epochs
 
-    def open(self, loggers: Loggers) -> None:
-        self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module, ())
-
-    def show(self) -> None:
-        """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
-        array = self.data.transfer(self.module.example_input_array)
-        example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
-        show_net(self.plan, self.loggers, self.module, example, self.data.device)
-
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -131,27 +117,31 @@ class ModuleStep(Step):
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        with self._without_traces() if self.share.is_dummy else nullcontext():
+        with ExitStack() as stack:
+            if self.share.is_dummy:  # its loss has weight 0
+                stack.enter_context(preserve_metrics(self.module))
+                stack.enter_context(preserve_generators([self.data.device]))
             outputs = original(batch, *rest, **options)
-        self.loss = self._require_loss(outputs, detach=True)
+        loss = self._require_loss(outputs)
+        self.loss = None if loss is None else loss.detach()
         return outputs
 
-    @contextmanager
-    def _without_traces(self) -> Iterator[None]:
-        """Restore metrics and generators after the step on a dummy batch, whose loss has weight 0."""
-        device = next(self.module.parameters()).device
-        with preserve_metrics(self.module), preserve_generators([device]):
-            yield
+    def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
+        """Gather tensors of all ranks, after a look at their shapes: unequal ones would abort the process."""
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(data))
+        ranks = all_gather_json(shapes) if group is None else [shapes]
+        if {*ranks} != {shapes}:
+            place = f"batch {self.position.batch + 1} of epoch {self.position.epochs + 1}"
+            place, hint = (place, "drop_last=true") if self.module.training else ("an evaluation", "another batch_size")
+            reason = f"self.all_gather in {place} gets tensors of unequal shapes, {' and '.join(ranks)}"
+            raise config_error("drop_last", self.plan.drop_last, reason, hint)
+        return original(data, group, sync_grads)
 
-    def _require_loss(self, outputs: Any, detach: bool = False) -> Tensor | None:
-        """Return the loss in the outputs of a step. None skips an optimizer step if there is one rank.
-
-        Raises:
-            ConfigError: a step of automatic optimization has no loss, and other ranks would wait for its gradient.
-        """
+    def _require_loss(self, outputs: Any) -> Tensor | None:
+        """Return the loss in the outputs of a step; None skips a step. Raise if others would wait for one."""
         loss = loss_of(outputs)
         if loss is not None:
-            return loss.detach() if detach else loss
+            return loss
         if not self.module.automatic_optimization or (outputs is None and self.ranks == 1):
             return None
         reason = f"its training_step returns a {type(outputs).__name__} without a loss"
