@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -35,10 +35,9 @@ FOLDER_KEYS = ("hydra.run.", "hydra.sweep.", "hydra.mode")
 def main() -> None:
     """Run the command line, and end the process."""
     try:
-        status = run_command(train, sys.argv[1:])
+        status: Any = run_command(train, sys.argv[1:])
     except SystemExit as ended:
-        exit_fast(ended.code)
-        raise
+        status = ended.code
     exit_fast(status)
     if status:
         raise SystemExit(status)
@@ -55,11 +54,7 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def run_hydra(arguments: list[str]) -> None:
-    """Compose and run the jobs of a command.
-
-    Raises:
-        ConfigError, RankFailed: the input is invalid, or the only job has failed.
-    """
+    """Compose and run the jobs of a command; raise the error of the only job."""
 
     def fail(message: str) -> NoReturn:
         raise ConfigError(f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE.")

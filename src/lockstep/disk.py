@@ -11,7 +11,6 @@ from pathlib import Path
 from lockstep.config_error import ConfigError, config_error, errors_as
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
-"""Errors of a disk that takes nothing more, or nothing from this user; those of `write` do not name the file."""
 
 
 def disk_errors_as_config_errors(folder: Path | str) -> AbstractContextManager[None]:
