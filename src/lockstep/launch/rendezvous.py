@@ -92,14 +92,14 @@ def join(world: World, context: RankContext, path: Path) -> Store:
     store = keep_alive(FileStore(str(path)))  # its destructor aborts the process if the file is gone
     store.set_timeout(timedelta(seconds=world.process_group.timeout))
     keys, group = [f"rank {rank}" for rank in range(context.world_size)], store
-    nonce = secrets.token_hex().encode()
+    nonce = secrets.token_hex()
     store.set(keys[context.rank], nonce)
     while time.monotonic() < deadline:
         if store.check(keys):
-            nonces = [store.get(key) for key in keys]
+            nonces = [store.get(key).decode() for key in keys]
             reason = f"the ranks of another job meet at {path}, too"
             require(nonces[context.rank] == nonce, KEY, world.process_group.init_method, reason, OTHER_FILE)
-            group = PrefixStore(hashlib.sha256(b" ".join(nonces)).hexdigest(), store)
+            group = PrefixStore(hashlib.sha256(" ".join(nonces).encode()).hexdigest(), store)
             if not group.check([keys[context.rank]]):
                 group.set(keys[context.rank], "")
             if group.check(keys):
