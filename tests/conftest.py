@@ -44,7 +44,7 @@ MakeUserPlan = Callable[..., Plan]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
     *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour", "lockstep.collectives.failures"),
-    *("tests.rank_helpers", "tests.fault_injection.faulty_engine"),
+    *("tests.rank_helpers", "tests.fault_injection.faulty_engine", "tests.test_launch_worker"),
     *("tests.fault_injection.engine_lightning", "tests.fault_injection.engine_raw"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
@@ -63,9 +63,10 @@ WORKERS = 3
 """Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
-    *("netns", "docs", "parity_matrix", "faults", "signals", "resume", "user_module", "module_resume", "train"),
-    *("user_code", "private_dir", "exposure", "strangers", "trainer_keys", "in_process", "parallel_divided_optimizer"),
-    *("streams", "sweep", "monitor", "raw", "memory_format", "bad_input", "comparison_rules", "callbacks", "zygote"),
+    *("netns", "docs", "parity_matrix", "resume", "user_module", "user_code", "signals", "strategies_fsdp", "faults"),
+    *("net_session", "parallel_divided_optimizer", "trainer_keys", "callbacks", "module_resume", "oracle", "train"),
+    *("trainer_keys_modules", "attempt", "streams", "raw", "memory_format", "strangers", "private_dir", "exposure"),
+    *("strategies_virtual", "task", "user_steps", "in_process", "sweep", "monitor", "bad_input", "disk_full", "fuzz"),
 )
 """The files that take longest start first."""
 

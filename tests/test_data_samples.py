@@ -10,7 +10,8 @@ from torch.utils.data import Dataset
 
 from lockstep.config_error import ConfigError
 from lockstep.data.samples import Splits, as_batch, targets_for_loss
-from lockstep.data.seeded import Seeded, seed_sample
+from lockstep.data.seeded import Seeded
+from lockstep.random_state import seed_by
 from tests.split_loading import split_loader
 
 
@@ -54,7 +55,7 @@ def drawn(batches: list[Tensor]) -> dict[int, list[float]]:
 
 def test_a_sample_is_drawn_under_its_seed() -> None:
     """By hand, with each generator."""
-    seed_sample(9, 4, 17)
+    seed_by(9, 4, 17)
     expected = draw()
     assert drawn(batches())[17] == expected
     assert len({tuple(values) for values in drawn(batches()).values()}) == 23
@@ -64,16 +65,16 @@ def test_a_sample_is_drawn_under_its_seed() -> None:
 
 def test_a_collate_function_draws_under_the_seed_of_the_last_sample() -> None:
     numbers = Seeded(Draws(), lambda _: draw(), 9).__getitems__([(4, 3), (4, 17)])
-    seed_sample(9, 4, 17)
+    seed_by(9, 4, 17)
     assert [draw(), draw()][1] == numbers, "the sample's, and then its own"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_neither_ranks_nor_workers_nor_a_resume_change_a_sample(workers: int) -> None:
     """Three ranks, of which the last has nothing of the ragged batch. Their generators are preserved."""
-    seed_sample(5, 0, 0)
+    seed_by(5, 0, 0)
     first, second = draw(), draw()
-    seed_sample(5, 0, 0)
+    seed_by(5, 0, 0)
     assert draw() == first
     single = batches()
     ranks = [batches(rank, 3, workers) for rank in range(3)]

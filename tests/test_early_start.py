@@ -9,16 +9,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from lockstep.early_start import modules_in, ranks_to_start
 from lockstep.launch.external_launcher import TORCHRUN
-from lockstep.launch.forkserver import start_forkserver
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
-from lockstep.private_api import cpython
 from lockstep.run_files import Metrics
 from tests.conftest import ROOT, MakePlan
 from tests.rank_helpers import on_ranks
@@ -82,13 +81,12 @@ def test_not_in_a_rank_that_torchrun_started(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_run_in_this_process_ends_an_unneeded_server(monkeypatch: pytest.MonkeyPatch, make_plan: MakePlan) -> None:
-    start_forkserver("lockstep.launch.forkserver_preload")
-    assert cpython.forkserver_pid() is not None
-    monkeypatch.setattr("lockstep.launch.start.kill_forkserver", cpython.kill_forkserver)
+    kill = Mock()
+    monkeypatch.setattr("lockstep.launch.start.kill_forkserver", kill)
     monkeypatch.setattr("lockstep.launch.in_process.run_in_process", lambda work, _engine: (work, []))
     plan = make_plan("strategy.in_process=true")
     assert start_ranks(plan, RAW) is plan
-    assert cpython.forkserver_pid() is None
+    kill.assert_called_once()
 
 
 def collector(plan: Plan, context: RankContext) -> Metrics:

@@ -141,7 +141,9 @@ def expected(setting: str) -> list[Tensor]:
     return oracle(setting).train()
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=str)
+@pytest.mark.parametrize(
+    "cell", [pytest.param(cell, marks=[pytest.mark.slow] * (cell[1] == "ddp"), id=str(cell)) for cell in CELLS]
+)
 def test_cell(cell: Cell, trained: Callable[[Cell], list[Tensor]]) -> None:
     assert largest_difference(trained(cell), expected(cell[0])) < 1e-10
 

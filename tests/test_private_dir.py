@@ -105,11 +105,7 @@ SLOW = (pytest.mark.slow, pytest.mark.fresh)
 
 @pytest.mark.parametrize(
     ("target", "seconds"),
-    [
-        ("all", (1.5,)),
-        pytest.param("all", (0.5, 3.0), marks=SLOW),
-        pytest.param("one", (2.0, 5.0), marks=SLOW),
-    ],
+    [("all", (1.5,)), pytest.param("all", (0.5, 3.0), marks=SLOW), pytest.param("one", (2.0, 5.0), marks=SLOW)],
 )
 def test_the_next_run_removes_what_a_killed_one_left(
     target: str, seconds: tuple[float, ...], command: Command, temporary: Path
@@ -145,6 +141,7 @@ def test_an_unusable_tmpdir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 IN_A_NAMESPACE = ("unshare", "--mount", "sh", "-c")
 
 
+@pytest.mark.slow
 def test_no_run_needs_semaphores(command: Command) -> None:
     """Linux keeps them in /dev/shm, which containers may have read-only."""
     done = subprocess.run([*IN_A_NAMESPACE, "mount -t tmpfs none /mnt"], capture_output=True, text=True)

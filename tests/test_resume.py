@@ -75,7 +75,9 @@ def test_killed_with_other_options(engine: str, case: str, make_plan: MakePlan, 
     same_after_kill(reference, 2, *range(7, plan.steps.total_steps + 1, 5), expected=expected)
 
 
-@pytest.mark.parametrize(("first", "second"), [("lightning", "raw"), ("raw", "lightning")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("lightning", "raw"), pytest.param("raw", "lightning", marks=pytest.mark.slow)]
+)
 def test_other_engine_resumes_within_the_epoch(first: str, second: str, make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=3", "accelerator=cpu")
     expected = start(with_engine(plan, first, tmp_path / "whole"))
@@ -120,7 +122,7 @@ def test_resume_and_last_on_the_command_line(command: Command) -> None:
     assert reference.status == 0, reference.err
     assert command.train(*QUICK, "max_epochs=1").status == 0
     [folder] = command.folder.glob("logs/train/*")
-    ended = command.train(*QUICK, "max_epochs=2", "resume=true")
+    ended = command.train("max_epochs=2", "resume=true")
     assert f"resuming from {folder}/checkpoints/last.ckpt" in ended.out, ended.err
     assert [*command.folder.glob("logs/train/*")] == [folder], "no folder named by the clock is left beside it"
     assert metrics_in(folder)["epochs"] == 2

@@ -31,7 +31,8 @@ def test_nothing_of_it_remains(world: tuple[str, ...], make_user_plan: MakeUserP
     runs = {}
     for engine in ENGINES:
         runs[engine] = trained(make_user_plan(*TRACING, *world, f"engine={engine}", f"{CHECK}=2", folder=engine))
-        assert (runs[engine] / "checked.txt").read_text() == "0:0 0:1 1:0 1:1 "
+        checked = (runs[engine] / "checked.txt").read_text().split()
+        assert [*dict.fromkeys(checked)] == ["0:0", "0:1", "1:0", "1:1"]
     usual = trained(make_user_plan(*TRACING, *world, "engine=raw", folder="usual"))
     same(usual, runs["raw"])
     same(runs["lightning"], runs["raw"])
@@ -46,6 +47,7 @@ def test_a_run_that_begins_at_a_checkpoint_has_none(engine: str, make_user_plan:
     assert notes.read_text() == "0:0 1:0 "
 
 
+@pytest.mark.slow
 def test_of_a_plain_net(make_user_plan: MakeUserPlan) -> None:
     job = ("model=residual", "data=noisy", "batch_size=16", *DDP, "logger=csv")
     usual = trained(make_user_plan(*job, "engine=raw", folder="usual"))

@@ -11,6 +11,7 @@ from lockstep.compare import compare
 from lockstep.launch.start import start_ranks
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
+from lockstep.random_state import seed_by
 from lockstep.schemas.engine import ENGINES
 from tests.checkpoints import net_state
 from tests.conftest import MakePlan, require_refused
@@ -33,11 +34,7 @@ def trained(plan: Plan, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("net", "engine"),
-    [
-        ("dropout", "lightning"),
-        pytest.param("batchnorm", "raw", marks=pytest.mark.slow),
-    ],
+    ("net", "engine"), [("dropout", "lightning"), pytest.param("batchnorm", "raw", marks=pytest.mark.slow)]
 )
 def test_equals_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """In float64 to 1e-10; of the ragged last batch a rank has none. Another number of ranks is another run."""
@@ -111,6 +108,11 @@ def test_the_rows_and_the_noise_of_each_rank() -> None:
     ranks(torch.arange(4.0))
     assert net.seen[-3:] == [[0.0, 3.0], [1.0], [2.0]]
     assert float(net.calls) == 5, "all of them evaluate with the buffers of rank 0"
+    ranks.evaluation = (4, 2)
+    outputs = ranks(torch.zeros(3))
+    for rank in (1, 2):
+        seed_by(4, 2, rank)
+        assert outputs[rank] == torch.rand(())
 
 
 INVALID = {

@@ -42,7 +42,10 @@ def test_max_steps_counts_what_optimizers_step(
     assert saved["global_step"] >= steps > saved["global_step"] - 2
 
 
-@pytest.mark.parametrize(("name", "bound", "engine"), [("classifier", 12, "lightning"), ("gan", 14, "raw")])
+@pytest.mark.parametrize(
+    ("name", "bound", "engine"),
+    [("classifier", 12, "lightning"), pytest.param("gan", 14, "raw", marks=pytest.mark.slow)],
+)
 def test_a_limited_run_resumes_as_an_unlimited_one(
     name: str, bound: int, engine: str, make_user_plan: MakeUserPlan, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require, typed_command
 from lockstep.entry_point import FULL_ERRORS, run_command
 from lockstep.fast_exit import exit_fast
-from lockstep.job import execute, prepare, run
+from lockstep.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
 from lockstep.private_api.hydra import get_args_parser
@@ -63,6 +63,7 @@ def run_hydra(arguments: list[str]) -> None:
     parser.error = fail  # type: ignore[method-assign]
     parser.parse_args(arguments)
     try:
+        sys.argv[1:] = with_earlier_words(arguments)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
     except (ConfigError, RankFailed):
@@ -74,7 +75,7 @@ def run_hydra(arguments: list[str]) -> None:
         raise refusal from refusal.__cause__
     finally:
         if not FULL_ERRORS:
-            del os.environ["HYDRA_FULL_ERROR"]
+            os.environ.pop("HYDRA_FULL_ERROR", None)
     if job.error is not None:
         raise job.error
 

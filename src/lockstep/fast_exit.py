@@ -1,7 +1,6 @@
 """End a command without the interpreter's own clean-up, which takes a second to free what torch holds, piece by piece.
 
-Nothing is lost if the ranks were processes of their own: no code of the user's ran in this one, so it has no file open
-that only the interpreter would close.
+Nothing is lost if the ranks were processes of their own: no code of the user's ran in this one.
 """
 
 import inspect

@@ -7,6 +7,7 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 import json
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import data, schemas
 from lockstep.build import plan_from
-from lockstep.checkpoint.choice import choose_checkpoint
+from lockstep.checkpoint.choice import choose_checkpoint, runs_of, words_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.disk import disk_errors_as_config_errors, run_lock
@@ -48,12 +49,31 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> Metrics:
     """
     began, words = time.perf_counter(), overrides or []
     with planning(words):
+        words = with_earlier_words(words)
         targets = targets_of(user_code, words)
         config, run_dir = compose_job(words)
         with open_dict(config):
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
     return execute(plan, began)
+
+
+def with_earlier_words(words: Sequence[str]) -> list[str]:
+    """Return what was typed for the run that `resume=true` resumes, followed by the words, which replace the same keys.
+
+    In a sweep the words are returned alone: it resumes by the whole command.
+    """
+    if "resume=true" not in words or {"-m", "--multirun"} & {*words}:
+        return [*words]
+    config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
+    earlier = words_of([run_dir] if sets_folder(words) else runs_of(config.name))
+    keys = (*map(key_of, words), "resume", "ckpt_path", "train", "hydra.run", "hydra.sweep", "hydra.mode")
+    replaced = tuple(f"{key}." for key in keys)
+    return [*(word for word in earlier if not f"{key_of(word)}.".startswith(replaced)), *words]
+
+
+def key_of(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
 
 
 def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schemas.Command | None = None) -> Plan:

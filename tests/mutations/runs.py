@@ -41,6 +41,10 @@ checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_
 checkpoint/saving.py test_resume.py::test_killed_with_other_options[batchnorm-raw]
 -                buffer.copy_(state["buffers"][name])
 +                pass
+# a resume with the options of another run
+job.py test_resume.py::test_resume_and_last_on_the_command_line
+-    earlier = words_of([run_dir] if sets_folder(words) else runs_of(config.name))
++    earlier: list[str] = []
 # a damaged checkpoint is chosen
 checkpoint/choice.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
 -            read_checkpoint(path, mmap=True)
@@ -74,16 +78,17 @@ data/download.py test_data_download.py::test_no_more_is_read_than_a_file_has
 +.read(100 * self.length)
 # the schema counts other samples
 schemas/data.py test_data.py::test_a_schema_says_how_many_samples_are_loaded
--return self.total - self.val_size - self.test_size
-+return self.total - self.val_size
+-self.total - self.val_size - getattr(self, "test_size", 0)
++self.total - self.val_size
 # a sample is drawn alike in each epoch
 data/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
--struct.pack("<qqq", seed, epoch, sample)
-+struct.pack("<qqq", seed, 0, sample)
+-seed_by(self.seed, epoch, sample)
++seed_by(self.seed, 0, sample)
 # a draw by Python has no seed
-data/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
--random.seed(sample_seed)
-+pass
+random_state.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
+-    np.random.seed(seed & 0xFFFFFFFF)
+-    random.seed(seed)
++    np.random.seed(seed & 0xFFFFFFFF)
 # a signal to the group kills the workers of a rank
 data/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint[workers]
 -os.setpgid(0, 0)
@@ -120,10 +125,6 @@ launch/attempt.py test_attempt.py::test_an_interrupted_start_leaves_no_rank
 launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-raw]
 -self._absent_rank() or failure
 +failure
-# a thread keeps a rank that has failed
-launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[has a thread and fails-raw]
--not (reports and overdue)
-+True
 # StopIteration in a data set ends the epoch
 data/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in a worker]
 -            except StopIteration as error:

@@ -29,6 +29,10 @@ loaders/rank_loader.py test_data_samples.py::test_an_evaluation_is_the_same_in_e
 loaders/map_loader.py test_trainer_keys_modules.py::test_overfitting_takes_the_same_batches_in_each_epoch
 -if self.fixed or type(sampler)
 +if type(sampler)
+# a loader's last batch is kept that it drops
+loaders/map_loader.py test_user_module.py::test_evaluations_have_a_separate_batch_size
+-self.drop_last = self.regular and sampler.drop_last
++self.drop_last = False
 # ranks may read other streams
 loaders/stream_loader.py test_iterable_data.py::test_ranks_that_read_different_samples_are_rejected
 -if self.is_checked or not dist.is_initialized():
@@ -41,10 +45,30 @@ memory/format.py test_memory_format.py::test_untested_nets_stay_contiguous_on_a_
 objectives/classification.py test_plan.py::test_the_default_monitor
 -Mean("acc", "max", correct)
 +Mean("acc", "min", correct)
+# outputs that are no class of the data are taken for the next class
+sums/running.py test_objectives.py::test_confusion_and_macro_f1_by_hand
+-outputs.argmax(dim=1).clamp(max=classes)
++outputs.argmax(dim=1)
 # a class that does not occur counts
 objectives/classification.py test_objectives.py::test_confusion_and_macro_f1_by_hand
 -(2 * hits / both)[both > 0].mean()
 +(2 * hits / both).nan_to_num().mean()
+# an evaluation draws from the generators of training
+session/session.py test_seeding.py::test_training_does_not_depend_on_when_it_is_validated
+-        restore_random_state(self.random, self.plan.strategy.devices(self.plan))
++
+# a rank in one process draws as rank 0 in an evaluation
+parallel/virtual_ranks.py test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank
+-seed_by(*self.evaluation, rank)
++seed_by(*self.evaluation, 0)
+# a module's file seeds the generators when it is imported
+targets/locate.py test_seeding.py::test_only_the_runs_seed_counts
+-, preserve_generators():
++:
+# Lightning seeds the ranks by what seed_everything has left
+session/session.py test_seeding.py::test_only_the_runs_seed_counts
+-        seed_rank(plan.seed, self.context.rank)  #
++        #
 # biases in no group
 optimizers.py test_optimizers.py::test_every_parameter_is_trained[sgd]
 -return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
@@ -67,16 +91,24 @@ parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_o
 +            pass
 # a divided optimizer: a checkpoint has one rank's states
 parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
--            saved["state"] |= load(io.BytesIO(states))
-+            load(io.BytesIO(states))
+-            saved["state"] |= states
++            pass
 # a divided optimizer: a resumed rank has all states
 parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
 -return {**saved, "state": self._of_this_rank(saved)}
 +return {**saved}
-# a divided optimizer: one that searches along all weights
+# a divided optimizer: one that computes across all weights
 parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
--    if not isinstance(optimizer, LBFGS):
-+    if True:
+-type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS)
++not isinstance(optimizer, LBFGS)
+# a resume goes on with the weights that callbacks have left
+checkpoint/content.py test_callbacks.py::test_training_goes_on_with_other_weights_than_fit_has_left[raw]
+-checkpoint.get(SECTION, {}).get("state_dict", checkpoint["state_dict"])
++checkpoint["state_dict"]
+# averaged weights are in no checkpoint
+checkpoint/saving.py test_callbacks.py::test_training_goes_on_with_other_weights_than_fit_has_left[raw]
+-        if digest(weights) != digest(saved):
++        if False:
 # a divided optimizer: a closure brings the gradients back
 parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
 -            function(optimizer)
@@ -119,10 +151,6 @@ random_state.py test_seeding.py::test_ranks_share_weights_and_nothing_else
 random_state.py test_data_samples.py::test_neither_ranks_nor_workers_nor_a_resume_change_a_sample[0]
 -    torch.set_rng_state(state["torch"])
 +    pass
-# a sanity check draws
-raw/evaluation.py test_sanity_check.py::test_nothing_of_it_remains[world0]
--    with preserve_generators(), session.sanity_check():
-+    with session.sanity_check():
 # clip before the sum
 raw/automatic_optimization.py test_raw_reduce.py::test_every_method_trains_to_the_same_weights[2-32-true-0.0]
 -        run.wrapped.synchronise()
@@ -134,7 +162,7 @@ raw/loop.py test_trainer_keys.py::test_validation_within_an_epoch
 -if validates or stops or interrupts or (is_step
 +if stops or interrupts or (is_step
 # a plateau may monitor what nothing logs
-raw/automatic_optimization.py test_user_plateau.py::test_a_monitor_that_nothing_logs_is_named[step]
+raw/automatic_optimization.py test_user_steps.py::test_a_monitor_of_a_plateau_that_nothing_logs_is_named[step]
 -metric is None and config.strict
 +False
 # every epoch in the same order
@@ -208,8 +236,8 @@ steps/module_step.py test_user_module.py::test_layers_thawed_later
 +            pass
 # a rank without samples draws
 steps/module_step.py test_user_module.py::test_a_rank_without_samples_draws_nothing
--with preserve_metrics(self.module), preserve_generators([device]):
-+with preserve_metrics(self.module):
+-                stack.enter_context(preserve_generators([self.data.device]))
++                pass
 # each rank weighs its gradient by its own targets
 sums/running.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes]
 -all_reduce_sums(self.sums, device).tolist()

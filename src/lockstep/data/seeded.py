@@ -2,21 +2,17 @@
 
 import multiprocessing
 import os
-import random
 import signal
-import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from hashlib import blake2b
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from lockstep.random_state import preserve_generators
+from lockstep.random_state import preserve_generators, seed_by
 
 Place = tuple[int, int]
 """An epoch, from 0, and the number of a sample in its split."""
@@ -44,20 +40,11 @@ class Seeded(Dataset[Any]):
         with preserve_generators():
             try:
                 for epoch, sample in places:
-                    seed_sample(self.seed, epoch, sample)
+                    seed_by(self.seed, epoch, sample)
                     samples.append(self.dataset[sample])
                 return self.collate(samples)
             except StopIteration as error:
                 raise RuntimeError("StopIteration, raised while samples are read, would end the epoch") from error
-
-
-def seed_sample(seed: int, epoch: int, sample: int) -> None:
-    """Seed torch's generator for the CPU, numpy's and Python's; `seed_all` would take ten times as long."""
-    digest = blake2b(struct.pack("<qqq", seed, epoch, sample), digest_size=8).digest()
-    sample_seed = int.from_bytes(digest, "little")
-    torch.default_generator.manual_seed(sample_seed >> 1)
-    np.random.seed(sample_seed & 0xFFFFFFFF)
-    random.seed(sample_seed)
 
 
 class Places:

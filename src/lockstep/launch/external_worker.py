@@ -86,7 +86,7 @@ class ExternalRank:
             yield
         except ConfigError:
             raise
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             wait_for_first_failure(error)
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
             is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
@@ -99,7 +99,7 @@ class ExternalRank:
             os.close(terminal)
 
 
-def write_report(error: Exception, rank: int, terminal: int, to_terminal: bool) -> None:
+def write_report(error: BaseException, rank: int, terminal: int, to_terminal: bool) -> None:
     """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal."""
     message = f"rank {rank} failed: {format_error(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")

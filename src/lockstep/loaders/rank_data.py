@@ -8,9 +8,9 @@ import torch
 
 from lockstep import schemas
 from lockstep.checkpoint.content import Progress
-from lockstep.data.tensors import Batch
+from lockstep.data.tensors import STAGES, Batch
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
+from lockstep.loaders.loader_source import METHOD, LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
@@ -47,8 +47,8 @@ class RankData:
     def loaders(self, stage: str) -> list[RankLoader]:
         if stage not in self.of_stage:
             plan, training = self.plan, stage == "train"
-            divides = training and plan.model.lightning  # a plain net divides its batch itself
-            virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks if divides else 1
+            # a plain net divides its batch itself
+            virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks if plan.model.lightning else 1
             rank_slice = RankSlice(self.context.rank, self.context.world_size, virtual_ranks)
             self.of_stage[stage] = loaders = self.source.loaders(stage, rank_slice)
             for loader in loaders:

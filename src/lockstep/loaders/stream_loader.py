@@ -9,11 +9,11 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.seeded import loader_options, seed_sample, start_workers
+from lockstep.data.seeded import loader_options, start_workers
 from lockstep.loaders.batch_slices import fingerprint, samples_in, slice_batch
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.parallel.messages import all_gather_bytes
-from lockstep.random_state import preserve_generators, random_state, restore_random_state
+from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by
 
 END = object()
 
@@ -57,13 +57,9 @@ class StreamLoader(RankLoader):
         return self.loader.collate_fn(batch[rows]) if self.has_samples else slice_batch(batch, rows)
 
     def _global_batches(self) -> Iterator[tuple[Any, int]]:
-        """Yield each global batch and the number of its samples, drawn under the seed of the epoch.
-
-        Raises:
-            ConfigError: ranks read different samples.
-        """
+        """Yield each global batch and the number of its samples, drawn under the seed of the epoch."""
         with preserve_generators():
-            seed_sample(self.seed, self.sampled_epoch, -1)
+            seed_by(self.seed, self.sampled_epoch, -1)
             batches = self._start()
             state = random_state()
         while True:

@@ -9,12 +9,7 @@ __all__ = ["FromConfusion", "FromLoss", "Mean", "Objective", "objective_of"]
 
 @cache
 def objective_of(task: str, classes: int, ignored: int | None = None) -> Objective:
-    """Return the objective of a built-in task; `auto` is classification if the data has classes, else regression.
-
-    Args:
-        classes: the number of classes of the data, or 0.
-        ignored: a target that does not count.
-    """
+    """Return the objective of a built-in task; `auto` is classification if the data has classes, else regression."""
     if task == "language_modelling":
         from lockstep.objectives.language_modelling import language_modelling
 

@@ -82,11 +82,7 @@ class Objective:
         return next((entry.better for entry in self.entries if name.endswith(f"/{entry.name}")), "min")
 
     def metrics(self, stage: str, totals: "Tensor") -> dict[str, float]:
-        """Return the metrics that `names` lists, from sums over all ranks and batches, each sample once.
-
-        Args:
-            totals: (sums,) of training; of an evaluation followed by the confusion counts.
-        """
+        """Return the metrics that `names` lists, from sums over all ranks and, of an evaluation, confusion counts."""
         sums = dict(zip(self.sums, totals.tolist(), strict=False))
         divisor = self.divisor([*sums.values()]) or math.nan
         values = {f"{stage}/loss": (loss := sums["loss"] / divisor)}
@@ -99,5 +95,9 @@ class Objective:
         return values
 
     def confusion_of(self, totals: "Tensor") -> "Tensor":
-        """Return the confusion counts among the totals of an evaluation: int64, (classes, classes)."""
-        return totals[len(self.sums) :].long().view(self.classes, self.classes)
+        """Return the confusion counts among the totals of an evaluation: int64, (classes, classes).
+
+        One column more counts predictions that are no class of the data, if there are any.
+        """
+        counts = totals[len(self.sums) :].long().view(self.classes, self.classes + 1)
+        return counts if counts[:, -1].any() else counts[:, :-1]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_rank
+from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by, seed_rank
 from lockstep.structures import map_tensors
 
 
@@ -15,7 +15,10 @@ class VirtualRanks:
     """Called like the net, on the whole batch: rank r computes its rows r, r + N, …, as under DDP.
 
     Rank 0 uses the generators of this process and the net's own buffers; `random` and `buffers` are the others'.
+    evaluation: during an evaluation, the numbers by which, and by the rank, generators are seeded.
     """
+
+    evaluation: tuple[int, ...] = ()
 
     def __init__(self, net: nn.Module, count: int, seed: int) -> None:
         self.net, self.count = net, count
@@ -61,11 +64,15 @@ class VirtualRanks:
         buffers_of_rank_0 = self._buffers()
         self._set(self.buffers.get(rank, {}))
         with preserve_generators():
-            restore_random_state(self.random[rank], [])
+            if self.evaluation:
+                seed_by(*self.evaluation, rank)
+            else:
+                restore_random_state(self.random[rank], [])
             try:
                 yield
             finally:
-                self.random[rank] = random_state([])
+                if not self.evaluation:
+                    self.random[rank] = random_state([])
         if rank in self.buffers:
             self.buffers[rank] = self._buffers()
             self._set(buffers_of_rank_0)

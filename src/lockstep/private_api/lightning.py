@@ -23,6 +23,9 @@ TESTED = "2.6."
 BATCHES_THAT_STEPPED = "_batches_that_stepped"
 """In a checkpoint: the step that Lightning's own logging counts. A version without it counts from 0."""
 
+HPARAMS_NAME = "_hparams_name"
+"""Of a module: the argument that is the dictionary of all its hyper-parameters. Without it each is an argument."""
+
 TOGGLED = "_param_requires_grad_state"
 """Of a module: what its `toggle_optimizer` has switched. If it is missing, virtual ranks share the switches."""
 
@@ -33,27 +36,19 @@ def skips_backward(loop: TrainingEpochLoop) -> bool:
 
 
 def disable_signal_handlers(trainer: pl.Trainer) -> None:
-    """Keep Lightning from setting signal handlers: that of SIGTERM broadcasts, also to lost peers, and ends training
-    without a checkpoint. A version without this method sets them.
-    """
+    """Keep Lightning from setting signal handlers: that of SIGTERM ends training without a checkpoint."""
     connector = getattr(trainer, "_signal_connector", None)
     if connector is not None:
         connector.register_signal_handlers = lambda: None
 
 
 def disable_sigterm_broadcast(loop: Any) -> None:
-    """Keep Lightning from asking rank 0 before every batch whether it received SIGTERM, which it cannot here.
-
-    That is a collective a step, which also swallows the error of a lost peer. A version without this method asks not.
-    """
+    """Keep Lightning from asking rank 0 before every batch whether it received SIGTERM: a collective a step."""
     loop._broadcast_sigterm_tensor = lambda: None
 
 
 def end_restart(loop: Any) -> None:
-    """Clear the `restarting` flag of a loop and its children, by the setter of the base class.
-
-    A fit loop with max_steps overrides the setter, and keeps the flag.
-    """
+    """Clear the `restarting` flag of a loop and its children; a fit loop with max_steps overrides the setter."""
     base = next(kind for kind in reversed(type(loop).__mro__) if "restarting" in vars(kind))
     vars(base)["restarting"].fset(loop, False)
 
@@ -73,12 +68,7 @@ def layers_table(net: nn.Module, forward: Callable[[], object] | None) -> str:
 
 
 def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
-    """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in of a Trainer.
-
-    Args:
-        steps: returns the optimizer steps so far.
-        trainer: the stand-in, with `log_every_n_steps` and `should_stop`.
-    """
+    """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in after so many steps."""
 
     class EpochLoop:
         @property

@@ -23,6 +23,11 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
         return
     trainer.begin_evaluation(stage, loaders)
     modes = {child: child.training for child in module.modules()}
+
+    def restore_modes() -> None:
+        for child, mode in modes.items():
+            child.training = mode
+
     hooks.method(f"on_{name}_model_eval", module.eval)()
     session.begin_evaluation(stage)
     hooks.call(f"on_{name}_start")
@@ -32,19 +37,18 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
         dataloader_idx = [loader_idx] if len(loaders) > 1 else []
         for batch_idx, batch in enumerate(islice(loader, max_batches)):
             batch = session.data.transfer(batch, loader_idx)
-            session.begin_evaluation_batch(stage, loader_idx)
+            session.begin_evaluation_batch(stage, batch_idx, loader_idx)
             hooks.call(f"on_{name}_batch_start", batch, batch_idx, *dataloader_idx)
             with run.precision.forward_context():
                 outputs = step(*hooks.step_arguments(f"{name}_step", batch, batch_idx, *dataloader_idx))
             hooks.call(f"on_{name}_batch_end", outputs, batch, batch_idx, *dataloader_idx)
             session.log.end_batch()
-    session.results.before_epoch_end(trainer, stage)
+    session.before_epoch_end(trainer, stage)
     hooks.call(f"on_{name}_epoch_end")
     session.results.end_stage(trainer, stage)
     hooks.call(f"on_{name}_end")
     session.end_evaluation()
-    for child, mode in modes.items():
-        child.training = mode
+    hooks.method(f"on_{name}_model_train", restore_modes)()
     trainer.end_evaluation(stage)
 
 
@@ -65,4 +69,3 @@ def validate(run: "Training", is_step_boundary: bool) -> None:
     if is_step_boundary:
         run.hooks.method("on_validation_model_zero_grad", run.module.zero_grad)()
     evaluate(run, "val")
-    run.session.log.enter("train")

@@ -1,8 +1,7 @@
 """Fingerprints of what one rank has in its memory: SHA-256 of its weights, its buffers, its optimizers' states.
 
 Names, shapes, types and bits count, in an order that no engine decides: parameters by name, numbers in logical order
-whatever the strides, a step counter alike as a tensor and as a number. So equal states have equal fingerprints on every
-rank, in either engine and after a resume.
+whatever the strides, a step counter alike as a tensor and as a number.
 """
 
 import hashlib
@@ -26,11 +25,7 @@ Values = Iterator[tuple[str, object]]
 def fingerprints(
     net: nn.Module, optimizers: Sequence[Optimizer], local_shard: Callable[[Tensor], Tensor] = lambda tensor: tensor
 ) -> dict[str, str]:
-    """Return a hexadecimal digest for each of FINGERPRINTED. Waits for a GPU.
-
-    Args:
-        local_shard: returns this rank's part of a tensor.
-    """
+    """Return a hexadecimal digest for each of FINGERPRINTED, of this rank's shards. Waits for a GPU."""
     weights = dict(net.named_parameters())
     states = sorted(weights.items()), sorted(buffers_of(net).items()), _optimizer_values(optimizers, weights)
     return {kind: _sha256(values, local_shard) for kind, values in zip(FINGERPRINTED, states, strict=True)}

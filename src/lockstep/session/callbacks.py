@@ -18,14 +18,7 @@ def create_callbacks(plan: Plan) -> list[Any]:
 
 
 def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
-    """Check the class of a callback.
-
-    Args:
-        saves: whether the run saves checkpoints.
-
-    Raises:
-        ConfigError: it is no callback of Lightning, or saves checkpoints in a run that saves none.
-    """
+    """Raise if a class is no callback of Lightning, or saves checkpoints in a run that `saves` none."""
     from lightning.pytorch.callbacks import Callback, Checkpoint
 
     reason = f"it makes a {cls.__name__}, and not a Callback of Lightning"
@@ -35,11 +28,7 @@ def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
 
 
 def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
-    """Raise if a callback changes the batches of an optimizer step, which the plan has to know for weights and record.
-
-    Raises:
-        ConfigError: names the callback: one of the module itself, or of a class derived from Lightning's.
-    """
+    """Raise if a callback changes the batches of an optimizer step: the plan has to know them."""
     for callback in callbacks:
         name, *bases = (kind.__name__ for kind in type(callback).__mro__)
         if SCHEDULER in (name, *bases):

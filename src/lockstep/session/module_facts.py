@@ -25,11 +25,7 @@ def create_module(choice: schemas.UserLightningModule | schemas.UserModel, seed:
 
 
 def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
-    """Return the model and its LightningModule, or None if the target creates a plain net.
-
-    Raises:
-        ConfigError: the module cannot be trained.
-    """
+    """Return the model and its LightningModule, or None if the target creates a plain net."""
     model = options["model"]
     module = create_module(model, options["seed"])
     if not is_lightning_module(module):
@@ -37,16 +33,11 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
     key, path = f"model.{KEY}", model.call[KEY]
     trains, reason = overrides(module, "training_step"), "it has no training_step"
     require(trains, key, path, reason, "a LightningModule with one")
-    manual = not module.automatic_optimization
-    return schemas.UserLightningModule(**vars(model), manual=manual), module
+    return schemas.UserLightningModule(**vars(model), manual=not module.automatic_optimization), module
 
 
 def inspect_loaders(options: dict[str, Any], module: Any) -> None:
-    """Add facts about the loaders of a LightningModule or of a plain net.
-
-    Raises:
-        ConfigError: there is no training data, or its batches do not fit the task.
-    """
+    """Add facts about the loaders of a LightningModule or of a plain net."""
     data = options["data"]
     if module is None and isinstance(data, schemas.ModelLoaders):
         return  # the plan refuses it

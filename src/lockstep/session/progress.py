@@ -35,11 +35,7 @@ class RunProgress:
     @property
     def is_finished(self) -> bool:
         """Whether the resumed run had finished training, so that only the test is left."""
-        content, checkpoint = self.start.content, self.start.checkpoint
-        if content is None or checkpoint is None:
-            return False
-        done = self.plan.steps.is_finished(self.start.at.epochs, checkpoint["global_step"])
-        return done or (self.plan.resume and content["ended"])
+        return self.start.is_finished
 
     @property
     def has_sanity_check(self) -> bool:
@@ -65,8 +61,7 @@ class RunProgress:
     def interrupts_epoch(self, trainer: Any) -> bool:
         """Whether max_steps or max_time ends training after this batch, which is not the last of its epoch.
 
-        Then the checkpoint lies within the epoch, so that training can be resumed there; the values that were logged
-        become results.
+        Then the checkpoint lies within the epoch, and what was logged until there becomes results.
         """
         self.interrupted_epoch = self._reached_limit(trainer) and not trainer.should_stop
         return self.interrupted_epoch
@@ -75,11 +70,7 @@ class RunProgress:
         return self.time_limit.passed or self.plan.steps.is_finished(self.position.epochs, trainer.global_step)
 
     def is_validation_due(self, trainer: Any, last: bool) -> bool:
-        """Whether a validation follows the current batch; as in Lightning, also where a callback stops training.
-
-        Args:
-            last: whether it is the last batch of the epoch.
-        """
+        """Whether a validation follows the current batch; as in Lightning, also where a callback stops training."""
         plan, epoch = self.plan, self.position.epochs + 1
         is_scheduled = plan.steps.is_validation_due(epoch, self.position.batch, last)
         stopped = trainer.should_stop and epoch % plan.trainer.check_val_every_n_epoch == 0

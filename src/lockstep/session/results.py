@@ -61,10 +61,7 @@ class Results:
         self.display = Display(plan, progress.context.rank)
 
     def before_epoch_end(self, trainer: Any, stage: str) -> None:
-        """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics.
-
-        To be called by every rank, before the hooks on_train_epoch_end, on_validation_epoch_end or on_test_epoch_end.
-        """
+        """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics."""
         progress, training = self.progress, stage == "train"
         if progress.checking:
             return
@@ -83,12 +80,12 @@ class Results:
         self.values |= {**self.step.results, **values}
         if stage != "test":
             self.epoch_values |= {**self.metrics, **values}
-        self._update_metrics(trainer, logged)
+        to_loggers = self._update_metrics(trainer, logged)
         self.display.show(trainer.progress_bar_metrics)
-        to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
         self.to_loggers({**self.curves, **to_loggers}, position.begun if stage == "test" else position.epochs)
 
-    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> None:
+    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> Mapping[str, float]:
+        """Update what callbacks read; return the values for loggers."""
         results = self.step.results
         monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
         to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
@@ -96,6 +93,7 @@ class Results:
         trainer.callback_metrics.update(as_tensors({**results, **monitored}))
         trainer.logged_metrics.update(as_tensors({**self.metrics, **to_loggers}))
         trainer.progress_bar_metrics.update({**results, **in_bar})
+        return to_loggers
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""
@@ -119,12 +117,6 @@ class Results:
             self._update_best(self.values)
         self.epoch_values, self.validated = {}, False
         self.display.end_epoch(position.epochs, self.values)
-
-    def end_training(self) -> None:
-        """End the record. Afterwards a callback may replace the weights that are tested."""
-        self.display.close()
-        self.recorder.end()
-        self.digest = digest(self.plan.strategy.tensors.state_dict(self.net))
 
     def finish(self) -> Metrics:
         """Return the content of metrics.json, on every rank."""
@@ -153,14 +145,7 @@ class Results:
             self.loggers.log_metrics({**values, "epoch": epoch}, self.progress.position.steps)
 
     def _update_best(self, values: Mapping[str, float]) -> None:
-        """Note whether the results are the best so far, so that the next checkpoint is saved as best.ckpt, too.
-
-        Args:
-            values: the measured ones; within an epoch those of the validation alone.
-
-        Raises:
-            ConfigError: the module does not log what the plan monitors.
-        """
+        """Note whether results, of a validation alone within an epoch, are the best: then so is the next checkpoint."""
         name, mode = self.plan.monitor
         monitor = name or next((loss for loss in LOSSES if loss in self.values), "")
         if values is not self.values and monitor not in values:

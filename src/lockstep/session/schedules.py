@@ -22,11 +22,7 @@ class SchedulerConfig:
 
 
 def configured(returned: Any) -> tuple[list[Optimizer], list[SchedulerConfig]]:
-    """Return optimizers and schedules from a return value of `configure_optimizers`, in any form that Lightning takes.
-
-    Raises:
-        ValueError: it has none of these forms.
-    """
+    """Return optimizers and schedules from what `configure_optimizers` returns, in any form that Lightning takes."""
     if returned is None:
         return [], []
     if isinstance(returned, list | tuple) and len(returned) == 2 and isinstance(returned[0], list):

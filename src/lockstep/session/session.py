@@ -9,23 +9,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import PREFIX, net_weights
 from lockstep.checkpoint.reading import read_start, require_net
-from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.checkpoint.saving import CheckpointManager, replace_weights
 from lockstep.config_error import require
+from lockstep.data.tensors import STAGES
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
 from lockstep.monitor import open_loggers, work_of
-from lockstep.monitor.net import shows_net
+from lockstep.monitor.net import show_net, shows_net
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
-from lockstep.random_state import seed_rank
+from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
+from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
+from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
@@ -38,20 +42,17 @@ from lockstep.time_limit import TimeLimit
 
 
 class Session:
-    """One run on one rank. A run that trains has `recorder` and `checkpoints` after `begin`."""
+    """One run on one rank. A run that trains has `recorder` and `checkpoints` after `begin`.
 
+    random: during an evaluation, the state of the generators of training.
+    """
+
+    random: Any = None
     recorder: Recorder
     checkpoints: CheckpointManager
 
     def __init__(self, plan: Plan, context: RankContext, lightning: bool) -> None:
-        """Create the module, its weights before anything else is drawn: they are the same on every rank.
-
-        Args:
-            lightning: whether a plain net becomes a LightningModule.
-
-        Raises:
-            ConfigError: the module, the data or the checkpoint does not fit the plan.
-        """
+        """Create the module, its weights first, the same on every rank; derived from Lightning's if `lightning`."""
         disable_malloc_trim()
         if context.restarts:
             from lockstep.checkpoint.choice import resume_after_restart
@@ -72,30 +73,24 @@ class Session:
         self.module, source, create_step = created
         self.data = RankData(plan, context, source, self.module, self.start.at)
         self.log = ExactLog(self.module, context.rank, active=plan.model.lightning or bool(plan.callbacks))
-        self.step = create_step(self.log, self.data)
+        self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
+        self.step = create_step(self.log, self.data, self.loggers)
         self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
-        seed_rank(plan.seed, context.rank)  # from here on each rank draws other random numbers
-        self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
-        self.step.open(self.loggers)
         time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
         self.phases = Phases(self.device)
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
         self.results = Results(plan, self.net, self.log, self.step, self.progress, self.phases, self.loggers)
         self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
-        if shows_net(plan) and not plan.model.lightning:
-            self.step.show()
 
     # around training
 
-    def begin(self) -> None:
-        """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet.
-
-        Raises:
-            ConfigError: the checkpoint is of another net.
-        """
+    def begin(self, callbacks: Sequence[Any]) -> None:
+        """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet."""
         plan = self.plan
+        require_planned_steps(plan, callbacks)
+        seed_rank(plan.seed, self.context.rank)  # after Lightning, which seeds as seed_everything did
         if self.start.checkpoint is not None:
             require_net(plan, self.net, self.start.checkpoint)
         if plan.train:
@@ -107,7 +102,9 @@ class Session:
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
             if shows_net(plan) and plan.model.lightning:
-                self.step.show()
+                array = self.data.transfer(self.module.example_input_array)
+                example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
+                show_net(plan, self.loggers, self.module, example, self.device)
 
     def load_weights(self) -> None:
         """Load the weights of the checkpoint, if there is one."""
@@ -118,22 +115,13 @@ class Session:
     def restore(self) -> None:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
-            sums = self.checkpoints.restore(content, self.net)
+            sums = self.checkpoints.restore(content)
             self.step.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
             self.results.values = dict(content["results"])
 
     def watch(self, trainer: Any) -> None:
-        """Register the optimizers and schedules of the module.
-
-        A ReduceLROnPlateau that steps by a value of each batch gets its mean over ranks, or ranks would diverge.
-
-        Args:
-            trainer: with its optimizers and schedules.
-
-        Raises:
-            ConfigError: a ReduceLROnPlateau would lack a step after a resume.
-        """
+        """Have a ReduceLROnPlateau that steps by a value of each batch get its mean over ranks, which would diverge."""
         plateaus = [schedule for schedule in trainer.lr_scheduler_configs if schedule.reduce_on_plateau]
         self.log.always_synced = {str(schedule.monitor) for schedule in plateaus}
         every = self.plan.checkpoint.every_n_steps
@@ -150,10 +138,10 @@ class Session:
             position,
             self.results.values,
             self.step.sums,
-            self.net,
             self.state.saved(),
             self.progress.ended,
             prefix="" if self.net is self.module else PREFIX,
+            random=self.random,
         )
 
     def end_finished(self, trainer: Any) -> None:
@@ -164,7 +152,16 @@ class Session:
             self.state.restore_metrics()
             self.results.before_epoch_end(trainer, "train")
             self.results.end_stage(trainer, "train")
-        self.results.end_training()
+        self.end_fit()
+
+    def end_fit(self) -> None:
+        """End the record, after the last hook of fit; last.ckpt gets the weights if hooks have replaced them."""
+        self.results.display.close()
+        self.recorder.end()
+        weights = self.plan.strategy.tensors.state_dict(self.module)
+        self.results.digest = digest(weights)
+        if self.plan.saves and self.context.rank == 0:
+            replace_weights(self.checkpoints.last, weights)
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:
@@ -199,13 +196,7 @@ class Session:
         self.optimizer_steps = [*earlier, step]
 
     def end_batch(self, trainer: Any, is_step_boundary: bool, last: bool) -> None:
-        """Record and show a batch after the steps of optimizers and schedules.
-
-        Args:
-            trainer: whose metrics callbacks and schedules read.
-            is_step_boundary: whether the batch is the last of an optimizer step.
-            last: whether it is the last of the epoch.
-        """
+        """Record and show a batch, the `last` of its epoch or not, after the steps of optimizers and schedules."""
         log, step, position = self.log, self.step, self.progress.position
         if log.step_values:
             log.sync_steps()
@@ -237,11 +228,13 @@ class Session:
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
         self.phases.synchronize()
+        self.random = random_state(self.plan.strategy.devices(self.plan))
         broadcast_buffers(self.module)
         widen_metrics(self.plan, self.module)
         self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)
         self.results.validated = self.results.validated or stage == "val"
+        self._seed_evaluation(stage)
 
     @contextmanager
     def sanity_check(self) -> Iterator[None]:
@@ -251,13 +244,37 @@ class Session:
             yield
         self.progress.checking = self.results.validated = False
 
-    def begin_evaluation_batch(self, stage: str, loader: int) -> None:
-        share = self.data.next_share(stage, loader)
-        self.step.set_share(share)
-        self.log.begin_batch(stage, share.count, loader if len(self.data.of_stage[stage]) > 1 else None)
+    def begin_evaluation_batch(self, stage: str, batch_idx: int, loader: int) -> None:
+        self.step.set_share(self.data.next_share(stage, loader), loader)
+        self.log.begin_batch(stage, self.step.samples, loader if len(self.data.of_stage[stage]) > 1 else None)
+        self._seed_evaluation(stage, batch_idx, loader)
+
+    def _seed_evaluation(self, stage: str, batch_idx: int = -1, loader: int = -1) -> None:
+        """Seed the generators for a batch on this rank, so that no evaluation depends on another one or on training.
+
+        Without a batch: for the hooks before the first one and after the last one, alike on every rank.
+        """
+        epoch = self.progress.position.epochs if stage == "val" else 0
+        key = (self.plan.seed, epoch, STAGES.index(stage), loader, batch_idx)
+        seed_by(*key, 0 if batch_idx < 0 else self.context.rank)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(torch.initial_seed())
+        if self.step.virtual is not None:
+            self.step.virtual.evaluation = key
+
+    def before_epoch_end(self, trainer: Any, stage: str) -> None:
+        """Reduce the values of a stage, so that its last hooks can read them. To be called by every rank."""
+        if stage != "train":
+            self._seed_evaluation(stage)
+        self.results.before_epoch_end(trainer, stage)
 
     def end_evaluation(self) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
+        restore_random_state(self.random, self.plan.strategy.devices(self.plan))
+        self.random = None
+        self.log.enter("train")
+        if self.step.virtual is not None:
+            self.step.virtual.evaluation = ()
         self.phases.begin()
 
 

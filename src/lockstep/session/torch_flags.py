@@ -8,9 +8,6 @@ import torch
 
 from lockstep.schemas import Trainer
 
-CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
-"""cuBLAS is deterministic only with it."""
-
 
 @contextmanager
 def torch_flags(trainer: Trainer) -> Iterator[None]:
@@ -19,7 +16,7 @@ def torch_flags(trainer: Trainer) -> Iterator[None]:
     if trainer.deterministic is not None:
         torch.use_deterministic_algorithms(bool(trainer.deterministic), warn_only=trainer.deterministic == "warn")
     if trainer.deterministic:
-        os.environ.setdefault(CUBLAS, ":4096:8")
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
         torch.backends.cudnn.benchmark = False
     if trainer.benchmark is not None:
         torch.backends.cudnn.benchmark = trainer.benchmark

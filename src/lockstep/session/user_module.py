@@ -16,10 +16,7 @@ from lockstep.targets.kinds import overrides, replace_method
 
 
 def create_user_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleStep]]:
-    """Create the module of a plan and the source of its loaders; return also what creates the steps around it.
-
-    The module draws its weights under the run's seed, whenever it creates them.
-    """
+    """Create a module, its weights under the run's seed, and the source of its loaders, and what creates its steps."""
     module = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
 
     def convert_module() -> None:

@@ -83,11 +83,7 @@ class ExactLog:
         metric_attribute: str | None = None,
         rank_zero_only: bool = False,
     ) -> None:
-        """Log a value, as LightningModule.log. Values of an epoch are over all ranks, with `sync_dist` and without.
-
-        Raises:
-            ConfigError: `reduce_fx` is unknown.
-        """
+        """Log a value, as LightningModule.log. Values of an epoch are over all ranks, with `sync_dist` and without."""
         in_training = self.stage == "train" and self.in_batch
         on_step = in_training if on_step is None else on_step and self.in_batch
         on_epoch = not on_step or (not in_training if on_epoch is None else on_epoch)
@@ -129,10 +125,7 @@ class ExactLog:
         return {name: value.shown for value in self.step_values.values() for name in (value.name, value.step_name)}
 
     def of_record(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
-        """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics.
-
-        The record reduces them over ranks. The mean of a metric need not be the metric of the global batch.
-        """
+        """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics."""
         values = self.step_values.values()
         return {
             "logged": {value.step_name: value.joined for value in values if value.metric is None},

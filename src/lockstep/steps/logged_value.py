@@ -1,6 +1,5 @@
 """The values that a module logs under one name: over an epoch, and in a single batch."""
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,8 +8,6 @@ from lockstep.config_error import ConfigError
 from lockstep.sums.running import Scalar, to_floats
 
 REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
-EMPTY = {"mean": 0.0, "sum": 0.0, "min": math.inf, "max": -math.inf}
-"""The total of no values."""
 JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"mean": sum, "sum": sum, "min": min, "max": max}
 """How totals are reduced; the total of a mean is the sum of value times weight."""
 
@@ -94,15 +91,11 @@ class Value:
 def join(reduction: str, totals: Sequence[Any]) -> tuple[Any, float]:
     """Join totals, each with its weight; those without weight do not count."""
     counted = [total for total, weight in totals if weight]
-    return JOIN[reduction](counted) if counted else EMPTY[reduction], sum(weight for _, weight in totals)
+    return JOIN[reduction](counted) if counted else 0.0, sum(weight for _, weight in totals)
 
 
 def reduction_of(name: str, reduce_fx: Any) -> str:
-    """Return the reduction that `reduce_fx` names, a word or a function.
-
-    Raises:
-        ConfigError: it is unknown.
-    """
+    """Return the reduction that `reduce_fx` names, a word or a function."""
     word = getattr(reduce_fx, "__name__", str(reduce_fx))
     if word.lower() not in REDUCTIONS:
         raise ConfigError(f"self.log({name!r}, reduce_fx={word}): it is not one of mean, sum, min, max.")

@@ -22,20 +22,23 @@ class Step:
     """The base of steps; the session calls its methods, some of which do nothing unless they are overridden.
 
     weight: the factor on the loss of the current batch.
-    share: this rank's part of the batch.
+    share, loader: this rank's part of the batch, and the index of its loader in an evaluation.
     results: the latest metrics of a task.
     """
 
     weight = 1.0
     share: BatchShare
+    loader = 0
     results: dict[str, float]
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None: ...
     def begin_epoch(self, position: Progress) -> None: ...
     def begin_evaluation(self, stage: str) -> None: ...
-    def set_share(self, share: BatchShare) -> None: ...
     def log_points(self, step: int | None, rate: float) -> None: ...
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None: ...
+
+    def set_share(self, share: BatchShare, loader: int = 0) -> None:
+        self.share, self.loader = share, loader
 
     @property
     def samples(self) -> int:
@@ -43,12 +46,9 @@ class Step:
         return 0 if self.share.is_dummy else self.share.count
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
-        """Add the gradient of this batch to that of the optimizer step's mean loss.
+        """Add the gradient of this batch to that of the mean loss of an optimizer step of so many batches.
 
         The bits are those of `scale(loss / batches * weight).backward()`, which takes longer.
-
-        Args:
-            batches: of the optimizer step.
         """
         if loss.numel() != 1:
             loss.backward()  # type: ignore[no-untyped-call]  # raises torch's error
@@ -57,12 +57,10 @@ class Step:
 
 
 def loss_weight(plan: Plan, share: BatchShare, samples: int, averaged_over: int, batches: int) -> float:
-    """Return the factor on the mean loss over `samples` samples of a global batch, before gradients are averaged over
-    ranks and over the batches of the optimizer step.
+    """Return the factor on the mean loss over `samples` samples of a global batch.
 
-    Args:
-        averaged_over: ranks whose gradients are averaged; 1 if they are added.
-        batches: of the step.
+    averaged_over: ranks whose gradients are averaged afterwards; 1 if they are added.
+    batches: over which they are averaged, too: those of the optimizer step.
     """
     if samples == 0:
         return 0.0
@@ -77,8 +75,3 @@ def loss_of(outputs: Any) -> Tensor | None:
     """Return the loss in the return value of a training_step."""
     loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
     return loss if isinstance(loss, Tensor) else None
-
-
-def with_loss(outputs: Any, loss: Tensor) -> Any:
-    """Return the same outputs with another loss."""
-    return {**outputs, "loss": loss} if isinstance(outputs, dict) else loss

@@ -4,8 +4,8 @@ Methods of this one object are wrapped: `training_step` records its loss and run
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import show_net
 from lockstep.parallel.divided_optimizer import divide
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.messages import all_gather_json
@@ -46,8 +45,9 @@ class ModuleStep(Step):
     confusion: Tensor | None = None
     virtual: Any = None
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
+        self.loggers, self.monitor = loggers, EpochMonitor(plan, loggers, module, ())
         self.ranks = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks
         self.averaged: frozenset[int] | None = None
         self.results: dict[str, float] = {}
@@ -59,11 +59,7 @@ class ModuleStep(Step):
         replace_method(module, "all_gather", self._all_gather)
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
-        """Register the optimizers that the module has configured.
-
-        Args:
-            wrapped: what averages gradients, a FixedBucketDDP or anything else.
-        """
+        """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         if self.plan.strategy.sharded:
             for optimizer in optimizers:
                 divide(optimizer)
@@ -84,11 +80,7 @@ class ModuleStep(Step):
             self.module.backward((loss if scale is None else scale(loss)) / batches)
 
     def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
-        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks.
-
-        Raises:
-            ConfigError: manual optimization steps without any `self.manual_backward`, so nothing averages gradients.
-        """
+        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if not parameters:  # the optimizer of a module whose configure_optimizers returns None
             return []
@@ -116,15 +108,6 @@ class ModuleStep(Step):
 
     # evaluations and the ends of epochs
 
-    def open(self, loggers: Loggers) -> None:
-        self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module, ())
-
-    def show(self) -> None:
-        """Show the module with its `example_input_array`, if it has one. To be called by every rank."""
-        array = self.data.transfer(self.module.example_input_array)
-        example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
-        show_net(self.plan, self.loggers, self.module, example, self.data.device)
-
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -134,9 +117,13 @@ class ModuleStep(Step):
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        with self._without_traces() if self.share.is_dummy else nullcontext():
+        with ExitStack() as stack:
+            if self.share.is_dummy:  # its loss has weight 0
+                stack.enter_context(preserve_metrics(self.module))
+                stack.enter_context(preserve_generators([self.data.device]))
             outputs = original(batch, *rest, **options)
-        self.loss = self._require_loss(outputs, detach=True)
+        loss = self._require_loss(outputs)
+        self.loss = None if loss is None else loss.detach()
         return outputs
 
     def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
@@ -150,22 +137,11 @@ class ModuleStep(Step):
             raise config_error("drop_last", self.plan.drop_last, reason, hint)
         return original(data, group, sync_grads)
 
-    @contextmanager
-    def _without_traces(self) -> Iterator[None]:
-        """Restore metrics and generators after the step on a dummy batch, whose loss has weight 0."""
-        device = next(self.module.parameters()).device
-        with preserve_metrics(self.module), preserve_generators([device]):
-            yield
-
-    def _require_loss(self, outputs: Any, detach: bool = False) -> Tensor | None:
-        """Return the loss in the outputs of a step. None skips an optimizer step if there is one rank.
-
-        Raises:
-            ConfigError: a step of automatic optimization has no loss, and other ranks would wait for its gradient.
-        """
+    def _require_loss(self, outputs: Any) -> Tensor | None:
+        """Return the loss in the outputs of a step; None skips a step. Raise if others would wait for one."""
         loss = loss_of(outputs)
         if loss is not None:
-            return loss.detach() if detach else loss
+            return loss
         if not self.module.automatic_optimization or (outputs is None and self.ranks == 1):
             return None
         reason = f"its training_step returns a {type(outputs).__name__} without a loss"

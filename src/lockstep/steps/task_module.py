@@ -49,7 +49,7 @@ class TaskModule(nn.Module):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         _, stats, outputs, batch = self._shared_step(batch)
-        self.sums.evaluation_batch(stats, outputs, batch)
+        self.sums.evaluation.add(stats, outputs, batch.targets, batch.inputs)
 
     test_step = validation_step
 

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,11 +13,10 @@ from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Content, Progress
 from lockstep.data.samples import Splits
-from lockstep.data.tensors import Batch
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.monitor.net import show_net
+from lockstep.monitor.net import show_net, shows_net
 from lockstep.objectives.objective import LOSS, SAMPLES
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.plan import Plan
@@ -45,14 +44,11 @@ class TaskStep(Step):
 
     evaluation: EvaluationSums
 
-    def __init__(self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None", splits: Splits | None) -> None:
-        """Create the step of a module.
-
-        Args:
-            masks: of a dropout that does not depend on the world size.
-            splits: the data, unless it is in a user's loaders.
-        """
-        self.plan, self.module, self.masks, self.splits = plan, module, masks, splits
+    def __init__(
+        self, plan: Plan, module: TaskModule, masks: "GlobalMasks | None", splits: Splits | None, loggers: Loggers
+    ) -> None:
+        """`masks`: of a dropout that does not depend on the world size; `splits`: unless data is in loaders."""
+        self.plan, self.module, self.masks = plan, module, masks
         is_virtual = plan.strategy.layout(plan.devices).virtual_ranks > 1
         self.virtual: VirtualRanks | None = module.compute if is_virtual else None  # type: ignore[assignment]
         self.device, *_ = plan.strategy.devices(plan)
@@ -62,20 +58,16 @@ class TaskStep(Step):
         self.confusion: Tensor | None = None
         self.stats: BatchStats = ()
         self.epoch_is_summed = False
+        shape = (splits if isinstance(plan.data, BuiltIn) else plan.data).shape  # type: ignore[union-attr]
+        self.loggers, self.monitor = loggers, EpochMonitor(plan, loggers, module.net, shape)
+        if shows_net(plan):  # a copy, before a strategy wraps it; with a sample of the data unless that is in loaders
+            inputs = () if splits is None else (splits.first(dtype_of(plan)).to(self.device),)
+            show_net(plan, loggers, copy.deepcopy(module.net).to(self.device), inputs, self.device)
         module.sums = self
 
     def __deepcopy__(self, _: object) -> "TaskStep":
         """Return the same object: a copy of the module, as for an average of weights, adds to the same sums."""
         return self
-
-    def open(self, loggers: Loggers) -> None:
-        shape = (self.splits if isinstance(self.plan.data, BuiltIn) else self.plan.data).shape  # type: ignore[union-attr]
-        self.loggers, self.monitor = loggers, EpochMonitor(self.plan, loggers, self.module.net, shape)
-
-    def show(self) -> None:
-        """Show a copy of the net, before a strategy wraps it, with a sample of its data unless they are in loaders."""
-        inputs = () if self.splits is None else (self.splits.first(dtype_of(self.plan)).to(self.device),)
-        show_net(self.plan, self.loggers, copy.deepcopy(self.module.net).to(self.device), inputs, self.device)
 
     # called by the module
 
@@ -83,9 +75,6 @@ class TaskStep(Step):
         self.stats = stats
         if self.plan.objective.ignored is not None:
             self.counts.add(stats)
-
-    def evaluation_batch(self, stats: BatchStats, outputs: Any, batch: Batch) -> None:
-        self.evaluation.add(stats, outputs, batch.targets, batch.inputs)
 
     # a batch of training
 
@@ -101,7 +90,7 @@ class TaskStep(Step):
         if self.masks is not None:
             self.masks.epoch, self.masks.batch = position.epochs, position.batch
 
-    def set_share(self, share: BatchShare) -> None:
+    def set_share(self, share: BatchShare, loader: int = 0) -> None:
         """Have the module compute with no samples if the batch is a dummy, because FSDP's ranks meet in each layer."""
         self.share = share
         if self.module.is_dummy_batch is not share.is_dummy:  # setting an attribute of a module takes 2 µs
@@ -110,8 +99,7 @@ class TaskStep(Step):
     def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
         """Return the norms of the gradients, which are complete and averaged over ranks.
 
-        If some targets are ignored, scale them first: the number that counts is unknown before the last batch of a
-        step, so until then gradients are of a mean over samples.
+        If some targets are ignored, these are of a mean over samples until here, where it is known how many count.
         """
         if self.plan.objective.ignored is not None:
             sums = self.counts.reduce(self.device)
@@ -126,11 +114,7 @@ class TaskStep(Step):
         self.epoch.add(self.stats)
 
     def log_points(self, step: int | None, rate: float) -> None:
-        """Add the batch to the curves; every N optimizer steps log a point, of all ranks since the last one.
-
-        Args:
-            step: that ends with this batch, if one does.
-        """
+        """Add the batch, which may end an optimizer step, to the curves; every N steps log a point, of all ranks."""
         if self.plan.logger:
             self.curve.add(self.stats)
             if step is not None and step % self.plan.log_every_n_steps == 0:
@@ -152,11 +136,7 @@ class TaskStep(Step):
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
         """Return the metrics of a stage over all ranks, and the curves to log.
 
-        The sums of a training epoch are reduced in one message with those of its validation, if it has one.
-
-        Args:
-            within: whether the epoch goes on after this validation, or is interrupted here.
-            work: curves of the epoch's work.
+        The sums of a training epoch are reduced with those of its validation, unless that is `within` the epoch.
         """
         objective, measured = self.plan.objective, dict[str, float]()
         sums = {} if stage == "train" else {stage: self.evaluation.totals}

@@ -1,4 +1,4 @@
-"""The training step of a user's LightningModule on N virtual ranks: each rank's step in turn, on its own slice.
+"""The steps of a user's LightningModule on N virtual ranks: each rank's step in turn, on its own slice.
 
 With manual optimization, backward passes and optimizer steps lie within the step, and under ddp each backward pass ends
 with the mean over ranks. So each virtual rank runs its step in a thread of its own, one at a time, up to its next
@@ -6,7 +6,8 @@ backward pass; there it waits until all have come as far, and goes on with the s
 parameters: rank 0 steps, the steps of others do nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, reduce
 from operator import add
 from threading import Semaphore, Thread
@@ -19,14 +20,15 @@ from torch.optim import Optimizer
 from lockstep.checkpoint.content import Progress
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
+from lockstep.loggers import Loggers
 from lockstep.parallel.autocast import with_thread_settings
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.private_api.lightning import TOGGLED
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.loss_weight import loss_weight, with_loss
+from lockstep.steps.loss_weight import loss_weight
 from lockstep.steps.module_step import ModuleStep
-from lockstep.targets.kinds import replace_method
+from lockstep.targets.kinds import overrides, replace_method
 
 
 class RankStep(Thread):
@@ -86,13 +88,19 @@ class RankStep(Thread):
 
 
 class VirtualSteps(ModuleStep):
-    """`rank`: the current one; `turns`: the steps of the ranks in a batch of manual optimization."""
+    """`rank`: the one whose step runs, or -1; `turns`: the steps of the ranks in a batch of manual optimization.
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
-        super().__init__(plan, module, log, data)
+    counts: the samples of each rank in the batch, if it has any.
+    """
+
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
+        super().__init__(plan, module, log, data, loggers)
         self.virtual = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)
-        self.rank = 0
+        self.rank = -1
         self.turns: list[RankStep] = []
+        for name in ("validation_step", "test_step"):
+            if overrides(module, name):
+                replace_method(module, name, self._evaluation_step)
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register what `ModuleStep.watch` does; for a rank above 0 optimizers and schedules do not step."""
@@ -102,12 +110,13 @@ class VirtualSteps(ModuleStep):
 
     def _optimizers(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         returned = original(*arguments, **options)
-        if not self.rank or returned is None:
+        if self.rank < 1 or returned is None:
             return returned
         return [NoOpOptimizer(each) for each in returned] if isinstance(returned, list) else NoOpOptimizer(returned)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
-        self.share, self.batches = share, batches
+        self.set_share(share)
+        self.batches = batches
         self.virtual.begin()
 
     @property
@@ -119,57 +128,67 @@ class VirtualSteps(ModuleStep):
         """Drop the buffers of the ranks: as under DDP, all evaluate with rank 0's."""
         self.virtual.buffers = {}
 
-    def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+    def _training_step(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Run the step of every rank; return rank 0's outputs, with the sum of all weighted losses."""
-        others = [(rank_batch, count) for rank_batch, count in self.share.others if count]
-        counts = [self.share.count, *(count for _, count in others)]
-        weights = [loss_weight(self.plan, self.share, count, 1, self.batches) for count in counts]
-        calls = [partial(original, batch, *rest, **options)]
-        calls += [partial(self._transferred, original, each, *rest, **options) for each, _ in others]
-
-        def begin(rank: int) -> None:
-            self.rank = self.log.virtual_rank = rank
-            self.log.samples = counts[rank]
-            if self.plan.model.manual:
-                self.weight = weights[rank]
-
-        outputs = (self._interleaved if self.plan.model.manual else self._one_after_another)(calls, begin)
-        begin(0)
-        self.log.samples = self.samples
-        losses = [(loss, index) for index, each in enumerate(outputs) if (loss := self._require_loss(each)) is not None]
+        if self.rank >= 0:  # called by another step
+            return original(*arguments, **options)
+        calls = self._calls(original, *arguments, **options)
+        weights = [loss_weight(self.plan, self.share, count, 1, self.batches) for count in self.counts]
+        manual = self.plan.model.manual
+        outputs = self._interleaved(calls, weights) if manual else self._one_after_another(calls)
+        losses = [(loss, rank) for rank, each in enumerate(outputs) if (loss := self._require_loss(each)) is not None]
         if not losses:
             self.loss = None
             return outputs[0]
-        self.loss = reduce(add, (loss.detach() * counts[index] for loss, index in losses)) / self.samples
-        if self.plan.model.manual:
+        self.loss = reduce(add, (loss.detach() * self.counts[rank] for loss, rank in losses)) / self.samples
+        if manual:
             return outputs[0]
-        return with_loss(outputs[0], reduce(add, (loss * weights[index] for loss, index in losses)))
+        total = reduce(add, (loss * weights[rank] for loss, rank in losses))
+        return {**outputs[0], "loss": total} if isinstance(outputs[0], dict) else total
 
-    def _transferred(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        return step(self.data.transfer(batch), *rest, **options)
+    def _evaluation_step(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Run the step of every rank; return rank 0's outputs."""
+        if self.rank >= 0:
+            return original(*arguments, **options)
+        return self._one_after_another(self._calls(original, *arguments, **options))[0]
 
-    def _one_after_another(self, calls: Sequence[Callable[[], Any]], begin: Callable[[int], None]) -> list[Any]:
+    def _calls(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> list[Callable[[], Any]]:
+        """Return a call of a step for each rank that has samples, whose numbers are `counts`."""
+
+        def transferred(batch: Any) -> Any:
+            return step(self.data.transfer(batch, self.loader), *rest, **options)
+
+        others = [(rank_batch, count) for rank_batch, count in self.share.others if count]
+        self.counts = [self.share.count, *(count for _, count in others)]
+        return [partial(step, batch, *rest, **options), *(partial(transferred, each) for each, _ in others)]
+
+    @contextmanager
+    def _as_rank(self, rank: int) -> Iterator[None]:
+        """Let a rank compute and log."""
+        self.rank = self.log.virtual_rank = rank
+        self.log.samples = self.counts[rank]
+        with self.virtual.as_rank(rank):
+            yield
+        self.rank, self.log.virtual_rank = -1, 0
+        self.log.samples = self.samples
+
+    def _one_after_another(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run the step of each rank to its end, and return their outputs."""
         outputs = []
         for rank, call in enumerate(calls):
-            begin(rank)
-            with self.virtual.as_rank(rank):
+            with self._as_rank(rank):
                 outputs.append(call())
         return outputs
 
-    def _interleaved(self, calls: Sequence[Callable[[], Any]], begin: Callable[[int], None]) -> list[Any]:
-        """Run the steps of all ranks in turn between their backward passes, and return their outputs.
-
-        Raises:
-            RuntimeError: ranks run different numbers of backward passes.
-        """
+    def _interleaved(self, calls: Sequence[Callable[[], Any]], weights: Sequence[float]) -> list[Any]:
+        """Run the steps of all ranks in turn between their backward passes, and return their outputs."""
         self.turns = [RankStep(with_thread_settings(call), self.module) for call in calls]
         for turn in self.turns:
             turn.start()
         while not all(turn.done for turn in self.turns):
             for rank, turn in enumerate(self.turns):
-                begin(rank)
-                with self.virtual.as_rank(rank):
+                self.weight = weights[rank]
+                with self._as_rank(rank):
                     turn.resume()
             if len({turn.done for turn in self.turns}) == 2:
                 raise RuntimeError("the ranks of strategy=virtual do not come to the same number of backward passes")

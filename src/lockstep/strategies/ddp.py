@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import require
 from lockstep.constraints import NonNegativeInt
-from lockstep.strategies.strategy import Distributed, Wrapped
+from lockstep.strategies.strategy import Strategy, Wrapped
 
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 
-class Replicated(Distributed):
-    """The base of strategies with a replica of the net on each rank.
+class Replicated(Strategy):
+    """The base of strategies with a rank for each device; each takes different samples of every batch.
 
     find_unused_parameters: whether DDP accepts parameters that get no gradient in some steps.
     """
 
     find_unused_parameters: bool = False
+    distributed: ClassVar[bool] = True
+    batch_key: ClassVar[tuple[str, ...]] = ("ddp", "world_size")
 
     def gradient_sync(self, plan: "Plan") -> str:
         return plan.engine.gradient_sync
@@ -32,10 +34,7 @@ class Replicated(Distributed):
         require(fits, "engine.gradient_sync", "ring", reason, "engine.gradient_sync=bucket")
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so.
-
-        DDP broadcasts the initial weights of rank 0. Without DDP they are the same because the seed is.
-        """
+        """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so."""
         wrapped = super().wrap(plan, module)
         if plan.engine.gradient_sync != "ddp":
             from lockstep.parallel.reduce import average_gradients

@@ -65,8 +65,7 @@ class Strategy:
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
     sharded: whether each rank stores a part of the optimizer state, and of a plain net's parameters.
-    batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and the key of the run's metadata that
-        counts the parts of a batch.
+    batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and keys of the run's metadata.
     order: a name if sums are added in another order than by other strategies of that `batch_key`.
     """
 
@@ -101,11 +100,7 @@ class Strategy:
         return "none"
 
     def check(self, plan: "Plan") -> None:
-        """Check that the strategy can run a plan.
-
-        Raises:
-            ConfigError: it cannot; the message names the key to change.
-        """
+        """Raise a ConfigError that names the key to change, if the strategy cannot run a plan."""
         if plan.model.lightning and self.refuses_modules is not None:
             raise config_error("strategy", self.name, *self.refuses_modules)
         reason = f"strategy={self.name} is one process on one machine"
@@ -113,14 +108,7 @@ class Strategy:
         require(fits, "num_nodes", plan.num_nodes, reason, "num_nodes=1, or strategy=ddp")
 
     def check_optimizer(self, kinds: Collection[str]) -> None:
-        """Check that an optimizer computes the same under this strategy as in one process.
-
-        Args:
-            kinds: the names of its class and of the base classes.
-
-        Raises:
-            ConfigError: it computes something else.
-        """
+        """Raise if an optimizer, by the names of its class and base classes, computes something else on ranks."""
 
     def devices(self, plan: "Plan") -> "list[torch.device]":
         """Return the devices of this process. Batches are moved to the first one, where losses are computed."""
@@ -132,10 +120,7 @@ class Strategy:
         return [torch.device("cuda", index) for index in indices]
 
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
-        """Return the function by which this process computes the outputs of a net.
-
-        It is no module, so the names of the parameters of `net` do not depend on the strategy.
-        """
+        """Return the function by which this process computes the outputs of a net. It is no module with parameters."""
         return net.__call__
 
     def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
@@ -155,11 +140,7 @@ class Strategy:
 
     @classmethod
     def batch_layout(cls, run_metadata: Mapping[str, Any]) -> tuple[object, ...]:
-        """Return a key, equal for runs that split batches alike: for dropout masks and BatchNorm statistics.
-
-        Args:
-            run_metadata: the first line of a run's record.
-        """
+        """Return a key, equal for runs that split batches alike: for dropout masks and BatchNorm statistics."""
         kind, *counts = cls.batch_key
         return kind or run_metadata["strategy"], *(run_metadata[key] for key in counts)
 
@@ -167,10 +148,3 @@ class Strategy:
     def resumes_as(self) -> str:
         """A key of strategies that resume each other's checkpoints even if each rank draws its own masks."""
         return "ddp" if self.batch_key[0] == "ddp" else self.name
-
-
-class Distributed(Strategy):
-    """The base of strategies with a rank for each device; each rank takes different samples of every batch."""
-
-    distributed: ClassVar[bool] = True
-    batch_key: ClassVar[tuple[str, ...]] = ("ddp", "world_size")

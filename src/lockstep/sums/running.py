@@ -13,17 +13,11 @@ from lockstep.objectives.objective import Objective
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.structures import map_tensors
 
-Sums = Tensor
-"""Shape (sums,), float64, on the CPU: in the order of `Objective.sums`."""
-
 Scalar = Tensor | float
 """A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
 
 BatchStats = tuple[Scalar, ...]
 """The sums of one batch, in the order of `Objective.sums`."""
-
-WrongPredictions = tuple[Tensor, Tensor, Tensor, Tensor]
-"""Inputs, true class, predicted class and confidence."""
 
 SHOWN_SAMPLES = 16
 
@@ -56,15 +50,15 @@ def batch_stats(objective: Objective, loss_sum: Tensor, outputs: Any, targets: T
 
 
 def stack_stats(objective: Objective, batches: Sequence[BatchStats]) -> Tensor:
-    """Return the `Sums` of each batch, shape (batches, sums)."""
+    """Return the sums of each batch, float64, shape (batches, sums)."""
     columns = [to_floats(column) for column in zip(*batches, strict=True)] or [()] * len(objective.sums)
     return torch.tensor(columns, dtype=torch.float64).T
 
 
 class RunningSums:
-    """Sums over batches, added in the order of the batches."""
+    """Sums over batches, added in their order; float64, on the CPU, in the order of `Objective.sums`."""
 
-    def __init__(self, objective: Objective, begun: Sums | None = None) -> None:
+    def __init__(self, objective: Objective, begun: Tensor | None = None) -> None:
         self.totals = [0.0] * len(objective.sums) if begun is None else begun.tolist()
         self.batches: list[BatchStats] = []
 
@@ -72,7 +66,7 @@ class RunningSums:
         self.batches.append(batch)
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> Tensor:
         if self.batches:
             columns = zip(self.totals, zip(*self.batches, strict=True), strict=True)
             self.totals = [reduce(operator.add, to_floats(column), total) for total, column in columns]
@@ -90,12 +84,12 @@ class RunningSums:
 class PredictionSamples:
     """Predictions of rank 0's share of a validation, to be shown.
 
-    worst: the wrong predictions, the most confident first.
+    worst: inputs, true class, predicted class and confidence of wrong predictions, the most confident first.
     scores: probabilities (n, classes) and classes (n,) of each batch, if `keeps_scores`.
     """
 
     keeps_scores: bool = False
-    worst: WrongPredictions | None = None
+    worst: tuple[Tensor, ...] | None = None
     scores: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def add(self, inputs: Tensor, outputs: Tensor, targets: Tensor) -> None:
@@ -113,9 +107,10 @@ class PredictionSamples:
             self.scores.append((probabilities.cpu(), targets.cpu()))
 
 
-def _most_confident(inputs: Tensor, targets: Tensor, predicted: Tensor, confidence: Tensor) -> WrongPredictions:
+def _most_confident(*columns: Tensor) -> tuple[Tensor, ...]:
+    *_, confidence = columns
     order = confidence.topk(min(SHOWN_SAMPLES, len(confidence))).indices
-    return inputs[order], targets[order], predicted[order], confidence[order]
+    return tuple(column[order] for column in columns)
 
 
 class EvaluationSums:
@@ -123,7 +118,7 @@ class EvaluationSums:
 
     def __init__(self, objective: Objective, device: torch.device, shown: PredictionSamples | None = None) -> None:
         self.objective, self.running, self.shown = objective, RunningSums(objective), shown
-        self.counts = torch.zeros(objective.classes, objective.classes, dtype=torch.int64, device=device)
+        self.counts = torch.zeros(objective.classes, objective.classes + 1, dtype=torch.int64, device=device)
 
     def add(self, batch: BatchStats, outputs: Tensor, targets: Tensor, inputs: Tensor | None = None) -> None:
         self.running.add(batch)
@@ -140,7 +135,10 @@ class EvaluationSums:
 
 
 def confusion(outputs: Tensor, targets: Tensor, classes: int, ignored: int | None = None) -> Tensor:
-    """Return how often each class (row) was predicted as each class (column): int64, (classes, classes)."""
-    pairs = targets * classes + outputs.argmax(dim=1)
+    """Return how often each class (row) was predicted as each class (column): int64, (classes, classes + 1).
+
+    The last column is for outputs that are no class of the data, of a net with more outputs.
+    """
+    pairs = targets * (classes + 1) + outputs.argmax(dim=1).clamp(max=classes)
     pairs = pairs.flatten() if ignored is None else pairs[targets != ignored]
-    return torch.bincount(pairs, minlength=classes**2).view(classes, classes)
+    return torch.bincount(pairs, minlength=classes * (classes + 1)).view(classes, classes + 1)

@@ -23,8 +23,10 @@ INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packag
 LIBRARIES = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy", "tqdm")
 """Packages with frames between Lockstep's and the user's."""
 DUMPED = re.compile(r'File "(.*)", line (\d+) in (.*)')
-EXPLAINED = ("dataloader worker (pid", "timed out waiting")
-"""In torch's messages about another process, which need no frames: a worker was killed, a rank did not arrive."""
+LOST_WORKER = ("dataloader worker (pid", "in rebuild_storage_fd")
+"""In the traceback where a worker of a DataLoader was killed: before its batch came, or before the batch's tensors."""
+WORKER_HINT = "A worker process of a DataLoader has ended; if memory ran out, lower num_workers."
+TIMED_OUT = "timed out waiting"
 MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
 """torch adds three frames of this file for each module that is called."""
 
@@ -36,8 +38,7 @@ MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the dat
 def user_traceback(error: BaseException, is_called: bool = False) -> str:
     """Format an error with its traceback from the user's first frame on, and with a hint if memory ran out.
 
-    Args:
-        is_called: Lockstep has called the code, which may be a library's: begin after Lockstep's frames.
+    If the code `is_called` by Lockstep, it may be a library's: begin after Lockstep's frames.
     """
     text = "".join(traceback.format_exception(error)).rstrip()
     if inner := IN_WORKER.fullmatch(text):
@@ -45,8 +46,10 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
     message = str(error).lower()
     no_memory = isinstance(error, MemoryError) or any(words in message for words in OUT_OF_MEMORY)
     is_first = (lambda file: not file.startswith(CALLERS)) if is_called else is_user_file
-    is_explained = is_called or no_memory or any(words in text.lower() for words in EXPLAINED)
-    return cut_frames(text, is_first, is_explained) + (f"\nMemory ran out: {MEMORY_HINT}." if no_memory else "")
+    hint = f"\nMemory ran out: {MEMORY_HINT}." if no_memory else ""
+    if any(words in text.lower() for words in LOST_WORKER):
+        hint = f"\n{WORKER_HINT}"
+    return cut_frames(text, is_first, is_called or bool(hint) or TIMED_OUT in message) + hint
 
 
 def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:
