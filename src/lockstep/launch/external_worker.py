@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,8 @@ class ExternalRank:
         with signal_handlers(end_command):
             variables = rendezvous_variables(os.environ)
             os.environ.update({**cache_variables(), **os.environ, **self.context.variables, **variables})
-            name = f".lockstep-group-{os.geteuid()}-{variables['MASTER_ADDR']}-{variables['MASTER_PORT']}"
+            address = variables["MASTER_ADDR"] if self.world.num_nodes > 1 else socket.gethostname()
+            name = f".lockstep-group-{os.geteuid()}-{address}-{variables['MASTER_PORT']}"
             with (
                 self.failures_reported(),
                 group_file(self.world, Path(self.world.folder).parent / name, self.context) as path,
