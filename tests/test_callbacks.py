@@ -14,9 +14,10 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.record.digest import digest
 from lockstep.schemas.engine import ENGINES
+from lockstep.session.callbacks import create_callbacks
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
-from tests.conftest import MakeUserPlan, require_refused
+from tests.conftest import MakePlan, MakeUserPlan, require_refused
 from tests.rank_helpers import ALONE, with_engine
 from tests.rank_helpers import ENGINES as ENGINE
 from tests.resuming import alike, going_on_with, same_after_kill
@@ -208,3 +209,11 @@ def test_an_ordinary_trainer_calls_the_same_hooks(fails: bool, make_user_plan: M
     assert "Hooks.on_exception" in calls[0] if fails else "Module.on_validation_model_train" in calls[0]
     assert calls[1] == calls[0]
     assert calls[2] == calls[0]
+
+
+def test_a_function_that_makes_no_callback_is_rejected(make_plan: MakePlan) -> None:
+    plan = make_plan("+callbacks.three._target_=copy.copy", "+callbacks.three.x=3")
+    with pytest.raises(
+        ConfigError, match=r"^callbacks.three._target_=copy.copy: it makes a int, and not a Callback"
+    ):
+        create_callbacks(plan)

@@ -5,7 +5,10 @@ import time
 import pytest
 import torch
 
+from lockstep.session.results import Results
 from lockstep.sums.phases import Phases
+from tests.conftest import MakePlan
+from tests.test_raw import trained
 
 
 def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +31,19 @@ def test_three_epochs_beside_the_first_tell_a_range() -> None:
     assert phases.epoch_range() == {}
     phases.epochs.append(2.0)
     assert phases.epoch_range() == {"epoch_seconds_min": 1.0, "epoch_seconds_max": 3.0}
+
+
+def test_what_follows_an_interrupted_epoch_is_not_training(
+    make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hooks at the end of training, say, before a test."""
+    end = Results.end_training
+
+    def end_slowly(self: Results) -> None:
+        time.sleep(3)
+        end(self)
+
+    monkeypatch.setattr(Results, "end_training", end_slowly)
+    metrics = trained("raw", make_plan("data=digits", "model=mlp", "logger=none", "trainer.max_steps=5", "devices=1"))
+    assert metrics["steps"] == 5
+    assert float(metrics["train_seconds"]) < 3

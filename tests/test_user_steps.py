@@ -95,6 +95,12 @@ def test_a_monitor_that_nothing_logs_is_named(make_user_plan: MakeUserPlan) -> N
         trained(plan)
 
 
+def test_manual_optimization_is_known_before_setup(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan("model=gan", "model._target_=strange_modules.LateManual", "data=blobs_data", "engine=raw")
+    with pytest.raises(ConfigError, match=r"^model=LateManual: it sets automatic_optimization after it was created"):
+        trained(plan)
+
+
 def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan("model=uneven", "data=uneven_data", "engine=raw", *SINGLE, "checkpoint.every_n_steps=2")
     with pytest.raises(ConfigError, match=r"^checkpoint.every_n_steps=2: ReduceLROnPlateau steps after each batch"):

@@ -13,8 +13,11 @@ SCHEDULER = "GradientAccumulationScheduler"
 
 
 def create_callbacks(plan: Plan) -> list[Any]:
-    """Create the callbacks that a plan names, in the order of the command."""
-    return [create(choice.key, choice.call) for choice in plan.callbacks]
+    """Create the callbacks that a plan names, in the order of the command; raise a ConfigError for another object."""
+    callbacks = [create(choice.key, choice.call) for choice in plan.callbacks]
+    for choice, callback in zip(plan.callbacks, callbacks, strict=True):
+        check_callback(choice, type(callback), saves=not plan.trainer.barebones)  # before, a function was not called
+    return callbacks
 
 
 def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:

@@ -90,6 +90,9 @@ class Session:
         """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet."""
         plan = self.plan
         require_planned_steps(plan, callbacks)
+        reason, hint = "it sets automatic_optimization after it was created", "one that sets it in its __init__"
+        fits = self.manual != getattr(self.module, "automatic_optimization", not self.manual)
+        require(fits, "model", plan.model.name, reason, hint)
         seed_rank(plan.seed, self.context.rank)  # after Lightning, which seeds as seed_everything did
         if self.start.checkpoint is not None:
             require_net(plan, self.net, self.start.checkpoint)
@@ -227,7 +230,8 @@ class Session:
 
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
-        self.phases.synchronize()
+        if stage != "test":
+            self.phases.synchronize()
         self.random = random_state(self.plan.strategy.devices(self.plan))
         broadcast_buffers(self.module)
         widen_metrics(self.plan, self.module)

@@ -116,7 +116,7 @@ class VirtualSteps(ModuleStep):
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         self.set_share(share)
-        self.batches = batches
+        self.batches, self.loss = batches, None
         self.virtual.begin()
 
     @property
