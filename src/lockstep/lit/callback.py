@@ -50,7 +50,7 @@ class SessionCallback(Callback):
         setattr(self, f"on_{name}_start", lambda *_: session.begin_evaluation(stage))
         setattr(self, f"on_{name}_batch_start", begin_batch)
         setattr(self, f"on_{name}_epoch_end", lambda *_: session.before_epoch_end(trainer, stage))
-        _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.end_batch())
+        _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage))
         _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage))
 
     # training
