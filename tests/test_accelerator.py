@@ -21,6 +21,7 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
 def test_auto_takes_gpus_where_there_are_any(gpus: int) -> None:
     assert resolve_accelerator("auto", 1, SINGLE) == ("gpu" if gpus else "cpu")
     assert resolve_accelerator("cpu", 64, DDP("ddp", share_device=False, max_restarts=0)) == "cpu"
+    assert resolve_accelerator("auto", 3, DDP("ddp", share_device=True, max_restarts=0)) == ("gpu" if gpus else "cpu")
 
 
 def test_gpus_that_are_not_there_are_refused(gpus: int) -> None:
@@ -33,10 +34,6 @@ def test_gpus_that_are_not_there_are_refused(gpus: int) -> None:
         hint = r"write devices=2, strategy.share_device=true, or accelerator=cpu"
         with pytest.raises(ConfigError, match=hint):
             resolve_accelerator("auto", 3, DDP("ddp", share_device=False, max_restarts=0))
-
-
-def test_ranks_may_share_gpus_if_asked_to(gpus: int) -> None:
-    assert resolve_accelerator("auto", 3, DDP("ddp", share_device=True, max_restarts=0)) == ("gpu" if gpus else "cpu")
 
 
 def test_the_count_is_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

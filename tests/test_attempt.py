@@ -116,20 +116,3 @@ def test_processes_of_a_rank_end_with_it(start: Start) -> None:
         time.sleep(0.05)
     attempt.end()
     assert psutil.wait_procs(below, timeout=5)[1] == []
-
-
-def test_a_result_can_be_larger_than_a_pipe(start: Start) -> None:
-    assert len(ended(start("talk@0"))[0]["seen"]) == 2**20
-
-
-def test_ranks_ignore_signals(start: Start) -> None:
-    attempt = start("sleep@1")
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT):
-        for pid in attempt.pids.values():
-            os.kill(pid, number)
-    assert attempt.wait(2.0) is None
-    assert all(map(alive, attempt.pids.values()))
-    began = time.monotonic()
-    attempt.end()
-    assert time.monotonic() - began < 5
-    assert not any(map(alive, attempt.pids.values()))

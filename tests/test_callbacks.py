@@ -1,15 +1,25 @@
 """Lightning callbacks in both engines: the same numbers, or an error."""
 
 import csv
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 
+import lightning.pytorch as pl
 import pytest
+import torch
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.record.digest import digest
 from lockstep.schemas.engine import ENGINES
+from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
-from tests.resuming import same_after_kill
+from tests.rank_helpers import ALONE, with_engine
+from tests.rank_helpers import ENGINES as ENGINE
+from tests.resuming import alike, going_on_with, same_after_kill
 from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
 JOB = MODULES["classifier"]
@@ -18,6 +28,7 @@ STOPPING = (
     *("callbacks.early_stopping.patience=1", "max_epochs=5"),
 )
 """A value that never improves."""
+AVERAGING = ("callbacks=swa", "+model.norm=false", "max_epochs=3")
 
 
 @pytest.mark.parametrize(
@@ -25,14 +36,20 @@ STOPPING = (
     [
         (STOPPING, DDP, 2),
         (("callbacks=[ema,timer,model_summary]", "callbacks.ema.decay=0.5"), SINGLE, 2),
+        (AVERAGING, DDP, 3),
     ],
 )
 def test_both_engines_call_callbacks_alike(
     callbacks: tuple[str, ...], world: tuple[str, ...], epochs: int, make_user_plan: MakeUserPlan
 ) -> None:
-    runs = by_both(make_user_plan(*JOB, *world, *callbacks, folder="both"))
+    plan = make_user_plan(*JOB, *world, *callbacks, folder="both")
+    runs = by_both(plan)
     require_identical(runs[0], runs[1])
-    assert metrics_in(runs[0])["epochs"] == epochs
+    for run in runs:
+        metrics = metrics_in(run)
+        assert metrics["epochs"] == epochs
+        assert metrics["digest"] == digest(net_state(run / "checkpoints" / "last.ckpt")), "the weights that fit leaves"
+    alike(metrics_in(trained(going_on_with(with_engine(plan, "raw", runs[1])))), metrics)  # it is only tested again
     without = trained(make_user_plan(*JOB, *world, "engine=raw", "max_epochs=5", folder="without"))
     assert compare(runs[1], without).verdict != "identical"
 
@@ -46,9 +63,29 @@ def test_changes_by_callbacks_count_in_both_engines(make_user_plan: MakeUserPlan
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_the_state_of_callbacks_is_resumed(engine: str, make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*JOB, *DDP, *STOPPING, f"engine={engine}", "checkpoint.every_n_steps=2")
-    same_after_kill(plan, 8)
+@pytest.mark.parametrize("callbacks", [(*STOPPING, "checkpoint.every_n_steps=2"), AVERAGING], ids=["stopping", "swa"])
+def test_the_state_of_callbacks_is_resumed(
+    engine: str, callbacks: tuple[str, ...], make_user_plan: MakeUserPlan
+) -> None:
+    same_after_kill(make_user_plan(*JOB, *DDP, *callbacks, f"engine={engine}"), 8)
+
+
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+def test_training_goes_on_with_other_weights_than_fit_has_left(engine: str, make_user_plan: MakeUserPlan) -> None:
+    """Of two epochs and of one and another one the halves are the same."""
+    job = (
+        *JOB,
+        *SINGLE,
+        f"engine={engine}",
+        "callbacks=strange",
+        "callbacks.strange._target_=strange_callbacks.Halves",
+    )
+    first = trained(make_user_plan(*job, "max_epochs=1", folder="first"))
+    path = f"ckpt_path='{first / 'checkpoints' / 'last.ckpt'}'"
+    whole, second = trained(make_user_plan(*job, folder="whole")), trained(make_user_plan(*job, path, folder="second"))
+    expected, resumed = (net_state(run / "checkpoints" / "last.ckpt") for run in (whole, second))
+    torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
+    assert digest(expected) == metrics_in(whole)["digest"]
 
 
 @pytest.mark.parametrize(("name", "error"), [("throughput", "Expected a precision plugin"), ("swa", "max_epochs")])
@@ -140,3 +177,38 @@ def test_a_module_may_not_change_the_schedule(engine: str, make_user_plan: MakeU
     """Its batches would have wrong weights."""
     with pytest.raises(ConfigError, match=r"callbacks=GradientAccumulationScheduler: it changes how many batches a"):
         trained(make_user_plan("model=unseen", "data=blobs_data", *SINGLE, f"engine={engine}"))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("process_as_it_was")
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_ordinary_trainer_calls_the_same_hooks(fails: bool, make_user_plan: MakeUserPlan, tmp_path: Path) -> None:
+    """In the same order: of a module, its data and a callback; also where training fails."""
+    plan = make_user_plan(
+        *("model=boring", "model._target_=strange_hooks.Module", "data=boring_data", "batch_size=16", *SINGLE),
+        *("data._target_=strange_hooks.Data", "callbacks=strange", "callbacks.strange._target_=strange_hooks.Hooks"),
+        *(f"+callbacks.strange.fails={fails}", "trainer.limit_val_batches=4", "trainer.limit_test_batches=4"),
+    )
+    import strange_hooks  # type: ignore[import-not-found]
+
+    trainer = pl.Trainer(
+        max_epochs=2, logger=False, enable_checkpointing=False, num_sanity_val_steps=0, default_root_dir=tmp_path,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", limit_train_batches=4,
+        limit_val_batches=4, limit_test_batches=4, callbacks=[strange_hooks.Hooks(fails)],
+    )  # fmt: skip
+    module, data, calls = strange_hooks.Module(), strange_hooks.Data(), []
+
+    def by_trainer() -> None:
+        trainer.fit(module, datamodule=data)
+        trainer.test(module, datamodule=data)
+
+    plans = {name: with_engine(plan, name, tmp_path / name) for name in ENGINE}
+    runs: list[Callable[[], object]] = [by_trainer, *(partial(ENGINE[name], plans[name], ALONE) for name in plans)]
+    for run in runs:
+        strange_hooks.CALLS.clear()
+        with pytest.raises(ArithmeticError) if fails else nullcontext():
+            run()
+        calls.append([*strange_hooks.CALLS])
+    assert "Hooks.on_exception" in calls[0] if fails else "Module.on_validation_model_train" in calls[0]
+    assert calls[1] == calls[0]
+    assert calls[2] == calls[0]

@@ -16,7 +16,7 @@ from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record.run_metadata import depends_on_world
 from lockstep.session.task import create_net
-from tests.conftest import IN_PROCESS, MakePlan
+from tests.conftest import IN_PROCESS, MakePlan, MakeUserPlan
 from tests.rank_helpers import ALONE, ENGINES
 
 pytestmark = IN_PROCESS
@@ -152,3 +152,13 @@ def test_data_may_have_moved(make_plan: MakePlan) -> None:
     require_same(make_plan("data=mnist", "data.root=/elsewhere"), identity(make_plan("data=mnist"), False))
     with pytest.raises(ConfigError, match=r"data.val_size=0: .* write data.val_size=5000"):
         require_same(make_plan("data=mnist", "data.val_size=0"), identity(make_plan("data=mnist"), False))
+
+
+def test_code_that_is_no_option_is_resumed_in_its_folder(make_plan: MakePlan, make_user_plan: MakeUserPlan) -> None:
+    """`model=Residual` could not be typed."""
+    saved = identity(make_user_plan("model=residual", "data=noisy"), False)
+    plan = replace(make_plan(), ckpt_path="/runs/one/checkpoints/last.ckpt")
+    with pytest.raises(
+        ConfigError, match=r"^model=mlp .* had model=Residual .*; write resume=true hydra.run.dir=/runs/one\.$"
+    ):
+        require_same(plan, saved)

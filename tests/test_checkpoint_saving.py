@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint.content import SECTION, Progress, state_of_rank
-from lockstep.checkpoint.saving import CheckpointManager, save
+from lockstep.checkpoint.content import SECTION, Progress, before_fit_end, state_of_rank
+from lockstep.checkpoint.saving import CheckpointManager, replace_weights, save
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from tests.conftest import MakePlan
@@ -50,23 +50,23 @@ def test_best_of_a_resumed_run(overrides: list[str], resume: bool, better: bool,
     """By the same metric, in the same folder, where best.ckpt lies."""
     before = manager_of(make_plan("accelerator=cpu"))
     before.update_best({"val/acc": 0.9})
-    saved = before.extra_state(Progress(1, 0, 20), {"val/acc": 0.9}, {}, NET)[SECTION]
+    saved = before.extra_state(Progress(1, 0, 20), {"val/acc": 0.9}, {})[SECTION]
     after = manager_of(replace(make_plan("accelerator=cpu", *overrides), resume=resume))
-    after.restore(saved, NET)
+    after.restore(saved)
     assert best_so_far(after, {"val/acc": 0.8, "val/f1": 0.8}) == better
     assert best_so_far(after, {"val/acc": 0.95, "val/f1": 0.95})
 
 
 def test_undamaged_checkpoint_replaces_the_damaged(make_plan: MakePlan, tmp_path: Path) -> None:
     """Else the first save would rotate the damaged one to previous.ckpt."""
-    content = manager_of(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {}, NET)[SECTION]
+    content = manager_of(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {})[SECTION]
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     (folder / "previous.ckpt").write_text("whole")
     (folder / "last.ckpt").write_text("torn")
     (tmp_path / "link").symlink_to(folder)
     plan = replace(make_plan("accelerator=cpu"), ckpt_path=str(tmp_path / "link" / "previous.ckpt"), resume=True)
-    manager_of(plan).restore(content, NET)
+    manager_of(plan).restore(content)
     assert (folder / "last.ckpt").read_text() == "whole"
 
 
@@ -79,11 +79,11 @@ def test_every_generator_is_restored(make_plan: MakePlan, tmp_path: Path) -> Non
     plan, saved_sums = make_plan("accelerator=cpu"), {"epoch": torch.tensor([0.1, 2.0, 3.0], dtype=torch.float64)}
     random.seed(1), np.random.seed(2), torch.manual_seed(3)
     draws()
-    save(manager_of(plan).extra_state(Progress(0, 3, 3), {"val/acc": 0.1}, saved_sums, NET), tmp_path / "a.ckpt")
+    save(manager_of(plan).extra_state(Progress(0, 3, 3), {"val/acc": 0.1}, saved_sums), tmp_path / "a.ckpt")
     expected = draws()
     content = torch.load(tmp_path / "a.ckpt", weights_only=True)[SECTION]
     assert draws() != expected
-    sums = manager_of(plan).restore(content, NET)
+    sums = manager_of(plan).restore(content)
     assert draws() == expected
     assert sums["epoch"].tolist() == [0.1, 2.0, 3.0]
     assert (content["position"], content["results"]) == (vars(Progress(0, 3, 3)), {"val/acc": 0.1})
@@ -102,3 +102,16 @@ def test_rank_0_takes_all_sums_in_another_world() -> None:
         assert not state["random"]
         assert state["gradients"]["w"].tolist() == pytest.approx([4 / 3, 7 / 3])
     assert state_of_rank({"ranks": ranks}, 2, 3) == ranks[2]
+
+
+def test_the_weights_that_fit_leaves_are_saved_beside_those_that_were_trained(tmp_path: Path) -> None:
+    """And best.ckpt stays: its value was measured before. The same weights are not saved again."""
+    path = tmp_path / "last.ckpt"
+    torch.save({"state_dict": {"w": torch.zeros(1), "kept": 3}, SECTION: {"best_yet": True}}, path)
+    for _ in range(2):
+        replace_weights(path, {"w": torch.ones(1), "left_out": torch.ones(1)})
+    checkpoint = torch.load(path, weights_only=True)
+    assert checkpoint["state_dict"] == {"w": torch.ones(1), "kept": 3}
+    assert before_fit_end(checkpoint)["state_dict"] == {"w": torch.zeros(1), "kept": 3}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["last.ckpt", "previous.ckpt"]
+    assert "state_dict" not in torch.load(tmp_path / "previous.ckpt", weights_only=True)[SECTION]

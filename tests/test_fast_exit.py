@@ -49,10 +49,3 @@ def test_threads_and_exit_functions_finish(status: object, code: int, said: str,
 def test_objects_are_freed_if_a_rank_ran_in_this_process(tmp_path: Path) -> None:
     """A rank's code may have left a file open, which is written when the interpreter frees it."""
     assert run(tmp_path, 3, before=f"sys.modules[{IN_PROCESS!r}] = sys") == (3, [*DONE, "freed"], "")
-
-
-def test_a_profiler_that_called_the_program_continues(tmp_path: Path) -> None:
-    code, lines, _ = run(tmp_path, 0, "-m", "cProfile")
-    assert code == 0
-    assert lines[:1] == DONE[:1]
-    assert any("function calls" in line for line in lines)

@@ -32,9 +32,8 @@ EXPLAINED = [
     ("x" * 300 + "=[1]", "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),
     ("max_steps=5", "max_steps=5: there is no such key (did you mean trainer.max_steps?); write trainer.max_steps=5."),
     ("trainer.strategy=ddp", "there is no such key (did you mean strategy?); write strategy=ddp."),
-    ("epochs=3", "epochs=3: there is no such key (did you mean max_epochs?); write max_epochs=3."),
     ("lr=0.1", "lr=0.1: there is no such key (did you mean optimizer.lr?); write optimizer.lr=0.1."),
-    ("dropout=0.1", "dropout=0.1: there is no such key (did you mean model.dropout?); write model.dropout=0.1."),
+    ("data._split_.val=5", "there is no such key (did you mean data.split.val?); write data.split.val=5."),
     ("optimizer.foo=1", "optimizer.foo=1: there is no such key; write one that python train.py --help lists."),
     ("~ckpt_path", "~ckpt_path: Could not delete from config."),
 ]

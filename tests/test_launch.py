@@ -3,9 +3,7 @@
 import os
 import random
 import signal
-import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,6 @@ import torch
 
 from lockstep.config_error import ConfigError
 from lockstep.launch.external_launcher import (
-    check_launchable,
     check_world_size,
     first_host,
     rank_from_env,
@@ -103,25 +100,6 @@ def test_a_rank_can_raise_a_config_error(make_plan: MakePlan, monkeypatch: pytes
         start_ranks(make_plan("strategy=ddp"), ENGINE)
 
 
-def test_an_interrupt_ends_the_ranks(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAULT", "sleep@1")
-
-    def interrupt() -> None:
-        while len(ranks_running()) < 2:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt).start()
-    with pytest.raises((KeyboardInterrupt, SystemExit)):
-        start_ranks(make_plan("strategy=ddp", "devices=2"), ENGINE)
-    assert not ranks_running()
-
-
-def test_ranks_of_several_machines_cannot_be_started(make_plan: MakePlan) -> None:
-    with pytest.raises(ConfigError, match="torchrun --nnodes=2"):
-        check_launchable(make_plan("strategy=ddp", "num_nodes=2").world)
-
-
 TORCHRUN = {
     "RANK": "3",
     "WORLD_SIZE": "4",
@@ -184,21 +162,6 @@ def test_ranks_that_mpirun_started(started: dict[str, str]) -> None:
         rank_from_env({**started, **ADDRESS, rank: "2"})
     with pytest.raises(ConfigError, match=f"^{local_rank}=x: this environment variable takes a whole number"):
         rank_from_env({**started, **ADDRESS, local_rank: "x"})
-
-
-def test_the_mpi_backend_needs_mpirun(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = make_plan("strategy=ddp", "devices=2").world
-    by_mpi = replace(world, process_group=replace(world.process_group, backend="mpi"))
-    for typed, command in (("train.py", "python train.py"), ("/venv/bin/lockstep", "lockstep")):
-        monkeypatch.setattr("sys.argv", [typed])
-        said = rf"^process_group.backend=mpi: MPI connects .*; write mpirun -n 2 {command} …,"
-        with pytest.raises(ConfigError, match=said):
-            check_launchable(by_mpi)
-    check_launchable(replace(by_mpi, distributed=False, local_world_size=1))
-    two = {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}
-    for name, value in {**{f"OMPI_COMM_WORLD_{key}": number for key, number in two.items()}, **ADDRESS}.items():
-        monkeypatch.setenv(name, value)
-    check_launchable(by_mpi)
 
 
 def test_slurm_tasks_rendezvous_on_the_first_host() -> None:

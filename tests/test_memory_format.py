@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +21,7 @@ from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.session.task import create_net
-from tests.comparing import require_identical
-from tests.conftest import ROOT, MakePlan, MakeUserPlan
-from tests.rank_helpers import by_engines, on_ranks
+from tests.conftest import ROOT, MakePlan
 from tests.user_code.strange_nets import Halving
 
 SEEN = {(1, 16, 3): 28, (16, 32, 3): 26, (32, 64, 3): 12, (64, 128, 3): 10, (1, 10, 5): 28, (10, 20, 5): 12}
@@ -133,17 +130,3 @@ def test_runs_of_two_formats_owe_other_bits_and_go_on_from_each_other(make_plan:
     before = {key: value for key, value in one.items() if key != "memory_format"}
     assert str(tolerance_between(before, one)) == "identical"
     assert identity(plans[0], True) == identity(plans[1], True)
-
-
-HALVING = ("model=halving", "sync_batchnorm=true", "data=digits", "data.test_size=1724", "data.val_size=12")
-"""61 digits. One process on two threads in batches of five is where its shortcut would crash with channels last."""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_a_net_that_halves_its_images_trains_by_both_engines(make_user_plan: MakeUserPlan) -> None:
-    for world in (("strategy=single", "threads=2", "batch_size=5"), ("strategy=ddp", "devices=2", "batch_size=10")):
-        job = (*HALVING, *world, "max_epochs=1", "test=false")
-        plan = make_user_plan(*job, folder=world[0])
-        on_ranks(plan, by_engines)
-        require_identical(Path(plan.run_dir) / "lightning", Path(plan.run_dir) / "raw")

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +26,16 @@ TEACHER, CRITIC = ("model=teacher", "data=rows"), ("model=critic", "data=rows")
 ACCUMULATED = ("accumulate_grad_batches=2", "gradient_clip_val=0.3")
 
 
+class Clipped(Adagrad):
+    """Steps by the norm of all gradients, which a rank that sees some of them would not know."""
+
+    def step(self, closure: Any) -> Any:  # type: ignore[override]
+        loss = closure()
+        nn.utils.clip_grad_norm_(self.param_groups[0]["params"], 0.01)
+        super().step()
+        return loss
+
+
 def train(net: nn.Module, optimizer: Optimizer, steps: int) -> None:
     def closure() -> float:
         optimizer.zero_grad()
@@ -40,7 +51,7 @@ def train(net: nn.Module, optimizer: Optimizer, steps: int) -> None:
 
 def train_divided_and_undivided(plan: Plan, context: RankContext) -> Metrics:
     """Compare optimizers that are divided over ranks with such as are not."""
-    create: list[Callable[..., Optimizer]] = [Adam, Adagrad, Adafactor, LBFGS]
+    create: list[Callable[..., Optimizer]] = [Adam, Adagrad, Adafactor, LBFGS, Clipped]
     for kind in create:
         torch.manual_seed(0)
         nets = [nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)) for _ in range(3)]

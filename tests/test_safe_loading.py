@@ -4,12 +4,15 @@ import datetime
 import io
 import os
 from collections import defaultdict, deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from lockstep.safe_loading import load
 from lockstep.session.loadable import loadable
@@ -81,3 +84,30 @@ def test_other_values_of_a_module_are_left_out_with_a_notice(capsys: pytest.Capt
         "checkpoints hold no defaultdict of counts",
         "checkpoints hold no lost of mixed",
     ]
+
+
+class Wrapping(pl.LightningModule):
+    """Its hyper-parameters are a net, a partial and a number, as in lightning-hydra-template."""
+
+    def __init__(self, net: nn.Module, optimizer: Any, width: int = 1) -> None:
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        self.net = net
+
+
+@pytest.mark.filterwarnings("ignore:Attribute 'net' is an instance")
+def test_a_module_is_loaded_with_the_nets_and_partials_that_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = Wrapping(nn.Linear(2, 3), partial(torch.optim.Adam, lr=0.1), width=4)
+    saved = {
+        "state_dict": module.state_dict(),
+        "hyper_parameters": dict(module.hparams),
+        "pytorch-lightning_version": "2.6.0",
+    }
+    torch.save(loadable(saved), tmp_path / "last.ckpt")
+    assert "no net, optimizer of hyper_parameters: " in (said := capsys.readouterr().err)
+    assert said.endswith("; pass them to load_from_checkpoint\n")
+    loaded = Wrapping.load_from_checkpoint(tmp_path / "last.ckpt", net=nn.Linear(2, 3), optimizer=torch.optim.SGD)
+    torch.testing.assert_close(loaded.state_dict(), module.state_dict(), rtol=0, atol=0)
+    assert loaded.hparams["width"] == 4

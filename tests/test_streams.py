@@ -57,20 +57,6 @@ def test_the_exit_status_is_that_of_the_run(command: Command, line: str) -> None
     assert (ended.status, ended.out, ended.err) == (2, "", "")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("program", "words", "left", "line"),
-    [
-        ("lockstep.collectives", ("devices=2",), "logs/collectives/*/tour.csv", '"$@" | head -1'),
-        ("lockstep.compare", ("--help",), "", '"$@" >/dev/full'),
-    ],
-)
-def test_the_other_commands(command: Command, program: str, words: tuple[str, ...], left: str, line: str) -> None:
-    ended = in_shell(command, line, *words, program=("-m", program))
-    assert (ended.status, ended.err) == (0, "")
-    assert not left or len([*command.folder.glob(left)]) == 1
-
-
 def printed(code: str, line: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
     program = f"import os, sys; from lockstep.streams import *; {code}"
     shell = ["bash", "-c", line, "bash", sys.executable, "-c", program]

@@ -1,12 +1,9 @@
 """The command as a user types it: real processes, their exit status, what they print, write and leave running."""
 
-import contextlib
 import os
 import re
 import sys
-import time
 
-import psutil
 import pytest
 import torch
 
@@ -111,20 +108,3 @@ def test_tasks_of_mpirun_are_workers(command: Command) -> None:
     assert [one.status for one in ended] == [0, 0], ended
     assert metrics_in(ended[0].run_dir)["world_size"] == 2
     assert ended[1].out == ""
-
-
-@pytest.mark.slow
-def test_slurm_tasks_on_one_machine_listen_on_loopback(command: Command) -> None:
-    common = {"SLURM_NTASKS": "2", "SLURM_NNODES": "1", "SLURM_JOB_NAME": "train", "SLURM_JOB_ID": "157"}
-    line = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", "max_epochs=20"]
-    tasks = [command.popen(*line, **common, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank)) for rank in (0, 1)]
-    listening = set()
-    while any(task.poll() is None for task in tasks):
-        for task in tasks:
-            with contextlib.suppress(psutil.Error):
-                sockets = psutil.Process(task.pid).net_connections("inet")
-                listening |= {c.laddr for c in sockets if c.status == psutil.CONN_LISTEN}
-        time.sleep(0.05)
-    assert [command.wait(task).status for task in tasks] == [0, 0]
-    assert {address.ip for address in listening} <= {"127.0.0.1", "::1"}
-    assert listening, "those of gloo were seen"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lockstep
+from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
@@ -76,6 +77,67 @@ def test_an_error_in_a_data_set_with_its_cause(
     assert text.count("ValueError: no label at 40") == 1
     assert text.count("\nKeyError: 40\n\nThe above exception was the direct cause") == 1
     assert re.findall(r"\nIn (.*) worker process \d.$", text) == ["DataLoader"] * (workers > 0)
+
+
+ENDINGS = {
+    "gathers": r"^drop_last=false: self.all_gather in batch 4 of epoch 1 gets tensors of unequal shapes, "
+    r"\(2, 4\) and \(1, 4\); write drop_last=true\.$",
+    "gathers by torch": r"^rank 1 failed: it was ended by SIGABRT \(gloo .* drop_last=true; ranks/1.log",
+    "is interrupted": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+KeyboardInterrupt",
+    "exits": r"^rank 1 failed: Traceback (.*\n)+.*sys.exit\(255\)\nSystemExit: 255$",
+    "loops": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n){2}.*, in end\n"
+    r".*time.sleep\(0.01\)\nthis rank did not answer within 3 s \(process_group.timeout\)$",
+    "has a thread and fails": r"^rank 1 failed: Traceback (.*\n)+ValueError: with a thread$",
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "engine"),
+    [
+        ("gathers", "lightning"),
+        ("gathers by torch", "raw"),
+        ("is interrupted", "lightning"),
+        ("loops", "raw"),
+        pytest.param("gathers", "raw", marks=pytest.mark.slow),
+        pytest.param("exits", "raw", marks=pytest.mark.slow),
+        pytest.param("loops", "lightning", marks=pytest.mark.slow),
+        pytest.param("has a thread and fails", "raw", marks=pytest.mark.slow),
+    ],
+)
+def test_how_a_rank_of_a_module_ends(how: str, engine: str, make_user_plan: MakeUserPlan) -> None:
+    """The cause is named, in the user's own frames."""
+    module = ("model=classifier", "model._target_=strange_endings.Ending", f"+model.how={how}")
+    data = ("data=blobs_data", "+data.samples=63", "process_group.timeout=3")
+    plan = make_user_plan(*module, *data, f"engine={engine}", "strategy=ddp", "devices=2")
+    with pytest.raises((RankFailed, ConfigError), match=ENDINGS[how]):
+        start_ranks(plan, ENGINES[engine])
+
+
+@pytest.mark.slow
+def test_a_thread_keeps_no_rank_for_ever(make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]) -> None:
+    """Python waits for a thread that is no daemon."""
+    module = ("model=classifier", "model._target_=strange_endings.Ending", "+model.how=has a thread", "max_epochs=1")
+    plan = make_user_plan(*module, "data=blobs_data", "engine=raw", "strategy=ddp", "devices=2")
+    assert start_ranks(plan, ENGINES["raw"])["steps"] == 4
+    assert capfd.readouterr().err.startswith("rank 1 has not ended 8 s after training, because of a thread")
+
+
+@pytest.mark.parametrize(
+    ("how", "workers", "frames_shown", "last"),
+    [
+        ("ends", 0, [("strange_endings.py", "__getitem__")], "RuntimeError: StopIteration, raised while samples "),
+        ("ends", 1, [("strange_endings.py", "__getitem__")], "In DataLoader worker process 0."),
+        ("is killed", 1, [], "A worker process of a DataLoader has ended; "),
+    ],
+    ids=["ends", "ends in a worker", "is killed"],
+)
+def test_a_data_set_that_ends(
+    how: str, workers: int, frames_shown: list[tuple[str, str]], last: str, make_user_plan: MakeUserPlan
+) -> None:
+    samples = ("data=noisy", "data.dataset._target_=strange_endings.Samples", f"+data.dataset.how={how}")
+    text = shown(make_user_plan("model=residual", *samples, f"data.loader.num_workers={workers}", "engine=raw"))
+    assert frames(text) == frames_shown, text
+    assert text.splitlines()[-1].startswith(last)
 
 
 def test_an_error_of_lockstep_is_shown_with_all_frames(

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from lockstep import data
 from lockstep.build import plan_from
@@ -23,7 +22,7 @@ BASELINES = {"source": "bench.baselines", "bare": "bench.baselines", "stock": "b
 
 @dataclass(frozen=True)
 class BenchPayload:
-    """What a rank runs: the plan, by the baseline of this name or the engine in this module."""
+    """What a rank runs: the plan, by the baseline of this name."""
 
     world: World
     plan: Plan
@@ -44,17 +43,12 @@ class BenchContext:
 
     def train_seconds(self, engine: str, *overrides: str) -> float:
         """Return the seconds of training in a run by an engine, or by the baseline of this name in a like process."""
-        if engine in BASELINES:
-            return float(self.on_ranks(BASELINES[engine], engine, *overrides))
         with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as folder:
-            return float(run([f"engine={engine}", *overrides, f"hydra.run.dir={folder}"])["train_seconds"])
-
-    def on_ranks(self, module: str, subject: str, *overrides: str) -> Any:
-        """Start ranks that run `module` on the plan of these overrides; return what rank 0 returns."""
-        with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as folder:
+            if engine not in BASELINES:
+                return float(run([f"engine={engine}", *overrides, f"hydra.run.dir={folder}"])["train_seconds"])
             plan = plan_from(compose_job([*overrides])[0], Path(folder))
             data.prepare(plan.data)
-            return start_ranks(BenchPayload(plan.world, plan, subject), module)
+            return float(start_ranks(BenchPayload(plan.world, plan, engine), BASELINES[engine]))
 
     def time_command(self, *words: str, status: int = 0) -> float:
         """Return the seconds of a whole command; raise ConfigError if it exits with another status."""

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -20,7 +20,7 @@ from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require, typed_command
 from lockstep.entry_point import FULL_ERRORS, run_command
 from lockstep.fast_exit import exit_fast
-from lockstep.job import execute, prepare, run
+from lockstep.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
 from lockstep.private_api.hydra import get_args_parser
@@ -35,10 +35,9 @@ FOLDER_KEYS = ("hydra.run.", "hydra.sweep.", "hydra.mode")
 def main() -> None:
     """Run the command line, and end the process."""
     try:
-        status = run_command(train, sys.argv[1:])
+        status: Any = run_command(train, sys.argv[1:])
     except SystemExit as ended:
-        exit_fast(ended.code)
-        raise
+        status = ended.code
     exit_fast(status)
     if status:
         raise SystemExit(status)
@@ -55,11 +54,7 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def run_hydra(arguments: list[str]) -> None:
-    """Compose and run the jobs of a command.
-
-    Raises:
-        ConfigError, RankFailed: the input is invalid, or the only job has failed.
-    """
+    """Compose and run the jobs of a command; raise the error of the only job."""
 
     def fail(message: str) -> NoReturn:
         raise ConfigError(f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE.")
@@ -68,6 +63,7 @@ def run_hydra(arguments: list[str]) -> None:
     parser.error = fail  # type: ignore[method-assign]
     parser.parse_args(arguments)
     try:
+        sys.argv[1:] = with_earlier_words(arguments)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
     except (ConfigError, RankFailed):
@@ -79,7 +75,7 @@ def run_hydra(arguments: list[str]) -> None:
         raise refusal from refusal.__cause__
     finally:
         if not FULL_ERRORS:
-            del os.environ["HYDRA_FULL_ERROR"]
+            os.environ.pop("HYDRA_FULL_ERROR", None)
     if job.error is not None:
         raise job.error
 

@@ -13,14 +13,13 @@ import yaml
 
 from lockstep.config_error import ConfigError, config_error
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import RankFailed, exit_now, is_debugged, let_rank_zero_print, print_exit_reason
+from lockstep.launch.failure import RankFailed, delay_exit, exit_now, is_debugged, print_exit_reason
 from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.schemas.coerce import coerce, unknown_key
 from lockstep.streams import outlive_readers
 from lockstep.targets.locate import UserCodeError
 
-FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ
-"""Whether Hydra's errors, and unexpected ones, are shown with their tracebacks."""
+FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ  # whether unexpected errors are shown with tracebacks
 Options = TypeVar("Options")
 
 
@@ -47,7 +46,8 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
         if FULL_ERRORS and error.__cause__ is not None:
             print_exception(error.__cause__)
         print_exit_reason(str(error) if help_page is None else str(error).replace("process_group.", ""), context)
-        let_rank_zero_print(context)
+        if context is not None and context.local_rank > 0:
+            delay_exit()  # the rank that prints ends first
         return 2 if isinstance(error, ConfigError) else 1
     except SystemExit as ended:
         if context is None:

@@ -7,6 +7,7 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 import json
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,15 +17,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import data, schemas
 from lockstep.build import plan_from
-from lockstep.checkpoint.choice import choose_checkpoint
+from lockstep.checkpoint.choice import choose_checkpoint, runs_of, words_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_text
 from lockstep.launch import forkserver
-from lockstep.launch.external_launcher import check_launchable, rank_from_env
+from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
-from lockstep.launch.topology import is_rank_zero
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, METRICS, Metrics, clear_records, run_of, save_metrics
 from lockstep.run_summary import run_summary
@@ -49,12 +49,31 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> Metrics:
     """
     began, words = time.perf_counter(), overrides or []
     with planning(words):
+        words = with_earlier_words(words)
         targets = targets_of(user_code, words)
         config, run_dir = compose_job(words)
         with open_dict(config):
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
     return execute(plan, began)
+
+
+def with_earlier_words(words: Sequence[str]) -> list[str]:
+    """Return what was typed for the run that `resume=true` resumes, followed by the words, which replace the same keys.
+
+    In a sweep the words are returned alone: it resumes by the whole command.
+    """
+    if "resume=true" not in words or {"-m", "--multirun"} & {*words}:
+        return [*words]
+    config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
+    earlier = words_of([run_dir] if sets_folder(words) else runs_of(config.name))
+    keys = (*map(key_of, words), "resume", "ckpt_path", "train", "hydra.run", "hydra.sweep", "hydra.mode")
+    replaced = tuple(f"{key}." for key in keys)
+    return [*(word for word in earlier if not f"{key_of(word)}.".startswith(replaced)), *words]
+
+
+def key_of(override: str) -> str:
+    return override.partition("=")[0].lstrip("+~")
 
 
 def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schemas.Command | None = None) -> Plan:
@@ -68,7 +87,7 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
     check_launchable(plan.world)
     plan, damaged = choose_checkpoint(plan, has_folder)
-    if damaged and _is_rank_zero():
+    if damaged and is_rank_zero():
         print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)
     return plan
 
@@ -80,7 +99,7 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
         began: the time.perf_counter() that total_seconds counts from.
         keep_finished: return the metrics of a resumed run that is finished already, without running it.
     """
-    run_dir, is_first = Path(plan.run_dir), _is_rank_zero()
+    run_dir, is_first = Path(plan.run_dir), is_rank_zero()
     with disk_errors_as_config_errors(run_dir):
         if plan.ckpt_path is not None:
             from lockstep.checkpoint.reading import check_checkpoint  # with torch
@@ -107,7 +126,7 @@ def _run_engine(plan: Plan, began: float, external: "ExternalRank | None") -> Me
     write_config(plan)
     metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name], external)
     metrics["total_seconds"] = time.perf_counter() - began
-    if _is_rank_zero():
+    if is_rank_zero():
         save_metrics(Path(plan.run_dir), metrics)
     return metrics
 
@@ -122,14 +141,14 @@ def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tupl
     engines: tuple[schemas.Engine, ...] = (schemas.Lightning("lightning"), replace(raw, name="raw"))
     results = {}
     for engine in engines:
-        if _is_rank_zero():
+        if is_rank_zero():
             print(f"engine={engine.name}", flush=True)
         shows_model = plan.model_summary and engine.name == "lightning"  # once: both have the same net
         engine_plan = replace(plan, engine=engine, run_dir=str(folder / engine.name), model_summary=shows_model)
         results[engine.name] = _run_engine(engine_plan, time.perf_counter(), external)
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
-    if not _is_rank_zero():
+    if not is_rank_zero():
         return metrics, ""
     from lockstep.compare import compare
 
@@ -147,7 +166,7 @@ def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tupl
 
 def write_config(plan: Plan) -> None:
     """Write the plan as config.yaml, and remove an earlier run's files but those that this run resumes from."""
-    if not _is_rank_zero():
+    if not is_rank_zero():
         return
     folder = Path(plan.run_dir)
     folder.mkdir(parents=True, exist_ok=True)
@@ -155,8 +174,3 @@ def write_config(plan: Plan) -> None:
         resumes_here = plan.ckpt_path is not None and run_of(Path(plan.ckpt_path)).is_relative_to(folder.resolve())
         clear_records(folder, keep_record=plan.resume or resumes_here)
     save_text(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(asdict(plan))))
-
-
-def _is_rank_zero() -> bool:
-    """Whether this process prints and writes for the job."""
-    return is_rank_zero(rank_from_env())

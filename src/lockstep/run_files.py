@@ -1,9 +1,4 @@
-"""The files of a run's folder.
-
-record.jsonl begins with a `run` line that identifies the run. Then come `step`, `fingerprint` (of each rank's tensors)
-and `validation` lines, floats in full precision, and at the end a `tensor` line for every parameter and buffer. Epochs
-and steps count from 1.
-"""
+"""The files of a run's folder; docs/agreement.md has the lines of record.jsonl."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -35,11 +35,7 @@ def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
 
 
 def is_plateau(choice: schemas.UserScheduler, optimizer: schemas.Optimizer) -> bool:
-    """Return whether a schedule steps by a metric, after trying it on an optimizer.
-
-    Raises:
-        ConfigError: it is no schedule, takes other arguments, or has a state that no checkpoint can hold.
-    """
+    """Return whether a schedule steps by a metric, after trying it on an optimizer."""
     from lockstep.targets.locate import check
 
     kind = check("scheduler", _with_optimizer(choice.call, None), dict.fromkeys(("mode", "total_steps")))

@@ -58,11 +58,7 @@ class StepPlan:
         return max(1, int(self.epoch_batches * interval)) if self.epoch_batches else None
 
     def is_validation_due(self, epoch: int, batch: int, last: bool) -> bool:
-        """Whether the schedule has a validation after `batch` batches of an epoch, both counted from 1.
-
-        Args:
-            last: whether these are all batches of the epoch.
-        """
+        """Whether a validation is due after `batch` batches of an epoch, counted from 1; `last`: of all batches."""
         every = self.validation_batches
         due = last if every is None else batch % every == 0
         return due and epoch % self.plan.trainer.check_val_every_n_epoch == 0

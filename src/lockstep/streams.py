@@ -1,8 +1,4 @@
-"""Standard streams that cannot fail a run: what is printed to a closed pipe or a full disk is dropped.
-
-The reader of a pipe may exit (`| head -1`), a terminal may close, a file's disk may be full, and a shell may close a
-stream (`>&-`): none of these should end hours of training. The results are in the run's folder.
-"""
+"""Standard streams that cannot fail a run: what is printed to a closed pipe (`| head -1`) or a full disk is dropped."""
 
 import io
 import os

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, DamagedCheckpoint, read_checkpoint
 from lockstep.config_error import config_error, require
 from lockstep.files import absolute
@@ -18,11 +20,8 @@ NEWEST = "last"
 def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Path, str]]:
     """Return the plan with its checkpoint's path and folder; and newer checkpoints, which are damaged, and the reason.
 
-    `resume=true` means the newest undamaged checkpoint of the run's folder if the command names one (there may be none
-    yet: the run starts from scratch), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
-
-    Raises:
-        ConfigError: there is no such checkpoint, or all of the folder are damaged: the run would overwrite them.
+    `resume=true` means the newest undamaged checkpoint of the run's folder if the command names one (without any the
+    run starts from scratch), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
     """
     path, logs = plan.ckpt_path, LOGS / plan.name
     if plan.resume and path is not None:
@@ -33,8 +32,7 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
         require(exists, "ckpt_path", plan.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
         return plan, {}
     in_folder = plan.resume and folder_given
-    all_runs = {path.parents[1] for path in logs.absolute().rglob(f"{FOLDER}/*.ckpt")}
-    newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else all_runs)
+    newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else runs_of(plan.name))
     if newest is not None:
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
@@ -47,12 +45,23 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     raise config_error(key, value, f"no run below {logs} has left an undamaged checkpoint", hint)
 
 
-def resume_after_restart(plan: Plan) -> Plan:
-    """Return the plan of ranks that were restarted after a failure: they resume from their own last checkpoint.
+def runs_of(name: str) -> set[Path]:
+    """Return the folders of all runs of a name that have checkpoints."""
+    return {path.parents[1] for path in (LOGS / name).absolute().rglob(f"{FOLDER}/*.ckpt")}
 
-    Raises:
-        ConfigError: all that the run has saved is damaged.
-    """
+
+def words_of(runs: Iterable[Path]) -> list[str]:
+    """Return what was typed for the run of the newest checkpoint, none if that is not known."""
+    newest, _ = newest_checkpoint(runs)
+    if newest is None or not (config := newest.parents[1] / CONFIG).is_file():
+        return []
+    values = yaml.safe_load(config.read_text())
+    engine = f"engine={values['engine']['name']}"  # engine=both is two runs
+    return [engine if word == "engine=both" else word for word in values.get("command", {}).get("words", [])]
+
+
+def resume_after_restart(plan: Plan) -> Plan:
+    """Return the plan of restarted ranks, with their run's own last checkpoint; raise if all of these are damaged."""
     run = Path(plan.run_dir)
     last, damaged = newest_checkpoint([run]) if plan.train else (None, {})
     config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's

@@ -43,16 +43,15 @@ Content = Mapping[str, Any]
 `identity`: of its plan; `position`: the fields of Progress; `record`: the lines that it counts; `results`: the latest
 metrics; `best`: the metric that is monitored and its best value, negative if more is better; `best_yet`: whether this
 is the best; `ranks`: a RankState each; `prefix`: of the names of weights; `ended`: whether a callback has ended
-training early.
+training early; `state_dict`: the one that training goes on with, if hooks at the end of fit have replaced the weights.
 """
 
 
 def state_of_rank(content: Content, rank: int, world_size: int, sharded: bool = False) -> RankState:
-    """Return the state that a rank resumes with.
+    """Return the state that a rank resumes with. In another world rank 0 takes all sums.
 
-    In another world nothing depends on random numbers, and rank 0 takes all sums. Gradients are scaled so that their
-    mean over ranks is that of the global batch: in another world, and if they are `sharded` and not averaged again,
-    each rank takes that mean.
+    The mean of gradients over ranks is that of the global batch. In another world, and if they are `sharded` and not
+    averaged again, each rank takes that mean.
     """
     ranks = content["ranks"]
     if len(ranks) == world_size:
@@ -74,6 +73,11 @@ def _stacked(ranks: Sequence[RankState], kind: str, name: str) -> Tensor:
     tensors = [state[kind].get(name) for state in ranks]
     like = next(tensor for tensor in tensors if tensor is not None)
     return torch.stack([torch.zeros_like(like) if tensor is None else tensor for tensor in tensors])
+
+
+def before_fit_end(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint with the weights that training goes on with, in place of those that fit has left."""
+    return {**checkpoint, "state_dict": checkpoint.get(SECTION, {}).get("state_dict", checkpoint["state_dict"])}
 
 
 def net_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -31,11 +31,7 @@ class DamagedCheckpoint(Exception):
 
 
 def read_checkpoint(path: Path, mmap: bool = False) -> Mapping[str, Any]:
-    """Load a checkpoint without running code from it, after checking every checksum.
-
-    Raises:
-        DamagedCheckpoint: it cannot be loaded. The zip's directory, which has no checksum, is checked by loading.
-    """
+    """Load a checkpoint without running code from it, after checking every checksum, or raise DamagedCheckpoint."""
     from lockstep.safe_loading import load  # with torch
 
     try:

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed
 from lockstep.plan import Plan
+from lockstep.run_files import run_of
 from lockstep.schemas.data import FACTS, Loaders, UserData
 from lockstep.schemas.keys import flatten
 from lockstep.schemas.trainer import DEFAULTS, PREFIX
@@ -23,11 +25,7 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 
 
 def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
-    """Return the options that a plan's results depend on, by the keys of the command line: `model.hidden`, `seed`, …
-
-    Args:
-        depends_on_world: as `record.run_metadata` says of the net.
-    """
+    """Return the options that a plan's results depend on, by the keys of the command line: `model.hidden`, `seed`, …"""
     values = asdict(plan)
     options = flatten({key: values[key] for key in TRAINING}) | plan.trainer.training_options()
     if options["task"] in ("auto", "classification" if plan.data.classes else "regression"):
@@ -45,14 +43,9 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
 
 
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
-    """Raise if a plan is another training than the checkpoint's, naming the keys that differ.
-
-    Args:
-        saved: the identity of the checkpoint's plan. It has the world if the net depended on it, and so would the same
-            net now; another model is refused in any world.
-    """
+    """Raise if a plan is another training than that of a checkpoint with this identity; name the keys that differ."""
     defaults = {PREFIX + name: value for name, value in DEFAULTS.items()}
-    current = defaults | identity(plan, not saved.keys().isdisjoint(WORLD))
+    current = defaults | identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
     saved = defaults | {**saved}
     differing = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
     if not differing:
@@ -60,13 +53,18 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differing if "." not in key}  # the options of another model, say, are not listed
     keys = [key for key in differing if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in current and key in saved] or keys
-    if isinstance(plan.data, UserData | Loaders):
-        keys = [key for key in keys if key.removeprefix("data.") not in FACTS] or keys
+    inferred = ["data.sums", *(f"data.{name}" for name in FACTS if isinstance(plan.data, UserData | Loaders))]
+    typed = [key for key in keys if key not in inferred]
+    keys = typed or keys
     reason = "what is trained would not be the same"
     if groups & {*WORLD}:
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     here, there = (" ".join(_option(key, options) for key in keys) for options in (current, saved))
-    raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {there}.")
+    is_code = any(f"{key}._target_" in saved for key in keys)  # its name is no option
+    hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}" if is_code else there
+    if not typed:
+        hint = "ckpt_path=null, or restore the data or the task"
+    raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {hint}.")
 
 
 def _option(key: str, options: Mapping[str, Any]) -> str:

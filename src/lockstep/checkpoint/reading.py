@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from lockstep.checkpoint.content import SECTION, Content, Progress, net_weights
+from lockstep.checkpoint.content import SECTION, Content, Progress, before_fit_end, net_weights
 from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.checkpoint.identity import require_same
 from lockstep.config_error import config_error, require
@@ -20,10 +20,15 @@ HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
 
 @dataclass(frozen=True)
 class ResumeState:
-    """The checkpoint that a run begins from, if any. `content` is there only if training resumes."""
+    """The checkpoint that a run begins from, if any.
+
+    content: its part of ours, only if training resumes.
+    is_finished: whether it had finished training, so that only the test is left.
+    """
 
     checkpoint: Mapping[str, Any] | None = None
     content: Content | None = None
+    is_finished: bool = False
 
     @property
     def at(self) -> Progress:
@@ -33,41 +38,47 @@ class ResumeState:
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
     """Check the plan's checkpoint before any rank starts; return whether its run is finished.
 
-    Args:
-        keep_finished: accept a finished run.
-
     Raises:
-        ConfigError: the file is no checkpoint, or this plan cannot resume from it.
+        ConfigError: this plan cannot resume from it, or, without `keep_finished`, nothing is left to train.
     """
     start = read_start(plan, mmap=True)
-    if start.content is None:
+    if start.checkpoint is None or start.content is None:
         return False
-    finished = _is_finished(plan, start, keep_finished)
+    at, max_steps, steps = start.at, plan.trainer.max_steps, start.checkpoint["global_step"]
+    by_steps = 0 < max_steps <= steps and at.epochs < plan.max_epochs
+    reached = steps == max_steps or plan.model.lightning  # one that steps several optimizers a batch may go past it
+    trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or start.content["ended"])
+    finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
+    remains = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
+    key, bound, done = "max_epochs", plan.max_epochs, at.epochs
+    if by_steps:
+        key, bound, done = "trainer.max_steps", max_steps, steps
+    reason = f"{plan.ckpt_path}: it has trained for {done} {key.rpartition('_')[2]} already"
+    require(remains, key, bound, reason, f"{key}={done + 1}, or more")
     if not finished:
         earlier_lines(Path(str(plan.ckpt_path)), Path(plan.run_dir), start.content["record"])
     return finished
 
 
 def read_start(plan: Plan, mmap: bool = False) -> ResumeState:
-    """Read the plan's checkpoint, if it has one, without running code from it; check that it is of the same training.
-
-    Raises:
-        ConfigError: the file is no checkpoint, or one of another training.
-    """
+    """Read the plan's checkpoint, if any, without running code from it, or raise if it is of another training."""
     if plan.ckpt_path is None:
         return ResumeState()
     try:
         checkpoint = read_checkpoint(Path(plan.ckpt_path), mmap)
         net_weights(checkpoint)
-        start = ResumeState(checkpoint, checkpoint[SECTION] if plan.train else None)
-        if start.content is not None:
-            require_same(plan, start.content["identity"])
+        if not plan.train:
+            return ResumeState(checkpoint)
+        content = checkpoint[SECTION]
+        require_same(plan, content["identity"])
+        finished = plan.steps.is_finished(content["position"]["epochs"], checkpoint["global_step"])
+        finished = finished or (plan.resume and content["ended"])
+        return ResumeState(checkpoint if finished else before_fit_end(checkpoint), content, finished)
     except DamagedCheckpoint as damaged:
         raise config_error("ckpt_path", plan.ckpt_path, str(damaged), HINT) from None
     except (LookupError, TypeError, AttributeError):
         reason = "it is not a checkpoint that this project wrote"
         raise config_error("ckpt_path", plan.ckpt_path, reason, HINT) from None
-    return start
 
 
 def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> None:
@@ -78,22 +89,3 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
     )
     reason = f"it holds another net than model={plan.model.name} with its options"
     require(expected == saved, "ckpt_path", plan.ckpt_path, reason, HINT)
-
-
-def _is_finished(plan: Plan, start: ResumeState, keep_finished: bool) -> bool:
-    """Return whether the run is finished; without `keep_finished` raise if it is, or if nothing is left to train."""
-    assert start.checkpoint is not None
-    assert start.content is not None
-    at, max_steps, lightning = start.at, plan.trainer.max_steps, plan.model.lightning
-    steps = start.checkpoint["global_step"] if lightning else at.steps
-    by_steps = 0 < max_steps <= steps and at.epochs < plan.max_epochs
-    reached = steps == max_steps or lightning  # a module that steps several optimizers a batch may go past it
-    trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or start.content["ended"])
-    finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
-    remains = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
-    key, bound, done = "max_epochs", plan.max_epochs, at.epochs
-    if by_steps:
-        key, bound, done = "trainer.max_steps", max_steps, steps
-    reason = f"{plan.ckpt_path}: it has trained for {done} {key.rpartition('_')[2]} already"
-    require(remains, key, bound, reason, f"{key}={done + 1}, or more")
-    return finished

@@ -1,28 +1,27 @@
 """When a checkpoint is due, what goes into it beside the engine's own state, and which one is the best."""
 
 import errno
-import io
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState, state_of_rank
-from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
 from lockstep.checkpoint.identity import identity
 from lockstep.files import atomic_write, sync_folder
-from lockstep.parallel.messages import gather_bytes
+from lockstep.parallel.messages import gather_values
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state
+from lockstep.record.digest import digest
 from lockstep.record.fingerprint import buffers_of
 from lockstep.record.recorder import Recorder, not_finite
 from lockstep.record.run_metadata import depends_on_world
-from lockstep.safe_loading import load
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
@@ -32,7 +31,6 @@ class CheckpointManager:
     """The checkpoints of one rank; all ranks call the same methods at the same moments, and rank 0 writes."""
 
     def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: "VirtualRanks | None" = None) -> None:
-        """`virtual`: the ranks that this process runs in turn, if there are several."""
         self.plan, self.rank, self.recorder, self.virtual = plan, rank, recorder, virtual
         self.tensors = plan.strategy.tensors
         self.monitor = plan.monitor
@@ -48,9 +46,9 @@ class CheckpointManager:
         every = self.plan.checkpoint.every_n_steps
         return every is not None and step % every == 0
 
-    def restore(self, content: Content, net: nn.Module) -> Mapping[str, Tensor]:
+    def restore(self, content: Content) -> Mapping[str, Tensor]:
         """Restore this rank's random state, gradients, buffers and sums from a checkpoint; return the sums."""
-        state = self._state_of_rank(content)
+        state, net = self._state_of_rank(content), self.recorder.net
         if state["random"]:
             restore_random_state(state["random"], self.plan.strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
@@ -82,27 +80,17 @@ class CheckpointManager:
         position: Progress,
         results: Mapping[str, float],
         sums: Mapping[str, Tensor],
-        net: nn.Module,
         module: Mapping[str, Any] | None = None,
         ended: bool = False,
         prefix: str = PREFIX,
         random: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return what a checkpoint holds under `lockstep`, for rank 0 to save. Flushes and syncs the record.
-
-        Args:
-            results: the latest metrics.
-            sums: of this rank since the last all-reduce.
-            net: its gradients are saved within an accumulated optimizer step, and under manual optimization.
-            module: the state of a LightningModule in the current epoch, on this rank.
-            ended: whether a callback ends training here.
-            prefix: of the names of weights.
-            random: the state of this rank's generators if it is not the current one.
+        """Return the Content of a checkpoint, for rank 0 to save; `sums` are this rank's. Flushes and syncs the record.
 
         Raises:
             NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
         """
-        plan, recorder = self.plan, self.recorder
+        plan, recorder, net = self.plan, self.recorder, self.recorder.net
         recorder.flush(position.epochs + 1, position.steps)
         if recorder.file:
             recorder.file.sync()
@@ -124,13 +112,13 @@ class CheckpointManager:
             "buffers": buffers,
             "module": module or {},
         }
-        ranks = self._gathered(state)
+        ranks = gather_values(state)
         zeros = {name: torch.zeros_like(tensor) for name, tensor in saved_sums.items()}
         for virtual_random, virtual_buffers in self.virtual.states() if self.virtual is not None else ():
             rest = {"sums": zeros, "buffers": virtual_buffers, "module": {}}
             ranks.append({**state, **rest, "random": virtual_random})
         content: Content = {
-            "identity": identity(plan, depends_on_world(plan, recorder.net)),
+            "identity": identity(plan, depends_on_world(plan, net)),
             "position": {**vars(position)},
             "record": recorder.file.offset if recorder.file else {},
             "results": dict(results),
@@ -144,10 +132,7 @@ class CheckpointManager:
         return {SECTION: content}
 
     def update_best(self, metrics: Mapping[str, float]) -> None:
-        """Note whether an epoch is better than all before it, so that its checkpoint is kept as the best, too.
-
-        Values are rounded to float32; NaN is worst; the first of equals is the best.
-        """
+        """Note whether an epoch is the best so far, in float32; NaN is worst, and the first of equals is the best."""
         name, mode = self.monitor
         value = torch.tensor(metrics[name], dtype=torch.float32).item()
         badness = math.inf if math.isnan(value) else value if mode == "min" else -value
@@ -169,21 +154,9 @@ class CheckpointManager:
             if len(infinite):
                 raise not_finite(f"after step {step} the weight {name}", infinite[0].item())
 
-    def _gathered(self, state: RankState) -> list[RankState]:
-        """Return the states of all ranks on rank 0; what other ranks return does not matter."""
-        if not dist.is_initialized():
-            return [state]
-        message = io.BytesIO()
-        torch.save(state, message)
-        return [load(io.BytesIO(gathered)) for gathered in gather_bytes(message.getvalue())]
-
 
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint file atomically; the old one is kept as previous.ckpt, the best as best.ckpt.
-
-    Raises:
-        OSError: the disk is full, or the folder is not writable; the old file is unchanged.
-    """
+    """Write a checkpoint atomically, or raise an OSError; keep the old one as previous.ckpt, the best as best.ckpt."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with atomic_write(path) as temporary:
@@ -198,3 +171,17 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
         if error.__context__ is None and "PytorchStreamWriter" in str(error):  # it may say no more
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
+
+
+def replace_weights(path: Path, weights: Mapping[str, Any]) -> None:
+    """Save the weights that the end of fit has left, if they are others; those to go on training with are kept beside.
+
+    A callback that averages weights may have saved the former in their place already.
+    """
+    with suppress(DamagedCheckpoint):  # an earlier one is still good
+        checkpoint = read_checkpoint(path, mmap=True)
+        saved = checkpoint["state_dict"]
+        weights = {name: weights.get(name, value) for name, value in saved.items()}  # a module may leave some out
+        if digest(weights) != digest(saved):
+            content = {**checkpoint[SECTION], "state_dict": saved, "best_yet": False}
+            save({**checkpoint, "state_dict": weights, SECTION: content}, path)

@@ -16,9 +16,9 @@ from lockstep.config_error import require
 from lockstep.entry_point import make_output_dir, output_dir
 from lockstep.files import save_table
 from lockstep.launch.accelerator import gpu_count, require_backend
-from lockstep.launch.external_launcher import check_launchable, rank_from_env
+from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
-from lockstep.launch.topology import RankContext, is_rank_zero
+from lockstep.launch.topology import RankContext
 from lockstep.parallel.messages import all_gather_json
 from lockstep.schemas import ProcessGroup
 from lockstep.schemas.run import Backend, InitMethod, Timeout
@@ -66,7 +66,7 @@ class TourPayload:
 def show(options: Options) -> int:
     """Call and check each primitive, and save tour.csv; return exit status 1 if a check failed."""
     world = world_of(options)
-    last, folder, prints = world.world_size - 1, Path(world.folder), is_rank_zero(rank_from_env())
+    last, folder, prints = world.world_size - 1, Path(world.folder), is_rank_zero()
     require(0 <= options.root <= last, "root", options.root, f"the ranks are 0 to {last}", f"root={last}")
     if prints:
         make_output_dir(folder)

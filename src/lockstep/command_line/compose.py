@@ -26,12 +26,7 @@ for resolver in (help_page, ranks_of, gpus_of):
 
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
-    """Return the configuration of one job, and the folder of its run.
-
-    Raises:
-        ConfigError: a list of options is not in the configuration.
-        Exception: whatever Hydra raises (`hydra_errors.explain` makes a sentence of it).
-    """
+    """Return the configuration of one job, and the folder of its run. Hydra's errors are for `hydra_errors.explain`."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", overrides, return_hydra_config=True)
         run_dir = Path(config.hydra.run.dir).absolute()

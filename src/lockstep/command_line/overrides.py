@@ -27,11 +27,7 @@ def parse(words: Iterable[str]) -> list[Override]:
 
 
 def check_lists(words: Iterable[str], config: Mapping[str, Any]) -> None:
-    """Check that each option in a list is in the configuration: Hydra takes the last one, or merges them.
-
-    Raises:
-        ConfigError: a group takes one option, or two files in a list have a `_target_` at the top.
-    """
+    """Check that each option in a list is in the configuration: Hydra takes the last one, or merges them."""
     for override in parse(words):
         group, value = override.key_or_group, override.value()
         typed = (override.input_line or "").partition("=")[2]

@@ -17,10 +17,7 @@ __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
 
 def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
-    """Compare all that two runs left: records, results, configurations and checkpoints.
-
-    Args:
-        tolerance: replaces the expected agreement of the two plans.
+    """Compare all that two runs left; `tolerance` replaces the expected agreement of the two plans.
 
     Raises:
         ConfigError: a folder holds no run, or damaged files: it cannot even be compared with itself.

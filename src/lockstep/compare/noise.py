@@ -33,13 +33,14 @@ def noise_reason(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
     if not any(counts):
         return None
     return (
-        f"The gradients of both agree, but for {sum(counts)} elements in {sum(map(bool, counts))} of {len(counts)} "
-        f"parameters they are zero except for rounding noise (below {NOISE:g} of the largest), which the optimizer "
-        "scales up. Such elements are a bias, or the weights of a constant input, in front of BatchNorm."
+        f"The gradients of both agree. Those of {sum(counts)} elements in {sum(map(bool, counts))} of {len(counts)} "
+        f"parameters are zero except for rounding noise (below {NOISE:g} of the largest), which the optimizer scales "
+        "up. They are of a bias, or the weights of a constant input, in front of BatchNorm."
     )
 
 
 def _squared_gradients(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mean squared gradients that the optimizers keep, by key."""
-    values = ((key, value) for key, value in flattened(checkpoint) if key.startswith("optimizer_states."))
-    return {key: value.double() for key, value in values if key.endswith(SQUARED) and value.numel()}
+    states = ((key, value) for key, value in flattened(checkpoint) if key.startswith("optimizer_states."))
+    squares = ((key, value) for key, value in states if key.endswith(SQUARED) and hasattr(value, "numel"))
+    return {key: value.double() for key, value in squares if value.numel()}

@@ -57,11 +57,7 @@ def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
 
 
 def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:
-    """Return why two runs of one LightningModule that split a batch differently probably differ; None for other runs.
-
-    Args:
-        differs: the quantity that differs first.
-    """
+    """Return why two runs of one LightningModule that split a batch differently probably differ first in a quantity."""
     is_plain_net = "optimizer" in {**a, **b}
     return None if is_plain_net or _batch_layout(a) == _batch_layout(b) or differs not in EFFECTS else LIKELY
 

@@ -38,10 +38,13 @@ class Seeded(Dataset[Any]):
             return None
         samples = []
         with preserve_generators():
-            for epoch, sample in places:
-                seed_by(self.seed, epoch, sample)
-                samples.append(self.dataset[sample])
-            return self.collate(samples)
+            try:
+                for epoch, sample in places:
+                    seed_by(self.seed, epoch, sample)
+                    samples.append(self.dataset[sample])
+                return self.collate(samples)
+            except StopIteration as error:
+                raise RuntimeError("StopIteration, raised while samples are read, would end the epoch") from error
 
 
 class Places:

@@ -7,8 +7,7 @@ from lockstep import schemas
 from lockstep.config_error import config_error, require
 from lockstep.strategies.strategy import Strategy
 
-GPU_FILES = ("nvidia*", "kfd", "dxg")
-"""Device files of NVIDIA's driver, AMD's, and WSL's. Without one Linux has no GPU, and torch is not imported."""
+GPU_FILES = ("nvidia*", "kfd", "dxg")  # of NVIDIA's driver, AMD's, and WSL's; without one torch is not imported
 
 
 def gpu_count() -> int:

@@ -3,7 +3,10 @@
 Each has a pipe to the command for its report; the fork server knows how a process ended.
 """
 
+import os
 import sys
+import time
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -11,28 +14,24 @@ from typing import Any
 
 import torch.multiprocessing
 
-from lockstep.launch.failure import FailureReport, RankFailed, first_failure
+from lockstep.launch.failure import FailureReport, RankFailed, first_failure, timeout_text
 from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.launch.processes import is_stopped, kill_trees
-from lockstep.launch.timeouts import timed_out, timeout_text
-from lockstep.launch.worker import Done, LaunchSpec, run_rank
+from lockstep.launch.topology import SHUTDOWN_TIMEOUT
+from lockstep.launch.worker import DUMP_SIGNAL, Done, LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
+from lockstep.targets.frames import user_stack
 
 POLL_INTERVAL = 0.5
-"""Seconds of one wait for the ranks; the end of a rank ends it at once."""
-KILL_TIMEOUT = 10.0
-"""Seconds within which a process is gone after SIGKILL, unless the kernel itself waits in it (for a disk, a GPU)."""
-LOST = 255
-"""multiprocessing's exit status of a process whose fork server is gone."""
+KILL_TIMEOUT = 10.0  # s; only the kernel itself, for a disk or a GPU, keeps a killed process longer
+PEER_DELAY, DUMP_DELAY = 2.0, 0.5  # s in which peers report their timeouts, too; in which a rank writes its stack
+LOST = 255  # multiprocessing's exit status of a process whose fork server is gone
+OVERDUE = "rank {} has not ended {:g} s after training, because of a thread that is no daemon: it is killed"
 SERVER_LOST = "the fork server, from which all ranks start, is lost: the system may have killed it to free memory"
 
 
 def run_attempts(job: LaunchSpec) -> Any:
-    """Start the ranks, up to `max_restarts` times again if a restart may help; return what rank 0 returns.
-
-    Raises:
-        ConfigError, RankFailed: a rank failed; all have been ended.
-    """
+    """Start the ranks, up to `max_restarts` times again if a restart may help; return what rank 0 returns."""
     max_restarts = job.work.world.max_restarts
     returned: dict[int, Any] | None = None
     while returned is None:
@@ -55,16 +54,16 @@ def run_attempts(job: LaunchSpec) -> Any:
 class Attempt:
     """The ranks of a job, running.
 
-    Raises:
-        RankFailed: the fork server ended before it had started all of them.
+    deadline: when ranks that have reported must have ended, whatever threads the user's code has.
     """
 
     def __init__(self, job: LaunchSpec) -> None:
         context: Any = torch.multiprocessing.get_context("forkserver")
-        self.world = job.work.world
+        self.folder, self.world = job.folder, job.work.world
         self.processes: list[BaseProcess] = []
         self.readers: dict[int, Connection] = {}
         self.reports: dict[int, Done | FailureReport] = {}
+        self.deadline = float("inf")
         try:
             ensure_forkserver()
             for rank in range(self.world.local_world_size):
@@ -97,27 +96,42 @@ class Attempt:
         self._read()  # complete for processes that had ended before
         done = {rank: report.result for rank, report in self.reports.items() if isinstance(report, Done)}
         failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
-        if not failed:
-            return done if len(done) == len(codes) and None not in codes.values() else None
+        overdue = [rank for rank, code in codes.items() if code is None and time.monotonic() > self.deadline]
+        reports = {rank: report for rank, report in self.reports.items() if isinstance(report, FailureReport)}
+        if not failed and not (reports and overdue):
+            if overdue:
+                print(OVERDUE.format(overdue[0], SHUTDOWN_TIMEOUT), file=sys.stderr, flush=True)
+            return done if len(done) == len(codes) and (overdue or None not in codes.values()) else None
         if {*failed.values()} == {LOST}:
             kill_forkserver()  # the next attempt starts another
             self.end()
             raise RankFailed(None, SERVER_LOST)
-        stopped = [rank for rank, pid in self.pids.items() if rank not in failed and is_stopped(pid)]
-        self.end()
-        reports = {rank: report for rank, report in self.reports.items() if isinstance(report, FailureReport)}
         failure = first_failure(reports, failed)
-        if stopped and timed_out(failure):
-            limit = timeout_text(self.world)
-            raise RankFailed(stopped[0], f"it was stopped (by SIGSTOP, say) and did not answer within {limit}")
+        if any(report.timed_out and report.error is failure for report in reports.values()):
+            failure = self._absent_rank() or failure
+        self.end()
         raise failure
 
-    def end(self) -> None:
-        """Kill the processes and their descendants, and wait until they are gone.
+    def _absent_rank(self) -> RankFailed | None:
+        """Return the failure of the first rank for which others waited in vain; it says where that rank is."""
+        time.sleep(PEER_DELAY)
+        self._read()
+        running = [rank for rank, process in enumerate(self.processes) if process.is_alive()]
+        absent = [rank for rank in running if rank not in self.reports]
+        if not absent:
+            return None
+        reason = f"did not answer within {timeout_text(self.world)}"
+        if stopped := [rank for rank in absent if is_stopped(self.pids[rank])]:
+            return RankFailed(stopped[0], f"it was stopped (by SIGSTOP, say) and {reason}")
+        with suppress(OSError):
+            os.kill(self.pids[absent[0]], DUMP_SIGNAL)
+            time.sleep(DUMP_DELAY)
+            stack = user_stack((self.folder / f"stack-{absent[0]}").read_text())
+            return RankFailed(absent[0], f"{stack}this rank {reason}")
+        return RankFailed(absent[0], f"it {reason}")
 
-        Raises:
-            RankFailed: one cannot be killed.
-        """
+    def end(self) -> None:
+        """Kill the processes and their descendants, and wait until they are gone."""
         # another process may have the pid of one that is known to have ended
         pids = [self.pids[rank] for rank, process in enumerate(self.processes) if process.exitcode in (None, LOST)]
         if alive := kill_trees(pids, KILL_TIMEOUT):
@@ -133,5 +147,7 @@ class Attempt:
             try:
                 while reader.poll():
                     self.reports[rank] = reader.recv()
+                    if isinstance(self.reports[rank], FailureReport) or len(self.reports) == len(self.processes):
+                        self.deadline = min(self.deadline, time.monotonic() + SHUTDOWN_TIMEOUT)
             except (EOFError, OSError):
                 self.readers.pop(rank).close()

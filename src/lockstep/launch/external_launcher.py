@@ -5,7 +5,7 @@ import re
 import socket
 from collections.abc import Mapping
 
-from lockstep.config_error import ConfigError, config_error, require, typed_command
+from lockstep.config_error import ConfigError, config_error, require
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
@@ -16,8 +16,7 @@ MPI = (
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
 """The variables of Open MPI; of MPICH and Intel MPI."""
-SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")
-"""Names of interactive SLURM jobs: there the command is typed at a prompt, and not started as a task."""
+SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")  # of interactive jobs, where the command is typed
 
 
 def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
@@ -65,13 +64,15 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
     return None
 
 
+def is_rank_zero() -> bool:
+    """Whether this process prints and writes for all ranks: the command itself, or rank 0 of an external launcher."""
+    context = rank_from_env()
+    return context is None or context.rank == 0
+
+
 def check_launchable(world: World) -> None:
     """Raise a ConfigError if this process cannot start the ranks of `world`, or is a rank of another world."""
     context = rank_from_env()
-    if world.distributed and world.backend == "mpi" and not any(os.environ.keys() >= {*names} for names in MPI):
-        reason = "MPI connects only ranks that it has started"
-        hint = f"mpirun -n {world.world_size} {typed_command()} …, or process_group.backend=gloo"
-        raise config_error("process_group.backend", "mpi", reason, hint)
     if context is not None:
         check_world_size(context, world)
     elif world.num_nodes > 1:

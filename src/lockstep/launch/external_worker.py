@@ -16,12 +16,11 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.external_launcher import rendezvous_variables
-from lockstep.launch.failure import format_error, lost_a_peer, wait_for_first_failure
+from lockstep.launch.failure import format_error, lost_a_peer, timed_out, timeout_text, wait_for_first_failure
 from lockstep.launch.private_dir import cache_variables
 from lockstep.launch.rendezvous import group_file
 from lockstep.launch.signals import end_command, end_with_parent, signal_handlers
 from lockstep.launch.stop_request import SignalRequest
-from lockstep.launch.timeouts import timed_out, timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, redirect_output, run_engine
 from lockstep.parallel.messages import all_gather_bytes
@@ -38,7 +37,7 @@ class ExternalRank:
     store: Store | None = None
 
     @contextmanager
-    def joined(self) -> Iterator[None]:
+    def joined(self) -> Iterator["ExternalRank"]:
         """Stay in one process group for the whole command."""
         if "TORCHELASTIC_RUN_ID" in os.environ:
             end_with_parent()  # torchrun's agent
@@ -52,7 +51,7 @@ class ExternalRank:
                 process_group(self.world, self.context, path) as self.store,
             ):
                 try:
-                    yield
+                    yield self
                 finally:
                     if self.context.rank == 0:
                         path.unlink(missing_ok=True)
@@ -89,8 +88,7 @@ class ExternalRank:
             wait_for_first_failure(error)
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
             is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
-            is_waiting = isinstance(error, RuntimeError) and timed_out(error)  # in a collective
-            is_cut_off = is_last and self.world.num_nodes > 1 and is_waiting
+            is_cut_off = is_last and self.world.num_nodes > 1 and timed_out(error)
             write_report(error, self.context.rank, terminal, to_terminal=is_cut_off)
             if is_cut_off:  # torchrun waits a quarter of an hour for an unreachable machine, and handles no signal
                 os.kill(os.getppid(), signal.SIGKILL)
@@ -100,11 +98,7 @@ class ExternalRank:
 
 
 def write_report(error: Exception, rank: int, terminal: int, to_terminal: bool) -> None:
-    """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal.
-
-    torchrun calls the earliest failure the cause, by whole seconds. A rank that only lost a peer is delayed, so
-    torchrun ends it before it writes here.
-    """
+    """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal."""
     message = f"rank {rank} failed: {format_error(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if file is None or to_terminal:

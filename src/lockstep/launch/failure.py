@@ -1,7 +1,5 @@
 """Find out which rank failed first, and why, and end the command with that reason, printed once.
 
-Each failing rank sends a report, and the command picks the cause.
-
 When one rank dies, its peers' collectives break a moment later. Only the cause is shown: a rank's own error before a
 lost peer, an exit without a report (a signal) before a lost peer, and the earliest of equals.
 """
@@ -11,23 +9,22 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import NoReturn
 
 from lockstep.config_error import ConfigError
 from lockstep.errors import ExpectedError, NotFinite
 from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import end_command
-from lockstep.launch.topology import RankContext, is_rank_zero
+from lockstep.launch.topology import RankContext
 from lockstep.targets.frames import MEMORY_HINT, user_traceback
+from lockstep.world import World
 
-DEBUGGERS = ("bdb", "debugpy", "pydevd", "_pydevd_bundle")
-"""Packages that call the program which they debug: pdb's, and those of IDEs."""
+DEBUGGERS = ("bdb", "debugpy", "pydevd", "_pydevd_bundle")  # packages of pdb and of IDEs
 
-EXIT_DELAY = 3.0
-"""Delay in seconds before a rank that only lost a peer exits."""
+EXIT_DELAY = 3.0  # s before a rank that only lost a peer exits
 
 LOST_PEER = (
     *("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed"),
@@ -35,12 +32,19 @@ LOST_PEER = (
 )
 """Parts of gloo's messages, then of nccl's."""
 
+HINTS = {
+    "SIGKILL": f" (the system does so when memory runs out: {MEMORY_HINT})",
+    "SIGABRT": (
+        " (gloo does so if ranks call different collectives, or with unequal sizes: on a ragged last batch set"
+        " drop_last=true; {log} has its message)"
+    ),
+}
+
 
 class RankFailed(RuntimeError):
     """A rank ended before its work was done. The message is its traceback, or the signal that ended it.
 
-    rank: None if the fork server failed, on which all ranks depend.
-    final: a restart would fail again.
+    rank: None if the fork server failed. final: a restart would fail again.
     """
 
     def __init__(self, rank: int | None, reason: str, final: bool = False) -> None:
@@ -58,6 +62,7 @@ class FailureReport:
     error: ConfigError | RankFailed
     time: float
     lost_peer: bool = False
+    timed_out: bool = False
 
 
 def format_error(error: BaseException) -> str:
@@ -65,12 +70,20 @@ def format_error(error: BaseException) -> str:
     return str(error) if isinstance(error, ExpectedError | ConfigError) else user_traceback(error)
 
 
-def failure_report(error: Exception, rank: int) -> FailureReport:
+def root_error(error: BaseException) -> BaseException:
+    """Return the expected error, or the KeyboardInterrupt, that a later one hides, as one of a teardown does."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ExpectedError | ConfigError | KeyboardInterrupt):
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return error if cause is None else cause
+
+
+def failure_report(error: BaseException, rank: int) -> FailureReport:
     """Return the report of a rank's error."""
     if isinstance(error, ConfigError):
         return FailureReport(type(error)(str(error)), time.time())
     cause = RankFailed(rank, format_error(error), final=isinstance(error, NotFinite))
-    return FailureReport(cause, time.time(), lost_a_peer(error))
+    return FailureReport(cause, time.time(), lost_a_peer(error), timed_out(error))
 
 
 def wait_for_first_failure(error: BaseException) -> None:
@@ -85,6 +98,15 @@ def delay_exit() -> None:
     time.sleep(EXIT_DELAY)
 
 
+def timed_out(error: BaseException) -> bool:
+    """Whether an error is that of a collective that timed out."""
+    return isinstance(error, RuntimeError) and "timed out" in str(error).lower()
+
+
+def timeout_text(world: World) -> str:
+    return f"{world.process_group.timeout:g} s (process_group.timeout)"
+
+
 def lost_a_peer(error: BaseException) -> bool:
     """Whether the error is a collective that broke because another rank went away."""
     from torch.distributed import DistError
@@ -94,41 +116,32 @@ def lost_a_peer(error: BaseException) -> bool:
 
 
 def first_failure(reports: Mapping[int, FailureReport], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:
-    """Return the error to raise in the command.
-
-    Args:
-        exit_codes: of the ranks that ended too early, before the command killed any (negative: a signal).
-    """
+    """Return the error to raise in the command, whose ranks ended too early with these codes (negative: a signal)."""
     silent = [rank for rank in exit_codes if rank not in reports]
     if silent and all(report.lost_peer for report in reports.values()):
-        return RankFailed(silent[0], exit_reason(exit_codes[silent[0]]))
+        return RankFailed(silent[0], exit_reason(exit_codes[silent[0]], silent[0]))
     return min(reports.values(), key=lambda report: (report.lost_peer, report.time)).error
 
 
-def exit_reason(code: int) -> str:
-    """Describe an exit code; a negative one is a signal."""
+def exit_reason(code: int, rank: int = 0) -> str:
+    """Describe the exit code of a rank; a negative one is a signal."""
     if code == 0:
         return "it ended with status 0 before its work was done"
     if code > 0:
         return f"it ended with exit status {code} and no traceback"
     name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
-    hint = f" (the system does so when memory runs out: {MEMORY_HINT})" if code == -signal.SIGKILL else ""
-    return f"it was ended by {name}{hint}"
+    log = f"ranks/{rank}.log" if rank else "the output above"
+    return f"it was ended by {name}{HINTS.get(name, '').format(log=log)}"
 
 
 def is_debugged() -> bool:
     """Whether the program was started by a debugger, which stops at uncaught errors."""
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] not in DEBUGGERS:
-        frame = frame.f_back
-    return frame is not None
+    frames = (frame for frame, _ in traceback.walk_stack(inspect.currentframe()))
+    return any(str(frame.f_globals.get("__name__")).partition(".")[0] in DEBUGGERS for frame in frames)
 
 
 def exit_now(status: int) -> NoReturn:
-    """Exit a rank of an external launcher without the interpreter's own clean-up, at which gloo's threads may abort.
-
-    Ranks that the command starts exit like that, too, as multiprocessing's children do.
-    """
+    """Exit a rank of an external launcher without the interpreter's own clean-up, at which gloo's threads may abort."""
     remove_private_folder()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -138,13 +151,7 @@ def exit_now(status: int) -> NoReturn:
 def print_exit_reason(reason: str, context: RankContext | None) -> None:
     """Print why the command ends, once for all its ranks."""
     print(end="", flush=True)  # a program without streams may have called `run`
-    if is_rank_zero(context):
+    if context is None or context.rank == 0:
         print(reason, file=sys.stderr, flush=True)
     elif context is not None and context.local_rank == 0:  # of another machine, which may have failed by itself
         print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
-
-
-def let_rank_zero_print(context: RankContext | None) -> None:
-    """Let a rank that prints nothing end after the one that does."""
-    if context is not None and context.local_rank > 0:
-        delay_exit()

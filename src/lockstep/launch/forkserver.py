@@ -1,7 +1,6 @@
 """The fork server: a process that has imported the engine once and forks every rank of every job from itself.
 
-A plain fork is unsafe once torch has computed, and spawn would import everything again in every rank: `import
-lightning` alone takes seconds.
+A plain fork is unsafe once torch has computed, and spawn would import everything again in every rank.
 """
 
 import multiprocessing.forkserver
@@ -17,8 +16,7 @@ from lockstep.launch.private_dir import cache_variables, private_folder
 from lockstep.launch.signals import block_signals
 from lockstep.private_api import cpython
 
-PRELOADED: list[str] = []
-"""Modules that the fork server has imported by name: engines, and what else a run needs."""
+PRELOADED: list[str] = []  # by the fork server: engines, and what else a run needs
 FIRST = "lockstep.launch.forkserver_preload"
 LAST = ("lockstep.launch.worker", "torch._dynamo")
 """The ranks' entry point, and what torch imports at the first step of an optimizer: else a second in each rank.
@@ -26,10 +24,7 @@ multiprocessing passes over a module that is not there."""
 
 
 def start_forkserver(*modules: str) -> None:
-    """Start the fork server, which imports these modules (engines) while this process goes on.
-
-    Once in the life of a process, and again for a module that the server has not imported yet.
-    """
+    """Start the fork server, which imports these modules while this process goes on, unless it has them already."""
     new = [module for module in modules if module not in PRELOADED]
     if not new:
         return
@@ -45,17 +40,11 @@ def ensure_forkserver() -> None:
     cpython.set_sockets_folder(private_folder())
     with block_signals():
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and unblocks signals
-    with block_signals(), environment_defaults(cache_variables()), hide_main_module():
-        multiprocessing.forkserver.ensure_running()
-
-
-@contextmanager
-def environment_defaults(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables that are not set, for the time of a context."""
-    added = variables.keys() - os.environ.keys()
-    os.environ.update({**variables, **os.environ})
+    added = cache_variables().keys() - os.environ.keys()
+    os.environ.update({**cache_variables(), **os.environ})
     try:
-        yield
+        with block_signals(), hide_main_module():
+            multiprocessing.forkserver.ensure_running()
     finally:
         for key in added:
             del os.environ[key]

@@ -1,9 +1,7 @@
 """Imported first by the fork server, in which nothing runs but imports and forks.
 
-Its garbage collector is off: nothing that it imports is ever free, and looking through a million objects takes 0.2 s.
-When the command is gone, even by SIGKILL, the server exits without the interpreter's own clean-up, which takes a while,
-and in which C++ libraries report on the terminal what they have not freed. Linux then kills the ranks, even one that
-waits in C++ code that holds Python's lock (torch's FileStore does, for as long as its file is missing).
+Its garbage collector is off: its imports are never free. When the command is gone, even by SIGKILL, the server
+exits without the interpreter's slow clean-up, and Linux kills the ranks, even one that waits in C++ with Python's lock.
 """
 
 import atexit

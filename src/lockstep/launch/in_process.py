@@ -18,8 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from lockstep.config_error import ConfigError
-from lockstep.launch.failure import RankFailed, exit_reason, format_error, is_debugged
+from lockstep.launch.failure import RankFailed, failure_report, is_debugged
 from lockstep.launch.private_dir import cache_variables, job_folder
 from lockstep.launch.signals import signal_handlers
 from lockstep.launch.stop_handler import first_signal_requests_stop
@@ -44,11 +43,7 @@ def raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
-    """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop.
-
-    Raises:
-        ConfigError, RankFailed, SystemExit: as `lockstep.launch.start`; under a debugger the rank's own error.
-    """
+    """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop."""
     with (
         job_folder() as folder,
         restored_process(),
@@ -60,21 +55,12 @@ def run_in_process(work: Launchable, engine: str) -> tuple[Any, list[int]]:
         try:
             with process_group(work.world, context, folder):
                 return run_engine(work, engine, context), requests
-        except UserCodeError:
-            raise
-        except ConfigError as error:
-            raise ConfigError(str(error)) from None
         except BdbQuit:
             raise RankFailed(ONLY_RANK.rank, "it was ended at the prompt of the debugger") from None
-        except EndedBySignal:
-            raise
-        except SystemExit as error:
-            status = error.code if isinstance(error.code, int) else int(error.code is not None)
-            raise RankFailed(ONLY_RANK.rank, exit_reason(status)) from None
-        except Exception as error:
-            if is_debugged():
+        except BaseException as error:
+            if isinstance(error, UserCodeError | EndedBySignal) or is_debugged():
                 raise
-            raise RankFailed(ONLY_RANK.rank, format_error(error)) from None
+            raise failure_report(error, ONLY_RANK.rank).error from None
 
 
 @contextmanager

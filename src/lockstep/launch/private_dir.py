@@ -1,7 +1,6 @@
 """The private folder of this process, mode 0700, for all temporary files of its runs.
 
-The process that creates it holds a lock on it. It is removed at exit; after SIGKILL, the next process that creates
-such a folder removes those that are not locked.
+Its process holds a lock on it, and removes it at exit; after SIGKILL, the next process that creates one does.
 """
 
 import errno
@@ -19,15 +18,11 @@ from lockstep.config_error import config_error
 from lockstep.disk import NO_ROOM
 
 PREFIX = "lockstep-tmp-"
-MAX_PATH = 63
-"""Bytes of the parent folder's path: the path of a socket, one folder deeper, is limited to 103 on some systems."""
-ROOM = 2**16
-"""Bytes that a run may need in its folder."""
-NOBODY = 65534
-"""In a container, the owner of files of users outside it, such as its root folder."""
+MAX_PATH = 63  # bytes: a socket's path, one folder deeper, has at most 103 on some systems
+ROOM = 2**16  # bytes that a run may need
+NOBODY = 65534  # in a container, the owner of files of users outside it
 
-FOLDERS: dict[int, Path] = {}
-"""This process's folder by pid, so that a fork has none."""
+FOLDERS: dict[int, Path] = {}  # by pid, so that a fork has none
 
 
 def private_folder() -> Path:
@@ -69,11 +64,7 @@ def cache_variables() -> dict[str, str]:
 
 
 def require_safe(folder: Path) -> None:
-    """Check that a socket's path fits, and that no other user can replace files in the folder.
-
-    Raises:
-        OSError: it does not, or another user can.
-    """
+    """Raise an OSError if a socket's path does not fit, or another user can replace files in the folder."""
     if len(os.fsencode(folder)) > MAX_PATH:
         raise OSError(errno.ENAMETOOLONG, f"its path is longer than {MAX_PATH} bytes, too long for a socket's")
     status = folder.stat()
@@ -85,11 +76,7 @@ def require_safe(folder: Path) -> None:
 
 
 def make_private_dir(base: Path) -> Path:
-    """Create a folder, with a shared lock on it until this process ends. systemd-tmpfiles respects that lock, too.
-
-    Raises:
-        OSError: there is no room for it.
-    """
+    """Create a folder, with a shared lock on it until this process ends. systemd-tmpfiles respects that lock, too."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
         with suppress(FileNotFoundError, BlockingIOError):  # another process removes it as abandoned

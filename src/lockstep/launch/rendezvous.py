@@ -1,8 +1,7 @@
 """The rendezvous of the ranks of a process group: a file that only its owner can write to, and the wait for all ranks.
 
-torch's own env:// and tcp:// open a port on every interface of the machine, and all ranks trust what anybody writes
-there. So all ranks meet at a file: those that the command starts in the job's folder, those of an external launcher
-beside the run's folder, on several machines on the disk that they share.
+torch's env:// and tcp:// open a port on every interface, where ranks trust what anybody writes. So ranks meet at a
+file: in the job's folder, or beside the run's if an external launcher started them.
 """
 
 import ctypes
@@ -22,7 +21,7 @@ from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr
 
 from lockstep.config_error import config_error, require
 from lockstep.errors import RendezvousTimeout
-from lockstep.launch.timeouts import timeout_text
+from lockstep.launch.failure import timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
@@ -30,16 +29,14 @@ KEY = "process_group.init_method"
 OTHER_FILE = f"{KEY}=file:///FOLDER/FILE, a new file in a folder of yours"
 LOOPBACK = "127.0.0.1"
 POLL_INTERVAL = 0.005
-ANY_PORT = 9
-"""The port of a datagram socket that sends nothing."""
 
 
 @contextmanager
 def group_file(world: World, default: Path, context: RankContext | None = None) -> Iterator[Path]:
     """Create the file at which the ranks meet, for this user alone: `default`, or the one that `init_method` names.
 
-    context: this process as a rank of an external launcher: another rank may have created the file, and rank 0 removes
-        it once all have met. Otherwise it must not exist, and is removed.
+    context: this process as a rank of an external launcher: another rank may have created the file. Otherwise it must
+        not exist, and is removed.
 
     Raises:
         ConfigError: it cannot be created, or is something else.
@@ -65,10 +62,7 @@ def group_file(world: World, default: Path, context: RankContext | None = None) 
 
 
 def master_variables(world: World) -> dict[str, str]:
-    """Return MASTER_ADDR and MASTER_PORT if `init_method` is env or tcp://HOST:PORT: a port that is free now.
-
-    They are for code that reads them: no rank of ours listens there.
-    """
+    """Return MASTER_ADDR and MASTER_PORT, for code that reads them, if `init_method` is env or tcp://HOST:PORT."""
     url = world.process_group.init_method
     if url == "env":
         url = f"tcp://{os.environ.get('MASTER_ADDR', LOOPBACK)}:{os.environ.get('MASTER_PORT', '0')}"
@@ -93,21 +87,21 @@ def join(world: World, context: RankContext, path: Path) -> Store:
     deadline = time.monotonic() + world.process_group.timeout
     store = keep_alive(FileStore(str(path)))  # its destructor aborts the process if the file is gone
     store.set_timeout(timedelta(seconds=world.process_group.timeout))
-    ranks = range(context.world_size)
-    store.set(f"nonce {context.rank}", secrets.token_hex())
-    while True:
-        nonces = [store.get(f"nonce {rank}") if store.check([f"nonce {rank}"]) else b"" for rank in ranks]
-        group = PrefixStore(hashlib.sha256(b" ".join(nonces)).hexdigest(), store)
-        if not group.check([f"rank {context.rank}"]):
-            group.set(f"rank {context.rank}", "")
-        absent = [str(rank) for rank in ranks if not group.check([f"rank {rank}"])]
-        if not absent:
-            return keep_alive(group)
-        if time.monotonic() > deadline:
-            names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
-            hint = "; hydra.run.dir=FOLDER has to lie on a disk that all machines share" if world.num_nodes > 1 else ""
-            raise RendezvousTimeout(f"{names} did not join within {timeout_text(world)}{hint}")
+    keys, group = [f"rank {rank}" for rank in range(context.world_size)], store
+    store.set(keys[context.rank], secrets.token_hex())
+    while time.monotonic() < deadline:
+        if store.check(keys):
+            nonces = b" ".join(map(store.get, keys))
+            group = PrefixStore(hashlib.sha256(nonces).hexdigest(), store)
+            if not group.check([keys[context.rank]]):
+                group.set(keys[context.rank], "")
+            if group.check(keys):
+                return keep_alive(group)
         time.sleep(POLL_INTERVAL * context.world_size)
+    absent = [key.removeprefix("rank ") for key in keys if not group.check([key])]
+    names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
+    hint = "; hydra.run.dir=FOLDER has to lie on a disk that all machines share" if world.num_nodes > 1 else ""
+    raise RendezvousTimeout(f"{names} did not join within {timeout_text(world)}{hint}")
 
 
 def keep_alive(store: Store) -> Store:
@@ -119,14 +113,14 @@ def keep_alive(store: Store) -> Store:
 def interface_towards(host: str) -> str | None:
     """Return the interface with this machine's source address for packets to `host`, or None.
 
-    If that is loopback, because `host` is this machine, return the only other interface if there is exactly one. By
-    default gloo and nccl take the address that the machine's own name resolves to, often loopback or none.
+    If that is loopback, return the only other interface if there is exactly one. By default gloo and nccl take the
+    address that the machine's own name resolves to, often loopback or none.
     """
     entries = [(name, entry) for name, entries in psutil.net_if_addrs().items() for entry in entries]
     addresses = [(name, entry.address) for name, entry in entries if entry.family == socket.AF_INET]
     beyond = {name: address for name, address in addresses if not address.startswith("127.")}
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, ANY_PORT))
+        probe.connect((host, 9))  # any port: nothing is sent
         source = probe.getsockname()[0]
         if source.startswith("127.") and len(beyond) == 1:
             return next(iter(beyond))

@@ -1,8 +1,7 @@
 """Signals that end a command: only the command acts on them, even if they are sent to all of its processes.
 
 `timeout`, a terminal, systemd and SLURM signal every process of a command. So its processes start with these signals
-blocked, and ranks install handlers that do nothing: the command requests a stop, or kills ranks by SIGKILL. What a rank
-starts by exec has the default handlers and an empty mask.
+blocked, and ranks install handlers that do nothing: the command requests a stop, or kills ranks by SIGKILL.
 """
 
 import ctypes
@@ -21,8 +20,7 @@ from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.processes import kill_trees
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-KILL_TIMEOUT = 2.0
-"""Seconds that an ending command waits for the processes that it has killed."""
+KILL_TIMEOUT = 2.0  # s
 
 PR_SET_PDEATHSIG = 1
 
@@ -30,10 +28,7 @@ Handler = Callable[[int, FrameType | None], object]
 
 
 def end_command(number: int, _frame: FrameType | None = None) -> NoReturn:
-    """End the command and all processes below it at once.
-
-    An exception could be lost where it is raised, in C code that imports a module, say.
-    """
+    """End the command and all processes below it at once: an exception could be lost in C code that imports."""
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     kill_trees([process.pid for process in psutil.Process().children()], KILL_TIMEOUT)
     remove_private_folder()

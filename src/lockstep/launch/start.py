@@ -1,12 +1,8 @@
-"""Start the ranks of a world, each running the engine; return rank 0's result, or raise the first error.
-
-The parent computes nothing itself and stays as it was: environment, signal handlers, random generators, process group.
-"""
+"""Start the ranks of a world, each running the engine; return rank 0's result, or raise the first error."""
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lockstep.config_error import shell_quote_override
@@ -26,25 +22,18 @@ if TYPE_CHECKING:
     from lockstep.launch.external_worker import ExternalRank
 
 
-@contextmanager
-def external_process_group(world: World) -> "Iterator[ExternalRank | None]":
+def external_process_group(world: World) -> "AbstractContextManager[ExternalRank | None]":
     """Keep a rank of an external launcher in one process group for all engines of a job; None if this is no rank."""
     context = rank_from_env()
     if context is None:
-        yield None
-        return
+        return nullcontext()
     from lockstep.launch.external_worker import ExternalRank
 
-    external = ExternalRank(world, context)
-    with external.joined():
-        yield external
+    return ExternalRank(world, context).joined()
 
 
 def start_ranks(work: Launchable, engine: str, external: "ExternalRank | None" = None) -> Any:
-    """Run `engine` (a module with a `run(work, context)`) on every rank of the work's world; what it returns on rank 0.
-
-    Args:
-        external: this process as a rank of an external launcher, which runs the engine itself.
+    """Run `engine` (a module with a `run(work, context)`) on every rank of the work's world; return rank 0's result.
 
     Raises:
         ConfigError: invalid input that only a rank can see, or the rendezvous cannot be opened.

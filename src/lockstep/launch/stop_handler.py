@@ -11,15 +11,11 @@ from types import FrameType
 from lockstep.launch.signals import ENDING, signal_handlers
 from lockstep.launch.topology import ACCEPTS_STOP, SHUTDOWN_TIMEOUT, STOP_REQUESTED
 
-COALESCE = 0.3
-"""Seconds within which signals count as one: timeout(1) signals its child, and then the whole group with it."""
+COALESCE = 0.3  # s within which signals count as one: timeout(1) signals its child, and the whole group with it
 
 
 class StopHandler:
-    """Requests that the ranks of a job stop, once and if they accept it; otherwise acts as the handlers before it.
-
-    requests: the signals that requested a stop.
-    """
+    """Requests that the ranks of a job stop, once and if they accept it; otherwise acts as the handlers before it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.requests = folder, list[int]()
@@ -47,10 +43,7 @@ class StopHandler:
 
 @contextmanager
 def first_signal_requests_stop(folder: Path) -> Iterator[list[int]]:
-    """Handle signals while a job's ranks run; yield the list of those that requested a stop.
-
-    Not for ranks of an external launcher: they may wait for one another in C++, where Python runs no handler.
-    """
+    """Handle signals while a job's ranks run; yield the list of those that requested a stop."""
     handler = StopHandler(folder)
     try:
         with signal_handlers(handler):

@@ -1,9 +1,7 @@
 """Graceful shutdown: after a request all ranks stop after the same batch, with a checkpoint of it.
 
-A rank must not leave its peers in the middle of a step, and a collective in every step would be slow. So each rank has
-a thread that polls for a request. On one it pauses its rank's training after the current batch, writes that batch's
-number to the store, and reads the peers'; all stop after the largest. No rank's thread waits for another's training,
-so it cannot deadlock.
+A collective in every step would be slow. So each rank has a thread that polls for a request. On one it pauses its rank
+after the current batch, writes that batch's number to the store, and reads the peers'; all stop after the largest.
 """
 
 import contextlib
@@ -89,10 +87,7 @@ class StopRequest(Stop):
 
 
 class FileRequest(StopRequest):
-    """A request by the command that started the ranks: it creates a file, if rank 0's marker says that they accept it.
-
-    folder: of the job.
-    """
+    """A request by the command that started the ranks: a file, if rank 0's marker says that they accept it."""
 
     def __init__(self, folder: Path, rank: int, world_size: int, store: Store | None) -> None:
         super().__init__((folder / STOP_REQUESTED).exists, rank, world_size, store)
@@ -111,11 +106,7 @@ class FileRequest(StopRequest):
 
 
 class SignalRequest(StopRequest):
-    """A request by a signal, as torchrun and SLURM send and pass on. After SHUTDOWN_TIMEOUT this process exits.
-
-    number: the signal; SIGTERM if a peer received it.
-    accepted: whether this rank received one.
-    """
+    """A request by the signal `number`, as torchrun and SLURM pass on. After SHUTDOWN_TIMEOUT this process exits."""
 
     def __init__(self, rank: int, world_size: int, store: Store | None) -> None:
         super().__init__(self._signalled, rank, world_size, store)

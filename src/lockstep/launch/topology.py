@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 
 from lockstep.config_error import require
 
-SHUTDOWN_TIMEOUT = 8.0
-"""Seconds between a request to stop and SIGKILL."""
+SHUTDOWN_TIMEOUT = 8.0  # s between a request to stop and SIGKILL
 
-STOP_REQUESTED, ACCEPTS_STOP = "stop", "accepts-stop"
-"""Names of two files of a job: the request to stop, and the marker that its ranks accept one."""
+STOP_REQUESTED, ACCEPTS_STOP = "stop", "accepts-stop"  # files: the request; rank 0's marker that it accepts one
 
 
 class Stop:
@@ -31,7 +29,6 @@ class RankContext:
     """rank of world_size over all machines; local_rank of local_world_size on this one.
 
     restarts: how often all ranks have been restarted after a failure.
-    stop: whether to stop early.
     """
 
     rank: int
@@ -59,8 +56,3 @@ class RankContext:
             "LOCAL_WORLD_SIZE": str(self.local_world_size),
             "GROUP_RANK": str((self.rank - self.local_rank) // self.local_world_size),
         }
-
-
-def is_rank_zero(context: RankContext | None) -> bool:
-    """Whether this process prints and writes for all ranks: the command itself, or rank 0 of an external launcher."""
-    return context is None or context.rank == 0

@@ -1,12 +1,10 @@
-"""The code of a rank: take over the command's environment, join the process group, run the engine, and report.
+"""The code of a rank: take over the command's environment, join the process group, run the engine, and report."""
 
-`run_rank` is the entry point of every rank that the command starts; ranks of external launchers, and the one that
-stays in the command's process, share `process_group` and `run_engine`.
-"""
-
+import faulthandler
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +20,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.failure import failure_report, wait_for_first_failure
+from lockstep.launch.failure import failure_report, root_error, wait_for_first_failure
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
@@ -32,15 +30,15 @@ from lockstep.private_api.cpython import release_forkserver
 from lockstep.streams import outlive_readers
 from lockstep.world import Launchable, World
 
+DUMP_SIGNAL = signal.SIGUSR2  # asks where a rank is; faulthandler answers, even in C++ with Python's lock
+
 
 @dataclass(frozen=True)
 class LaunchSpec:
     """What a rank receives: the work, the engine (a module with `run(work, context)`), and the file where ranks meet.
 
     folder: of the job, with the files by which the command asks ranks to stop.
-    environment: the command's.
     main: the pickled objects of the command's `__main__` that the work names.
-    restarts: how often all ranks have been restarted.
     """
 
     work: Launchable
@@ -74,6 +72,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     release_forkserver()  # which ends with the command, and its ranks with it
     os.environ.clear()  # the fork server's, as old as the server
     os.environ.update(variables)
+    faulthandler.register(DUMP_SIGNAL, (job.folder / f"stack-{rank}").open("w"), all_threads=False)
     try:
         redirect_output(Path(world.folder), context)
         if job.main is not None:
@@ -83,7 +82,8 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
         with process_group(world, context, job.group_file) as store:
             stop = FileRequest(job.folder, context.rank, context.world_size, store)
             result = run_engine(job.work, job.engine, replace(context, stop=stop))
-    except Exception as error:
+    except BaseException as error:  # sys.exit, too, and a KeyboardInterrupt of the user's code
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises, as soon as a loader's worker has died
         command.send(failure_report(error, rank))
         wait_for_first_failure(error)
         raise SystemExit(1) from None
@@ -94,7 +94,7 @@ def run_engine(work: Launchable, engine: str, context: RankContext) -> Any:
     """Run the engine with its world's number of threads; return its result, or TrainingInterrupted.
 
     Raises:
-        ConfigError: invalid input that only a rank can see, or a full disk.
+        BaseException: the engine's error, even if that of a teardown hides it; a ConfigError for a full disk.
     """
     os.environ["OMP_NUM_THREADS"] = str(work.world.threads)  # Lightning sets its own number unless this is set
     torch.set_num_threads(work.world.threads)
@@ -102,8 +102,13 @@ def run_engine(work: Launchable, engine: str, context: RankContext) -> Any:
     try:
         with disk_errors_as_config_errors(work.world.folder):
             return importlib.import_module(engine).run(work, context)
-    except TrainingInterrupted as stopped:
-        return stopped
+    except BaseException as error:
+        cause = root_error(error)
+        if isinstance(cause, TrainingInterrupted):
+            return cause
+        if cause is error:
+            raise
+        raise cause from None
 
 
 @contextmanager

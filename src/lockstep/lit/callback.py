@@ -10,21 +10,41 @@ from torch.optim import Optimizer
 
 from lockstep.errors import TrainingInterrupted
 from lockstep.private_api import lightning as private
-from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.session import Session
 from lockstep.targets.kinds import replace_method
 
 
-class SessionCallback(Callback):
-    """Runs before all other callbacks. `attach` wraps hooks of the module for what has to run after them.
+class EvaluationCallback(Callback):
+    """Calls the session in evaluations, before all other callbacks."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.begin_evaluation(stage_of(trainer))
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        self.session.begin_evaluation_batch(stage_of(trainer), batch_idx, dataloader_idx)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.before_epoch_end(trainer, stage_of(trainer))
+
+    on_test_start, on_test_batch_start = on_validation_start, on_validation_batch_start
+    on_test_epoch_end = on_validation_epoch_end
+
+
+class SessionCallback(EvaluationCallback):
+    """Calls the session in training. `attach` wraps hooks of the module for what has to run after them.
 
     stop: whether a signal asks for the end.
     epoch_ended: whether an epoch has ended and is not saved yet.
     """
 
     def __init__(self, session: Session) -> None:
-        self.session, self.progress = session, session.progress
-        self.sanity_check = ExitStack()
+        super().__init__(session)
+        self.progress, self.sanity_check = session.progress, ExitStack()
         self.stop = self.epoch_ended = False
 
     def attach(self, trainer: pl.Trainer) -> None:
@@ -35,30 +55,18 @@ class SessionCallback(Callback):
         _call_after(module, "on_train_start", self._restore_metrics)
         _call_after(module, "on_train_batch_end", self._end_batch)
         _call_after(module, "on_train_epoch_end", self._end_training_stage)
-        self._attach_evaluation("val", "validation")
-        self._attach_evaluation("test", "test")
+        _call_after(module, "on_fit_end", session.end_fit)
+        for name in ("validation", "test"):
+            _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
+            _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
         _call_after(module, "on_validation_end", self._end_validation)
         _call_after(module, "on_test_end", session.end_evaluation)
-
-    def _attach_evaluation(self, stage: str, name: str) -> None:
-        """Add the hooks of an evaluation, which have `name` in theirs."""
-        trainer, session, module = self.trainer, self.session, self.session.module
-
-        def begin_batch(trainer: Any, pl_module: Any, batch: Any, batch_idx: int, loader: int = 0) -> None:
-            session.begin_evaluation_batch(stage, batch_idx, loader)
-
-        setattr(self, f"on_{name}_start", lambda *_: session.begin_evaluation(stage))
-        setattr(self, f"on_{name}_batch_start", begin_batch)
-        setattr(self, f"on_{name}_epoch_end", lambda *_: session.before_epoch_end(trainer, stage))
-        _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage))
-        _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage))
 
     # training
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        require_planned_steps(self.session.plan, trainer.callbacks)  # type: ignore[attr-defined]
         self.session.step.watch(trainer.optimizers, trainer.strategy.model)
-        self.session.begin()
+        self.session.begin(trainer.callbacks)  # type: ignore[attr-defined]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
@@ -78,14 +86,10 @@ class SessionCallback(Callback):
         self._finish_epoch()
         self.session.begin_epoch()
 
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, *_: Any) -> None:
         self.session.begin_batch()
 
-    def on_before_optimizer_step(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
-    ) -> None:
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
         self.session.before_optimizer_step(optimizer)
 
     def _end_batch(self, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -114,11 +118,8 @@ class SessionCallback(Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._finish_epoch()
-        self.session.results.end_training()
 
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         checkpoint |= self.session.extra_state()
 
     def _finish_epoch(self) -> None:
@@ -153,6 +154,11 @@ class SessionCallback(Callback):
         if not self.progress.checking and self.progress.epoch_goes_on(self.trainer, self.trainer.is_last_batch):
             self.session.results.end_validation()
             self._save(self.stop)
+
+
+def stage_of(trainer: pl.Trainer) -> str:
+    """Return `val` or `test`."""
+    return trainer.state.stage.dataloader_prefix  # type: ignore[return-value, union-attr]
 
 
 def _call_after(module: pl.LightningModule, name: str, function: Callable[..., None]) -> None:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import lightning
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
+from lockstep.checkpoint.content import before_fit_end
 from lockstep.checkpoint.reading import require_net
 from lockstep.checkpoint.saving import save
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
@@ -29,12 +29,12 @@ class SessionCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint: dict[str, Any] = load(path)
         require_net(self.session.plan, self.session.net, checkpoint)
-        self.session.state.checkpoint = checkpoint
-        checkpoint["pytorch-lightning_version"] = lightning.__version__
         checkpoint.pop("loops", None)
         if self.session.plan.train:
             fit_loop = self._fit_loop(int(checkpoint["global_step"]))
-            checkpoint["loops"] = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
+            loops = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
+            checkpoint = {**before_fit_end(checkpoint), "loops": loops}
+        self.session.state.checkpoint = checkpoint
         return checkpoint
 
     def _fit_loop(self, steps: int) -> dict[str, Any]:
@@ -49,10 +49,7 @@ class SessionCheckpointIO(TorchCheckpointIO):
             "epoch_loop.automatic_optimization.optim_progress": {
                 "optimizer": dict.fromkeys(("step", "zero_grad"), total_and_current(counts(steps)))
             },
-            "epoch_loop.manual_optimization.optim_step_progress": {
-                "total": {"ready": steps, "completed": steps},
-                "current": {"ready": 0, "completed": 0},
-            },
+            "epoch_loop.manual_optimization.optim_step_progress": total_and_current(counts(steps)),
             "epoch_progress": total_and_current(epoch),
         }
 

@@ -1,12 +1,9 @@
 """Lightning's loop over the batches of an epoch, calling only what is overridden.
 
-For every batch Lightning calls every callback, the module and the strategy at a dozen hooks, through its profiler and
-its optimizer's wrapper, and goes through its table of logged values, whether they do anything or not. That takes half a
-millisecond, several times a step of a small net. Here the overridden hooks are looked up once an epoch. Which hooks are
-called, with what and in which order is the same, and so are all counts; what the fast path does not do (manual
-optimization, a scaled loss, L-BFGS, an overridden `optimizer_step`), Lightning's own loop does.
-
-`private_api.lightning` has Lightning's private names that this loop needs, and says when it is not used.
+For every batch Lightning calls a dozen hooks of every callback, the module and the strategy through its profiler,
+whether they do anything or not: half a millisecond, several times a step of a small net. Here the overridden hooks are
+looked up once an epoch. Hooks, their arguments and order, and all counts are the same; what the fast path does not do
+(manual optimization, a scaled loss, L-BFGS, an overridden `optimizer_step`), Lightning's own loop does.
 """
 
 from collections.abc import Mapping

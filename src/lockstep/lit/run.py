@@ -24,7 +24,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         trainer = create_trainer(session, loggers.lightning, [callback, *callbacks])
         callback.attach(trainer)
         if session.progress.is_finished:  # Lightning would not even restore it
-            session.begin()
+            session.begin([])
             session.load_weights()
             session.end_finished(trainer)
         elif plan.train:

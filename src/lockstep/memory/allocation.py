@@ -1,7 +1,7 @@
 """Tune how a rank's process allocates memory (glibc's malloc) and collects garbage (Python's gc).
 
 glibc returns a large block to the kernel as soon as it is freed, and gets it back, page by page and zeroed, for the
-same tensor of the next step: half the time of a convolutional net on a CPU. A rank only trains, and keeps freed memory.
+same tensor of the next step: half the time of a convolutional net on a CPU.
 """
 
 import gc

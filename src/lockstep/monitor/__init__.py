@@ -55,11 +55,7 @@ def layout_of(plan: Plan) -> dict[str, dict[str, tuple[str, list[str]]]]:
 
 
 def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return time and memory by the names of curves.
-
-    Args:
-        seconds: of a batch, by phase.
-    """
+    """Return the seconds of a batch by phase, and memory, by the names of curves."""
     by_hand = plan.gradient_sync == plan.engine.gradient_sync != Lightning.gradient_sync  # others overlap with backward
     phases = {phase: value for phase, value in seconds.items() if phase != "communication" or by_hand}
     return {f"{WORK}/step_seconds/{phase}": value for phase, value in phases.items()} | {

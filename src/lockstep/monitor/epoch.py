@@ -47,11 +47,7 @@ class EpochMonitor:
         return self.samples
 
     def end_epoch(self, validated: bool, counts: Tensor | None, epoch: int, step: int) -> None:
-        """Show an epoch (from 1) and its validation. To be called by every rank.
-
-        Args:
-            counts: the confusion counts of all ranks, if there are classes.
-        """
+        """Show an epoch (from 1), and its validation with the confusion counts of all ranks. Every rank calls it."""
         if self._histograms_due(epoch):
             self._show_histograms(step)
         if self.board is None or self.options is None or not validated:

@@ -31,10 +31,8 @@ def shows_net(plan: Plan) -> bool:
 def show_net(plan: Plan, loggers: Loggers, net: nn.Module, example: Example, device: torch.device) -> None:
     """Show the net on rank 0; weights, buffers and generators are unchanged afterwards.
 
-    To be called by every rank with its own batch, since a net may wait for other ranks.
-
-    Args:
-        example: the arguments of its forward, by position or by name; empty if they are unknown.
+    Every rank calls it with its own batch, since a net may wait for others. `example`: the arguments of its forward, by
+    position or by name; empty if they are unknown.
     """
     with _unchanged(net, device):
         if prints_layers(plan):

@@ -24,13 +24,12 @@ EDGE, CELL = 44, 28
 def pictures_of(
     counts: Tensor | None, worst: tuple[Tensor, ...] | None, net: nn.Module | None, shape: tuple[int, ...]
 ) -> dict[str, np.ndarray]:
-    """Return pictures (height, width, 3) of bytes, by name.
+    """Return pictures (height, width, 3) of bytes, by name, for samples of this shape.
 
     Args:
         counts: the confusion counts of all ranks.
         worst: inputs, targets, predicted classes and confidence of the most confident errors.
         net: the net whose filters are shown; None if it is sharded.
-        shape: of a sample.
     """
     pictures = {}
     if counts is not None:

@@ -8,10 +8,7 @@ from torch import Tensor, nn
 
 
 class AutocastWrapper(nn.Module):
-    """A net under autocast with one dtype (None: without autocast), in whichever thread it is called.
-
-    torch.nn.DataParallel tells its threads whether autocast is on, but not the dtype: bfloat16 would become float16.
-    """
+    """A net under autocast with one dtype (None: without autocast): DataParallel tells its threads no dtype."""
 
     def __init__(self, net: nn.Module, device_type: str, dtype: torch.dtype | None) -> None:
         super().__init__()

@@ -1,8 +1,4 @@
-"""DataParallel without GPUs: replicas of a net compute in turn, each on its slice of the batch.
-
-These are the steps of torch.nn.DataParallel, so that they can be tested anywhere: chunk the batch, give each replica
-the parameters, compute, concatenate the outputs, add the gradients of all replicas.
-"""
+"""The steps of torch.nn.DataParallel without GPUs: replicas of a net compute in turn, each on a chunk of the batch."""
 
 from typing import Any
 

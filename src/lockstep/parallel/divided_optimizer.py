@@ -4,7 +4,6 @@ Each parameter is updated by one rank, which alone holds its state, and then bro
 does so for an optimizer that it creates itself; here the optimizer exists, and schedules refer to it.
 """
 
-import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,9 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
-from lockstep.parallel.messages import gather_bytes
+from lockstep.parallel.messages import gather_values
 from lockstep.parallel.reduce import flatten, unflatten
-from lockstep.safe_loading import load
 
 
 class DividedOptimizer:
@@ -66,10 +64,8 @@ class DividedOptimizer:
 
     def _gather_states(self, _: Optimizer, saved: dict[str, Any]) -> None:
         """Add the states of the other ranks' parameters, on rank 0."""
-        message = io.BytesIO()
-        torch.save(self._of_this_rank(saved), message)
-        for states in gather_bytes(message.getvalue()):
-            saved["state"] |= load(io.BytesIO(states))
+        for states in gather_values(self._of_this_rank(saved)):
+            saved["state"] |= states
 
     def _keep_states(self, _: Optimizer, saved: Mapping[str, Any]) -> dict[str, Any]:
         return {**saved, "state": self._of_this_rank(saved)}
@@ -101,6 +97,6 @@ def call_before_update(optimizer: Any, function: Callable[[Any], None]) -> None:
 
 
 def divide(optimizer: Optimizer) -> None:
-    """Divide an optimizer's state, unless it computes with all parameters at once."""
-    if not isinstance(optimizer, LBFGS):
+    """Divide an optimizer's state, unless it may compute with all parameters at once: torch's do not, except L-BFGS."""
+    if type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS):
         DividedOptimizer(optimizer)

@@ -1,11 +1,8 @@
 """DistributedDataParallel with fixed buckets, so that gradients are summed in one order, and without buffer broadcasts.
 
-After the first step of a process torch lays out its buckets anew, in the order in which gradients were ready. A ring
-adds what the ranks send in an order that depends on the position in a bucket, so with more than two ranks a resumed
-run, whose process has another first step, would differ from an uninterrupted one in last bits.
-
-Before each forward torch would broadcast rank 0's buffers. Those of BatchNorm have no effect in training, and every
-rank gets them before an evaluation (`broadcast_buffers`).
+After the first step torch lays out its buckets anew, in the order in which gradients were ready, and a ring of more
+than two ranks adds in an order that depends on the position in a bucket: a resumed run, whose process has another first
+step, would differ in last bits. BatchNorm's buffers have no effect in training; all get rank 0's before an evaluation.
 """
 
 import warnings
@@ -24,10 +21,7 @@ UNFINISHED = "Expected to have finished reduction in the prior iteration"
 
 
 class FixedBucketDDP(LastToFirst):
-    """Fills its buckets from the last parameter to the first, about the order in which gradients become ready.
-
-    `averaged`: the `id` of each parameter whose gradient is averaged: those that require a gradient from the start.
-    """
+    """Fills its buckets from the last parameter to the first. `averaged`: the `id` of those that require a gradient."""
 
     def __init__(self, module: nn.Module, device_ids: list[int] | list[Any] | None, finds_unused: bool = False) -> None:
         warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
@@ -37,11 +31,7 @@ class FixedBucketDDP(LastToFirst):
         fix_buckets(self)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """Compute as DistributedDataParallel does.
-
-        Raises:
-            ConfigError: a parameter had no gradient in the previous step.
-        """
+        """Compute as DistributedDataParallel does; raise a ConfigError if a parameter had no gradient before."""
         try:
             return super().forward(*inputs, **options)  # type: ignore[no-untyped-call]
         except RuntimeError as error:
@@ -52,10 +42,7 @@ class FixedBucketDDP(LastToFirst):
 
 
 def average_late(parameters: Iterable[Tensor], averaged: Collection[int]) -> None:
-    """Average the gradients of parameters that were frozen when DDP was created, and so are unknown to it.
-
-    To be called by every rank before each optimizer step. A rank without a gradient adds zeros, as in DDP.
-    """
+    """Average on every rank, before each step, the gradients of parameters that were frozen when DDP was created."""
     late = [parameter for parameter in parameters if parameter.requires_grad and id(parameter) not in averaged]
     if not late:
         return

@@ -28,10 +28,7 @@ class GlobalMasks:
         self.epoch = self.batch = 0
 
     def mask(self, layer: int, shape: tuple[int, ...], p: float) -> Tensor:
-        """Return the factors of this rank's samples: 0, or 1/(1-p) with probability 1-p. Shape (samples, *shape).
-
-        Drawn on the CPU in float32 for every precision, so that every device and dtype has the same mask.
-        """
+        """Return 0, or 1/(1-p) with probability 1-p, for this rank's samples (samples, *shape), in every dtype."""
         plan = self.plan
         samples = min(plan.batch_size, plan.data.train_samples - self.batch * plan.batch_size)
         key = f"{plan.seed} {self.epoch * plan.steps.epoch_batches + self.batch} {layer}".encode()
@@ -63,11 +60,7 @@ class GlobalDropout(nn.Dropout):
 
 
 def convert_dropout(plan: "Plan", rank: int, net: nn.Module) -> GlobalMasks:
-    """Replace the dropout layers of a net; return their masks.
-
-    Raises:
-        ConfigError: a layer does more than dropout.
-    """
+    """Replace the dropout layers of a net, or raise a ConfigError if one does more than dropout; return their masks."""
     masks = GlobalMasks(plan, rank)
     children = [(parent, *child) for parent in net.modules() for child in parent.named_children()]
     layers = [child for child in children if isinstance(child[2], DROPOUT)]

@@ -3,12 +3,15 @@
 Bytes may have any length. torch's collectives of objects pickle them, and unpickling can run any code.
 """
 
+import io
 import json
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from lockstep.safe_loading import load
 
 Group = dist.ProcessGroup | None
 
@@ -29,18 +32,27 @@ def broadcast_buffers(net: nn.Module) -> None:
             dist.broadcast(buffer, src=0)
 
 
+def gather_values(value: Any) -> list[Any]:
+    """Return what all ranks pass, in tensors and plain values, on rank 0, or in a single process; nothing elsewhere."""
+    message = io.BytesIO()
+    torch.save(value, message)
+    return [load(io.BytesIO(received)) for received in gather_bytes(message.getvalue())]
+
+
 def gather_bytes(message: bytes) -> list[bytes]:
-    """Return all ranks' messages on rank 0, an empty list elsewhere."""
+    """Return all ranks' messages on rank 0, or in a single process; an empty list elsewhere."""
+    if not dist.is_initialized():
+        return [message]
     lengths, padded = _padded(message, None)
     received = [torch.empty_like(padded) for _ in lengths] if dist.get_rank() == 0 else None
     dist.gather(padded, received, dst=0)
-    return [_bytes(content[:length]) for content, length in zip(received or [], lengths, strict=False)]
+    return [_bytes(tensor, length) for tensor, length in zip(received or [], lengths, strict=False)]
 
 
 def all_gather_bytes(message: bytes, group: Group = None) -> list[bytes]:
     """Return all ranks' messages, on every rank."""
     lengths, padded = _padded(message, group)
-    return [content[:length] for content, length in zip(_all_gather(padded, group), lengths, strict=True)]
+    return [_bytes(tensor, length) for tensor, length in zip(_all_gather(padded, group), lengths, strict=True)]
 
 
 def all_gather_json(value: Any) -> list[Any]:
@@ -51,23 +63,18 @@ def all_gather_json(value: Any) -> list[Any]:
 
 
 def _padded(message: bytes, group: Group) -> tuple[list[int], Tensor]:
-    """Return the lengths of all ranks' messages, and this message padded to the longest."""
-    length = _tensor(len(message).to_bytes(8, "big"), group)
-    lengths = [int.from_bytes(content, "big") for content in _all_gather(length, group)]
-    return lengths, _tensor(message.ljust(max(1, *lengths), b"\0"), group)
+    """Return the lengths of all ranks' messages, and this one, padded to the longest, on the device of the group."""
+    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    lengths = [int(length) for length in _all_gather(torch.tensor(len(message), device=device), group)]
+    padded = bytearray(message.ljust(max(1, *lengths), b"\0"))
+    return lengths, torch.frombuffer(padded, dtype=torch.uint8).to(device)
 
 
-def _all_gather(tensor: Tensor, group: Group) -> list[bytes]:
+def _all_gather(tensor: Tensor, group: Group) -> list[Tensor]:
     received = [torch.empty_like(tensor) for _ in range(dist.get_world_size(group))]
     dist.all_gather(received, tensor, group=group)
-    return [_bytes(content) for content in received]
+    return received
 
 
-def _tensor(message: bytes, group: Group) -> Tensor:
-    """Return the bytes as a tensor on the device that the group's backend needs."""
-    tensor = torch.frombuffer(bytearray(message), dtype=torch.uint8) if message else torch.empty(0, dtype=torch.uint8)
-    return tensor.cuda() if dist.get_backend(group) == "nccl" else tensor
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.cpu().numpy().tobytes()
+def _bytes(tensor: Tensor, length: int) -> bytes:
+    return tensor.cpu().numpy().tobytes()[:length]

@@ -1,8 +1,7 @@
-"""A net whose stages are on several devices: each stage computes on its device, and activations are sent between.
+"""A net whose stages are on several devices, with activations sent between.
 
 With micro-batches the stages overlap: while stage 1 computes micro-batch 0, stage 0 computes micro-batch 1 (Huang et
-al., GPipe; PyTorch tutorial "Single-Machine Model Parallel Best Practices"). CUDA queues the work of each device, so
-it suffices to start the work in the right order.
+al., GPipe). CUDA queues the work of each device, so it suffices to start the work in the right order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,10 +44,7 @@ class PipelineStages:
 
 
 def schedule(micro_batches: int, stages: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs (micro-batch, stage): at tick t, stage s computes micro-batch t - s, so that stages overlap.
-
-    Late stages come first, so that every device gets its next work before an early stage adds more.
-    """
+    """Yield pairs (micro-batch, stage): at tick t, stage s computes micro-batch t - s; late stages come first."""
     for tick in range(micro_batches + stages - 1):
         for stage in reversed(range(stages)):
             if 0 <= tick - stage < micro_batches:

@@ -43,12 +43,8 @@ def reduce_broadcast(gradients: Gradients) -> None:
         dist.broadcast(gradient, src=0)
 
 
-BY_HAND: dict[str, Callable[[Gradients], None]] = {
-    "all_reduce": all_reduce,
-    "bucket": bucket,
-    "ring": ring,
-    "reduce_broadcast": reduce_broadcast,
-}
+METHODS: tuple[Callable[[Gradients], None], ...] = (all_reduce, bucket, ring, reduce_broadcast)
+BY_HAND = {method.__name__: method for method in METHODS}
 
 
 def average_gradients(method: str, net: nn.Module) -> None:

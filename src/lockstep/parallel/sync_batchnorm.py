@@ -1,7 +1,6 @@
 """BatchNorm over the global batch: count, mean and M2 of every rank are merged, so that results fit any world size.
 
-torch's SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient. This is the same arithmetic in
-tensor operations, for every device.
+torch's SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient.
 """
 
 from typing import Any
@@ -15,11 +14,7 @@ from lockstep.private_api.torch import BATCHNORM
 
 
 def convert_batchnorm(net: nn.Module) -> nn.Module:
-    """Replace each BatchNorm within the net, and return the net. Names, parameters and buffers stay the same.
-
-    A single rank computes its sums in the same way: torch's CPU kernel adds the samples one by one, which costs two
-    digits in float64, and Adam enlarges that to seven.
-    """
+    """Replace each BatchNorm within the net, also on one rank: torch's kernel adds otherwise. Names stay the same."""
     for parent in [*net.modules()]:
         for name, child in parent.named_children():
             if isinstance(child, BATCHNORM):
@@ -28,10 +23,7 @@ def convert_batchnorm(net: nn.Module) -> nn.Module:
 
 
 class SyncBatchNorm(nn.BatchNorm1d):
-    """Keeps the shape (batch, channels, …); normalises over batch, ranks and all dimensions but the channels.
-
-    A rank may have another number of samples than its peers, or none. Evaluation is plain BatchNorm's.
-    """
+    """Normalises (batch, channels, …) over all but the channels, and over ranks, of which some may have no samples."""
 
     def __init__(self, plain: nn.BatchNorm1d) -> None:
         super().__init__(plain.num_features, plain.eps, plain.momentum, plain.affine, plain.track_running_stats)

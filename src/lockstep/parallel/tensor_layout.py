@@ -18,10 +18,7 @@ def is_sharded(tensor: Any) -> bool:
 
 
 class TensorLayout:
-    """Converts between full tensors and this rank's shards; a tensor that is no DTensor is full on every rank.
-
-    All ranks must call these methods in the same order: some of them communicate.
-    """
+    """Converts between full tensors and this rank's shards. Some methods communicate: all ranks must call them."""
 
     def local_shard(self, tensor: Any) -> Tensor:
         """Return the part of a tensor that this rank stores."""
@@ -69,10 +66,7 @@ class TensorLayout:
         return state
 
     def load_optimizer_state(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-        """Load an optimizer's state_dict that has full tensors.
-
-        Those of the shape of their parameter are sharded like it; others, as step counters, are loaded unchanged.
-        """
+        """Load an optimizer's state_dict; full tensors of the shape of their parameter are sharded like it."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if any(map(is_sharded, parameters)):
             entries = {index: self._sharded(entry, parameters[index]) for index, entry in state["state"].items()}

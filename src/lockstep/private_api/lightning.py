@@ -23,6 +23,9 @@ TESTED = "2.6."
 BATCHES_THAT_STEPPED = "_batches_that_stepped"
 """In a checkpoint: the step that Lightning's own logging counts. A version without it counts from 0."""
 
+HPARAMS_NAME = "_hparams_name"
+"""Of a module: the argument that is the dictionary of all its hyper-parameters. Without it each is an argument."""
+
 TOGGLED = "_param_requires_grad_state"
 """Of a module: what its `toggle_optimizer` has switched. If it is missing, virtual ranks share the switches."""
 
@@ -73,12 +76,7 @@ def layers_table(net: nn.Module, forward: Callable[[], object] | None) -> str:
 
 
 def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
-    """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in of a Trainer.
-
-    Args:
-        steps: returns the optimizer steps so far.
-        trainer: the stand-in, with `log_every_n_steps` and `should_stop`.
-    """
+    """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in after so many steps."""
 
     class EpochLoop:
         @property

@@ -64,7 +64,6 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
 
 
 def clip_gradients(run: "Training", optimizer: Optimizer) -> None:
-    """Clip the gradients as the plan says, or by the module's method."""
     value, algorithm = run.trainer.gradient_clip_val, run.trainer.gradient_clip_algorithm
     default = run.precision.clip_gradients if value is not None else lambda *_, **__: None
     clip = run.hooks.method("configure_gradient_clipping", default)
@@ -72,14 +71,10 @@ def clip_gradients(run: "Training", optimizer: Optimizer) -> None:
 
 
 def step_schedules(run: "Training", interval: str, index: int, plateau: bool) -> None:
-    """Step the schedules of an interval (step or epoch) that are due; ReduceLROnPlateau by the value it monitors.
+    """Step the schedules that are due after a batch or epoch: every ReduceLROnPlateau by its value, or all others.
 
     Raises:
         ConfigError: nothing has logged that value.
-
-    Args:
-        index: of the batch or epoch that has ended, from 0.
-        plateau: whether to step every ReduceLROnPlateau, or all others.
     """
     for config in [] if run.session.manual else run.trainer.lr_scheduler_configs:
         metric = run.trainer.callback_metrics.get(str(config.monitor)) if plateau else None

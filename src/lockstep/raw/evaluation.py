@@ -23,6 +23,11 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
         return
     trainer.begin_evaluation(stage, loaders)
     modes = {child: child.training for child in module.modules()}
+
+    def restore_modes() -> None:
+        for child, mode in modes.items():
+            child.training = mode
+
     hooks.method(f"on_{name}_model_eval", module.eval)()
     session.begin_evaluation(stage)
     hooks.call(f"on_{name}_start")
@@ -43,8 +48,7 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
     session.results.end_stage(trainer, stage)
     hooks.call(f"on_{name}_end")
     session.end_evaluation()
-    for child, mode in modes.items():
-        child.training = mode
+    hooks.method(f"on_{name}_model_train", restore_modes)()
     trainer.end_evaluation(stage)
 
 

@@ -17,12 +17,7 @@ END = object()
 
 
 def fit(run: "Training") -> None:
-    """Train for the plan's epochs, or until a callback stops. After each epoch: the record, the curves, a checkpoint.
-
-    Raises:
-        TrainingInterrupted: a signal asked for it; a checkpoint is saved.
-        NotFinite: a loss is NaN or infinite.
-    """
+    """Train for the plan's epochs, or until a callback or a signal stops."""
     session, trainer, hooks, progress = run.session, run.trainer, run.hooks, run.session.progress
     hooks.call("on_fit_start")
     load_optimizers(run)
@@ -39,10 +34,11 @@ def fit(run: "Training") -> None:
         end_epoch(run)
         if progress.interrupted_epoch:
             break
-    session.results.end_training()
+    trainer.current_epoch = progress.position.begun
     hooks.call("on_train_end")
     trainer.training = False
     hooks.call("on_fit_end")
+    session.end_fit()
 
 
 def train_epoch(run: "Training", loader: Any) -> None:

@@ -15,25 +15,35 @@ from lockstep.session.session import Session
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
     session = Session(plan, context, lightning=bool(plan.callbacks))
-    plan, stage = session.plan, "fit" if plan.train else "test"
     with session.running() as loggers:
         trainer = session.module.trainer = RawTrainer(session, loggers)
-        trainer.add_callbacks(create_callbacks(plan))
+        trainer.add_callbacks(create_callbacks(session.plan))
         training = Training(session, trainer)
-        training.setup(stage)
-        training.hooks.call("configure_model")
-        training.prepare()
-        session.begin()
-        load_state(training)
-        if session.progress.is_finished:
-            session.end_finished(trainer)
-        elif plan.train:
-            with session.progress.accepting_stop():
-                fit(training)
-        if plan.test and session.data.runs("test"):
-            if plan.train:
-                training.setup("test")
-            evaluate(training, "test")
-        training.hooks.call("teardown", stage=stage)
+        try:
+            fit_and_test(training, session.plan)
+        except BaseException as exception:
+            training.report(exception)
+            raise
         loggers.close()
         return session.results.finish()
+
+
+def fit_and_test(training: Training, plan: Plan) -> None:
+    session = training.session
+    training.setup("fit" if plan.train else "test")
+    training.hooks.call("configure_model")
+    training.prepare()
+    session.begin(training.trainer.callbacks)
+    load_state(training)
+    if session.progress.is_finished:
+        session.end_finished(training.trainer)
+    elif plan.train:
+        with session.progress.accepting_stop():
+            fit(training)
+    if plan.train:
+        training.teardown("fit")
+    if plan.test and session.data.runs("test"):
+        if plan.train:
+            training.setup("test")
+        evaluate(training, "test")
+        training.teardown("test")

@@ -1,5 +1,6 @@
 """The module's state in a checkpoint, by Lightning's names: saved between two batches, and loaded."""
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lockstep.checkpoint.content import SCALER
@@ -17,6 +18,7 @@ def save_state(run: "Training") -> None:
         return
     position, datamodule = session.progress.position, trainer.datamodule
     checkpoint: dict[str, Any] = {
+        "pytorch-lightning_version": version("lightning"),
         "epoch": position.epochs if position.batch else position.epochs - 1,
         "global_step": trainer.global_step,
         "state_dict": tensors.state_dict(module),
@@ -26,9 +28,12 @@ def save_state(run: "Training") -> None:
     }
     if run.precision.scale is not None:
         checkpoint[SCALER] = run.precision.scaler.state_dict()
-    for key, owner in (("hyper_parameters", module), ("datamodule_hyper_parameters", datamodule)):
+    for owner in (module, datamodule):
         if hparams := dict(getattr(owner, "hparams", {}) or {}):
-            checkpoint[key] = hparams
+            from lockstep.private_api.lightning import HPARAMS_NAME  # whoever has hparams has imported Lightning
+
+            checkpoint[owner.CHECKPOINT_HYPER_PARAMS_KEY] = hparams
+            checkpoint[owner.CHECKPOINT_HYPER_PARAMS_NAME] = getattr(owner, HPARAMS_NAME, None)
     for hook in run.hooks.of_callbacks("on_save_checkpoint"):
         hook(checkpoint)
     if datamodule is not None and (state := datamodule.state_dict()):
@@ -49,7 +54,7 @@ def load_state(run: "Training") -> None:
     for hook in run.hooks.of_module("on_load_checkpoint"):
         hook(checkpoint)
     session.load_weights()
-    if not session.plan.train:
+    if not session.plan.train or session.progress.is_finished:
         return
     for callback in run.trainer.callbacks:
         callback.on_load_checkpoint(run.trainer, run.module, checkpoint)

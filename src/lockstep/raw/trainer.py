@@ -10,7 +10,6 @@ from torch.optim import Optimizer
 from lockstep.batch_math import batch_count
 from lockstep.loggers import Loggers
 from lockstep.raw.precision import Precision
-from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.schedules import SchedulerConfig
 from lockstep.session.session import Session
 
@@ -59,11 +58,7 @@ class RawTrainer:
         self.precision_plugin = Precision(plan, session.device)
 
     def __getattr__(self, name: str) -> Any:
-        """Raise for an attribute that only Lightning's Trainer has.
-
-        Raises:
-            AttributeError: always, with the engine that has it.
-        """
+        """Raise an AttributeError that names the engine which has the attribute."""
         raise AttributeError(f"engine=raw has no trainer.{name}; write engine=lightning for a module that needs it")
 
     def __deepcopy__(self, _: object) -> "RawTrainer":
@@ -102,17 +97,12 @@ class RawTrainer:
             print(*values, **options)
 
     def add_callbacks(self, callbacks: list[Any]) -> None:
-        """Add the plan's callbacks, then the module's, which replace those of the same type.
-
-        Raises:
-            ConfigError: a callback changes gradient accumulation, and the plan does not know of it.
-        """
+        """Add the plan's callbacks, then the module's, which replace those of the same type."""
         module = self.lightning_module
         configured = module.configure_callbacks() if hasattr(module, "configure_callbacks") else []
         module_callbacks = configured if isinstance(configured, list | tuple) else [configured]
         replaced = {type(callback) for callback in module_callbacks}
         self.callbacks = [*(callback for callback in callbacks if type(callback) not in replaced), *module_callbacks]
-        require_planned_steps(self.session.plan, self.callbacks)
         if self.callbacks:
             from lockstep.private_api import lightning as private  # imports Lightning, as the callbacks have
 

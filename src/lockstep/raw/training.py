@@ -30,12 +30,21 @@ class Training:
             datamodule.setup(stage)
         self.hooks.call("setup", stage=stage)
 
-    def prepare(self) -> None:
-        """Move the module onto its device, wrap it by its strategy, then configure its optimizers.
+    def teardown(self, stage: str) -> None:
+        """Call the last hooks of fit or test."""
+        if self.trainer.datamodule is not None:
+            self.trainer.datamodule.teardown(stage)
+        self.hooks.call("teardown", stage=stage)
 
-        Raises:
-            ConfigError: automatic optimization has several optimizers.
-        """
+    def report(self, exception: BaseException) -> None:
+        """Tell callbacks and the data of an exception."""
+        for hook in self.hooks.of_callbacks("on_exception"):
+            hook(exception)
+        if self.trainer.datamodule is not None:
+            self.trainer.datamodule.on_exception(exception)
+
+    def prepare(self) -> None:
+        """Move the module onto its device, wrap it by its strategy, then configure its optimizers."""
         session, trainer, module = self.session, self.trainer, self.module
         self.wrapped = session.plan.strategy.wrap(session.plan, module)
         trainer.manual_backward = lambda *arguments, **options: manual_backward(self, *arguments, **options)

@@ -26,11 +26,7 @@ Values = Iterator[tuple[str, object]]
 def fingerprints(
     net: nn.Module, optimizers: Sequence[Optimizer], local_shard: Callable[[Tensor], Tensor] = lambda tensor: tensor
 ) -> dict[str, str]:
-    """Return a hexadecimal digest for each of FINGERPRINTED. Waits for a GPU.
-
-    Args:
-        local_shard: returns this rank's part of a tensor.
-    """
+    """Return a hexadecimal digest for each of FINGERPRINTED, of this rank's shards. Waits for a GPU."""
     weights = dict(net.named_parameters())
     states = sorted(weights.items()), sorted(buffers_of(net).items()), _optimizer_values(optimizers, weights)
     return {kind: _sha256(values, local_shard) for kind, values in zip(FINGERPRINTED, states, strict=True)}

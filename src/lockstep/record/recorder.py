@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -76,11 +75,7 @@ class Recorder:
         return self.plan.strategy.tensors.gradient_norms(gradients)
 
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
-        """Take fingerprints of this rank's tensors after a step, before a validation gives all ranks rank 0's buffers.
-
-        Args:
-            last: whether it is the epoch's last step.
-        """
+        """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""
         if self.plan.record.weights == "step" or last:
             step, local_shard = len(self.steps.rates) - 1, self.plan.strategy.tensors.local_shard
             self.steps.fingerprints[step] = fingerprints(self.net, optimizers, local_shard)
@@ -95,7 +90,7 @@ class Recorder:
             return
         columns, carried = self.steps.columns()
         message = json.dumps(columns).encode()
-        messages = gather_bytes(message) if dist.is_initialized() else [message]
+        messages = gather_bytes(message)
         if self.file:
             ranks, sharded = [json.loads(message) for message in messages], self.plan.strategy.sharded
             self.file.append(step_lines(ranks, self.steps.rates, epoch, last_step, sharded))

@@ -89,12 +89,9 @@ class StepBuffer:
 
 
 def id_digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, rank: int, world_size: int) -> Tensor:
-    """Return an int64 for each batch: the sum of a hash of each (sample id, its position in the epoch's order).
+    """Return an int64 for each batch of ids: the sum of a hash of each (sample id, its position in the epoch's order).
 
     A sum, so that ranks can add theirs in any order: equal digests mean that every sample was at its position.
-
-    Args:
-        batches: this rank's sample ids of each batch, from the batch `first_batch` of the epoch on.
     """
     lengths = torch.tensor([len(ids) for ids in batches])
     batch = torch.arange(len(batches)).repeat_interleave(lengths)
@@ -118,13 +115,9 @@ def step_lines(
 ) -> Iterator[Line]:
     """Yield the lines of an epoch's steps up to `last_step`, each followed by its fingerprints if it has any.
 
-    `grad_norm_spread` is the largest difference of a rank's norm from rank 0's, 0 unless ranks have diverged. Where
-    gradients are all-reduced it is 0 by construction: fingerprints show whether ranks have the same weights.
-
-    Args:
-        ranks: the columns of each rank.
-        rates: the learning rate of each step.
-        sharded: whether each rank has a shard, so that fingerprints may differ.
+    `ranks` has the columns of each rank. `grad_norm_spread` is the largest difference of a rank's norm from rank 0's.
+    Where gradients are all-reduced it is 0 by construction: fingerprints show whether ranks have the same weights,
+    unless these are `sharded`.
     """
     losses, counts, norms = (
         torch.tensor([columns[key] for columns in ranks], dtype=torch.float64)

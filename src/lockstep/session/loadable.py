@@ -27,4 +27,5 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _report(key: str, lost: str) -> None:
-    notice(f"checkpoints hold no {lost} of {key}: only tensors and values of known types can be loaded safely")
+    advice = "; pass them to load_from_checkpoint" if key == "hyper_parameters" else ""
+    notice(f"checkpoints hold no {lost} of {key}: only tensors and values of known types can be loaded safely{advice}")

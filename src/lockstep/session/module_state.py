@@ -38,7 +38,8 @@ class ModuleState:
             return
         for optimizer, state in zip(trainer.optimizers, self.checkpoint["optimizer_states"], strict=True):
             self.plan.strategy.tensors.load_optimizer_state(optimizer, state)
-        for config, state in zip(trainer.lr_scheduler_configs, self.checkpoint["lr_schedulers"], strict=True):
+        schedules = self.checkpoint["lr_schedulers"]  # a callback may have removed those that it will replace
+        for config, state in zip(trainer.lr_scheduler_configs, schedules, strict=False):
             config.scheduler.load_state_dict(state)
 
     def restore(self) -> None:

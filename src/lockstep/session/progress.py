@@ -35,11 +35,7 @@ class RunProgress:
     @property
     def is_finished(self) -> bool:
         """Whether the resumed run had finished training, so that only the test is left."""
-        content, checkpoint = self.start.content, self.start.checkpoint
-        if content is None or checkpoint is None:
-            return False
-        done = self.plan.steps.is_finished(self.start.at.epochs, checkpoint["global_step"])
-        return done or (self.plan.resume and content["ended"])
+        return self.start.is_finished
 
     @property
     def has_sanity_check(self) -> bool:

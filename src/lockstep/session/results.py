@@ -118,12 +118,6 @@ class Results:
         self.epoch_values, self.validated = {}, False
         self.display.end_epoch(position.epochs, self.values)
 
-    def end_training(self) -> None:
-        """End the record. Afterwards a callback may replace the weights that are tested."""
-        self.display.close()
-        self.recorder.end()
-        self.digest = digest(self.plan.strategy.tensors.state_dict(self.net))
-
     def finish(self) -> Metrics:
         """Return the content of metrics.json, on every rank."""
         plan, position = self.plan, self.progress.position

@@ -15,10 +15,10 @@ from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import PREFIX, net_weights
 from lockstep.checkpoint.reading import read_start, require_net
-from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.checkpoint.saving import CheckpointManager, replace_weights
 from lockstep.config_error import require
+from lockstep.data.tensors import STAGES
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import STAGES
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim
@@ -27,7 +27,9 @@ from lockstep.monitor.net import show_net, shows_net
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
+from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
+from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.module_state import ModuleState
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results, as_tensors
@@ -84,9 +86,10 @@ class Session:
 
     # around training
 
-    def begin(self) -> None:
+    def begin(self, callbacks: Sequence[Any]) -> None:
         """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet."""
         plan = self.plan
+        require_planned_steps(plan, callbacks)
         seed_rank(plan.seed, self.context.rank)  # after Lightning, which seeds as seed_everything did
         if self.start.checkpoint is not None:
             require_net(plan, self.net, self.start.checkpoint)
@@ -112,7 +115,7 @@ class Session:
     def restore(self) -> None:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
-            sums = self.checkpoints.restore(content, self.net)
+            sums = self.checkpoints.restore(content)
             self.step.restore(content, sums, self.recorder.steps.carried["window"])
             self.state.restore()
             self.results.values = dict(content["results"])
@@ -135,7 +138,6 @@ class Session:
             position,
             self.results.values,
             self.step.sums,
-            self.net,
             self.state.saved(),
             self.progress.ended,
             prefix="" if self.net is self.module else PREFIX,
@@ -150,7 +152,16 @@ class Session:
             self.state.restore_metrics()
             self.results.before_epoch_end(trainer, "train")
             self.results.end_stage(trainer, "train")
-        self.results.end_training()
+        self.end_fit()
+
+    def end_fit(self) -> None:
+        """End the record, after the last hook of fit; last.ckpt gets the weights if hooks have replaced them."""
+        self.results.display.close()
+        self.recorder.end()
+        weights = self.plan.strategy.tensors.state_dict(self.module)
+        self.results.digest = digest(weights)
+        if self.plan.saves and self.context.rank == 0:
+            replace_weights(self.checkpoints.last, weights)
 
     @contextmanager
     def running(self) -> Iterator[Loggers]:

@@ -21,12 +21,14 @@ from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
 from lockstep.parallel.divided_optimizer import divide
 from lockstep.parallel.fixed_bucket_ddp import average_late
+from lockstep.parallel.messages import all_gather_json
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
 from lockstep.steps.metric_objects import preserve_metrics
+from lockstep.structures import tensors_in
 from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
 
@@ -54,6 +56,7 @@ class ModuleStep(Step):
         self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
         replace_method(module, "backward", self.weighted_backward)
+        replace_method(module, "all_gather", self._all_gather)
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
@@ -66,7 +69,7 @@ class ModuleStep(Step):
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share, self.loss = share, None
+        self.share, self.position, self.loss = share, position, None
         self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
@@ -122,6 +125,17 @@ class ModuleStep(Step):
         loss = self._require_loss(outputs)
         self.loss = None if loss is None else loss.detach()
         return outputs
+
+    def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
+        """Gather tensors of all ranks, after a look at their shapes: unequal ones would abort the process."""
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(data))
+        ranks = all_gather_json(shapes) if group is None else [shapes]
+        if {*ranks} != {shapes}:
+            place = f"batch {self.position.batch + 1} of epoch {self.position.epochs + 1}"
+            place, hint = (place, "drop_last=true") if self.module.training else ("an evaluation", "another batch_size")
+            reason = f"self.all_gather in {place} gets tensors of unequal shapes, {' and '.join(ranks)}"
+            raise config_error("drop_last", self.plan.drop_last, reason, hint)
+        return original(data, group, sync_grads)
 
     def _require_loss(self, outputs: Any) -> Tensor | None:
         """Return the loss in the outputs of a step; None skips a step. Raise if others would wait for one."""

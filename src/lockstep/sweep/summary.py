@@ -70,11 +70,7 @@ class SweepSummary(Callback):
 
 
 def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
-    """Return the table without empty columns, and without those of the training split.
-
-    Args:
-        width: characters of a line, None for any. A table that is wider has a line for each cell.
-    """
+    """Return the table, of at most `width` characters, without empty columns and those of the training split."""
     columns = [name for name in rows[0].cells if any(row.cells[name] not in (None, "") for row in rows)]
     columns = [name for name in columns if not name.startswith("train_")]
     spaced = {name: name.replace("_", " ", 1) for name in columns if name.startswith(("val_", "test_", "best_"))}

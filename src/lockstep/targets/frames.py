@@ -7,6 +7,7 @@ import importlib
 import re
 import sysconfig
 import traceback
+from collections.abc import Callable
 from os import sep
 from pathlib import Path
 
@@ -21,6 +22,11 @@ STANDARD = tuple({sysconfig.get_path(name) + sep for name in ("stdlib", "platstd
 INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packages"))
 LIBRARIES = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy", "tqdm")
 """Packages with frames between Lockstep's and the user's."""
+DUMPED = re.compile(r'File "(.*)", line (\d+) in (.*)')
+LOST_WORKER = ("dataloader worker (pid", "in rebuild_storage_fd")
+"""In the traceback where a worker of a DataLoader was killed: before its batch came, or before the batch's tensors."""
+WORKER_HINT = "A worker process of a DataLoader has ended; if memory ran out, lower num_workers."
+TIMED_OUT = "timed out waiting"
 MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
 """torch adds three frames of this file for each module that is called."""
 
@@ -32,25 +38,42 @@ MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the dat
 def user_traceback(error: BaseException, is_called: bool = False) -> str:
     """Format an error with its traceback from the user's first frame on, and with a hint if memory ran out.
 
-    Args:
-        is_called: Lockstep has called the code, which may be a library's: begin after Lockstep's frames.
+    If the code `is_called` by Lockstep, it may be a library's: begin after Lockstep's frames.
     """
     text = "".join(traceback.format_exception(error)).rstrip()
     if inner := IN_WORKER.fullmatch(text):
         text = f"{inner[2]}\nIn {inner[1]}."
     message = str(error).lower()
     no_memory = isinstance(error, MemoryError) or any(words in message for words in OUT_OF_MEMORY)
+    is_first = (lambda file: not file.startswith(CALLERS)) if is_called else is_user_file
+    hint = f"\nMemory ran out: {MEMORY_HINT}." if no_memory else ""
+    if any(words in text.lower() for words in LOST_WORKER):
+        hint = f"\n{WORKER_HINT}"
+    return cut_frames(text, is_first, is_called or bool(hint) or TIMED_OUT in message) + hint
+
+
+def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:
+    """Cut the frames before the first of the user's in each traceback of a text, and all in one without any.
+
+    is_explained: whether the text needs no frames. Otherwise all are shown if none of them are the user's.
+    """
 
     def cut(match: re.Match[str]) -> str:
         frames = [(frame[1], frame[0]) for frame in FRAME.finditer(match[1])]
-        is_first = (lambda file: not file.startswith(CALLERS)) if is_called else is_user_file
         first = next((number for number, (file, _) in enumerate(frames) if is_first(file)), len(frames))
         shown = [text for file, text in frames[first:] if not file.endswith(MODULE_CALL)]
-        if not shown:
-            return "" if is_called or no_memory else match[0]
-        return "Traceback (most recent call last):\n" + "".join(shown)
+        return "Traceback (most recent call last):\n" + "".join(shown) if shown else ""
 
-    return FRAMES.sub(cut, text) + (f"\nMemory ran out: {MEMORY_HINT}." if no_memory else "")
+    shown = FRAMES.sub(cut, text)
+    return shown if is_explained or FRAMES.search(shown) else text
+
+
+def user_stack(dump: str) -> str:
+    """Format faulthandler's dump of a rank as a traceback, from the user's first frame on."""
+    frames = reversed(DUMPED.findall(dump)[:-1])  # the last is the fork server's command
+    stack = traceback.StackSummary.from_list((file, int(line), name, None) for file, line, name in frames)
+    text = "".join(["Traceback (most recent call last):\n", *stack.format()])
+    return cut_frames(text, is_user_file, is_explained=False)
 
 
 def is_user_file(file: str) -> bool:
