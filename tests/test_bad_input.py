@@ -124,21 +124,6 @@ def test_a_logs_folder_that_is_not_writable(command: Command, plain: list[str]) 
     is_refused(command, "hydra.sweep.dir=logs/", "write a folder", *plain, "-m")
 
 
-@pytest.mark.parametrize("locked", ["folder", "file"])
-def test_data_that_cannot_be_read(command: Command, plain: list[str], locked: str) -> None:
-    root = command.folder / "root"
-    root.mkdir()
-    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        (root / f"{name}-ubyte").touch(mode=0o000)
-    root.chmod(0o000 if locked == "folder" else 0o755)
-    before = sorted(command.folder.iterdir())
-    ended = command(*plain, "data=mnist", "data.root=root")
-    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
-    assert ended.err.startswith(f"data.root={root}: {root}/")
-    assert "cannot be read or downloaded ([Errno 13] Permission denied" in ended.err
-    assert sorted(command.folder.iterdir()) == before
-
-
 def test_unusual_input_that_is_valid(command: Command) -> None:
     """An integral float, a key twice, a group as a mapping. And `watched` sees the ranks of a run."""
     odd = ("batch_size=1e1", "seed=1", "seed=2", "devices=1.0", "data=points", "model={}", "model.hidden=[2]")

@@ -148,8 +148,7 @@ def test_another_number_of_workers_goes_on_and_another_data_set_does_not(
     again = ("model=odd", "data=noisy", "engine=raw", f"ckpt_path={tmp_path / 'run' / 'checkpoints' / 'last.ckpt'}")
     check_checkpoint(make_user_plan(*again, "data.loader.num_workers=2", folder="workers"), False)
     with pytest.raises(
-        ConfigError,
-        match=r"^data.dataset.samples=90: the run of .* had data.dataset.samples=101, .*; write",
+        ConfigError, match=r"^data.dataset.samples=90: the run of .* had data.dataset.samples=101, .*; write"
     ):
         check_checkpoint(make_user_plan(*again, "data.dataset.samples=90", folder="other"), False)
 

@@ -1,7 +1,6 @@
 """Inspect user code before any rank starts: whether it can be called, and facts that the plan needs.
 
-It runs in a child of the fork server, so that the command imports neither torch nor user code; in this process if it
-is a rank itself.
+It runs in a child of the fork server, so that the command imports neither torch nor user code.
 """
 
 import sys
@@ -31,7 +30,7 @@ FROM_DATA = ("shape", "outputs")
 
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its user code."""
+    """Return the options of a plan, with facts about its user code; raise a ConfigError if it cannot be used."""
     targets = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
     if any(isinstance(option, schemas.Target) for option in targets):
         options, engine = {name: values[name] for name in OPTIONS}, values["engine"].name

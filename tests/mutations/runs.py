@@ -125,10 +125,6 @@ launch/attempt.py test_attempt.py::test_an_interrupted_start_leaves_no_rank
 launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-raw]
 -self._absent_rank() or failure
 +failure
-# a thread keeps a rank that has failed
-launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[has a thread and fails-raw]
--not (reports and overdue)
-+True
 # StopIteration in a data set ends the epoch
 data/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in a worker]
 -            except StopIteration as error:
