@@ -73,19 +73,15 @@ def test_the_state_of_callbacks_is_resumed(
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_training_goes_on_with_other_weights_than_fit_has_left(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Of two epochs and of one and another one the halves are the same."""
-    job = (
-        *JOB,
-        *SINGLE,
-        f"engine={engine}",
-        "callbacks=strange",
-        "callbacks.strange._target_=strange_callbacks.Halves",
-    )
+    halves = ("callbacks=strange", "callbacks.strange._target_=strange_callbacks.Halves")
+    job = (*JOB, *SINGLE, f"engine={engine}", *halves)
     first = trained(make_user_plan(*job, "max_epochs=1", folder="first"))
     path = f"ckpt_path='{first / 'checkpoints' / 'last.ckpt'}'"
-    whole, second = trained(make_user_plan(*job, folder="whole")), trained(make_user_plan(*job, path, folder="second"))
-    expected, resumed = (net_state(run / "checkpoints" / "last.ckpt") for run in (whole, second))
+    unbroken = trained(make_user_plan(*job, folder="unbroken"))
+    second = trained(make_user_plan(*job, path, folder="second"))
+    expected, resumed = (net_state(run / "checkpoints" / "last.ckpt") for run in (unbroken, second))
     torch.testing.assert_close(resumed, expected, rtol=0, atol=0)
-    assert digest(expected) == metrics_in(whole)["digest"]
+    assert digest(expected) == metrics_in(unbroken)["digest"]
 
 
 @pytest.mark.parametrize(("name", "error"), [("throughput", "Expected a precision plugin"), ("swa", "max_epochs")])

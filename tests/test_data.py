@@ -7,17 +7,10 @@ from torch import nn
 from lockstep import data
 from lockstep.data.digits import read_rows
 from lockstep.data.line import fitted_line
-from lockstep.data.samples import split_three
 from lockstep.data.tensors import Split
 from lockstep.schemas import Digits, Line, Points, RandomRegression
 
 DIGITS = Digits("digits", val_size=180, test_size=360)
-
-
-def test_splits_are_consecutive() -> None:
-    rows = torch.arange(10)
-    splits = split_three(rows, rows, val_size=3, test_size=2, outputs=1)
-    assert [split.inputs.tolist() for split in splits.datasets.values()] == [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]
 
 
 def test_pixels_are_scaled_in_a_batch_alone_and_classes_stay() -> None:
@@ -91,12 +84,6 @@ def test_a_schema_says_how_many_samples_are_loaded(choice: Digits | Points | Lin
     splits = data.load(choice)
     assert (len(splits.train), len(splits.val)) == (choice.train_samples, choice.val_size)
     assert len(splits.test) == getattr(choice, "test_size", len(splits.test))
-
-
-def test_a_line_through_given_points() -> None:
-    line = data.load(Line("line", 2.0, 0.0, noise=0.0, samples=7, inputs=(1.0, 2.0, 3.0), val_size=0, predict=()))
-    assert line.train.inputs.tolist() == [[1.0], [2.0], [3.0]]
-    assert line.train.targets.tolist() == [[2.0], [4.0], [6.0]]
 
 
 def test_the_line_of_a_net() -> None:

@@ -86,6 +86,12 @@ def test_a_damaged_file_is_named_and_unchanged(name: str, damaged: bytes, reason
     assert (tmp_path / name).read_bytes() == damaged
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "numbers").mkdir()
+    with pytest.raises(ConfigError, match=r"^data.root=root: .*/numbers cannot be read or downloaded .*Is a dir"):
+        fetch("root", FILE, tmp_path / "numbers", [NOWHERE])
+
+
 def test_a_damaged_download_is_not_saved(tmp_path: Path, mirror: tuple[str, list[str]]) -> None:
     with pytest.raises(ConfigError, match=re.escape(mirror[0]) + r": expected 10240 bytes, SHA-256 0; fo"):
         fetch("root", FILE._replace(sha256="0"), tmp_path / "numbers.gz", [mirror[0]])

@@ -19,8 +19,6 @@ from tests.comparing import require_close
 from tests.conftest import MakeUserPlan
 from tests.test_user_code import trained
 
-# text
-
 
 def test_a_text_is_cut_into_sequences_with_their_next_characters(tmp_path: Path) -> None:
     """Characters are numbered in the order of their code points: a b c é."""
@@ -68,9 +66,6 @@ def test_invalid_text_is_rejected(content: bytes | None, length: int, sentence: 
         text(str(path), length)
 
 
-# arrays
-
-
 def saved(path: Path, **arrays: Any) -> str:
     np.savez(path, **arrays)
     return str(path)
@@ -92,6 +87,10 @@ def test_arrays_with_and_without_splits_and_targets(tmp_path: Path, make_user_pl
     assert torch.equal(splits["train"][0], torch.from_numpy(images)[:, None])
     assert torch.equal(splits["test"][0], torch.from_numpy(images)[:, None].expand(6, 3, 5, 4))
     assert splits["test"][1].tolist() == y[:6].tolist()
+    with pytest.raises(
+        ConfigError, match=r"^model=cnn: it takes images of 16×16 or more, and those of data=npz are 5×4"
+    ):
+        make_user_plan(*job, f"data.file={tmp_path / 'three.npz'}", "model=cnn", folder="small")
     file = saved(tmp_path / "inputs.npz", x=x)
     assert isinstance(npz(file), torch.Tensor)
     trained(make_user_plan(*job, f"data.file={file}", "task=autoencoding", folder="inputs"))
@@ -117,8 +116,6 @@ def test_invalid_arrays_are_rejected(arrays: Any, sentence: str, tmp_path: Path)
         npz(str(path))
 
 
-# images
-
 NAMES = ("cat", "dog")
 
 
@@ -127,16 +124,19 @@ def draw_images(folder: Path, count: int) -> None:
     for number, name in enumerate(NAMES):
         (folder / name).mkdir(parents=True)
         for index in range(count):
-            Image.new("RGB", (12 + index, 10), (200 * number, 10 * index, 0)).save(folder / name / f"{index}.png")
+            image = Image.new("RGB", (12 + index, 10), (200 * number, 10 * index, 0))
+            image.save(folder / name / f"{index}.{'gif' if index else 'png'}")
 
 
 def test_images_of_a_folder_for_each_class(tmp_path: Path) -> None:
     draw_images(tmp_path / "one", 5)
     (tmp_path / "one" / "cat" / "notes.txt").write_text("no image")
+    (tmp_path / "one" / ".ipynb_checkpoints").mkdir()
     splits = image_folder(str(tmp_path / "one"), size=8, val=2, test=0.1)
     assert {name: len(images) for name, images in splits.items()} == {"train": 7, "val": 2, "test": 1}
+    assert splits["train"].dataset.classes == [*NAMES]
     files = [images.dataset.samples[row][0] for images in splits.values() for row in images.indices]
-    assert sorted(files) == sorted(map(str, tmp_path.rglob("*.png")))
+    assert sorted(files) == sorted(map(str, tmp_path.rglob("*.[pg]??")))
     for file, (image, target) in zip(map(Path, files), chain(*splits.values()), strict=True):
         assert target == NAMES.index(file.parent.name)
         assert (type(image), image.shape) == (torch.Tensor, (3, 8, 8))
@@ -145,15 +145,18 @@ def test_images_of_a_folder_for_each_class(tmp_path: Path) -> None:
 
 
 def test_images_in_three_splits_augmented_by_workers(tmp_path: Path, make_user_plan: MakeUserPlan) -> None:
-    """Both engines, one rank and two: an augmentation is drawn for each sample, and in training alone."""
-    draw_images(tmp_path / "train", 10)
-    draw_images(tmp_path / "val", 3)
+    """Both engines, one rank and two: an augmentation is drawn for each sample, and in training alone.
+
+    The net takes images of the default size.
+    """
+    for stage, count in (("train", 10), ("val", 3), ("test", 2)):
+        draw_images(tmp_path / stage, count)
     jitter = "data.transforms=[{_target_:torchvision.transforms.v2.ColorJitter,brightness:0.5}]"
-    images = ("data=image_folder", f"data.root={tmp_path}", "data.size=8", jitter)
-    job = (*images, "model=mlp", "batch_size=6", "model.hidden=[4]", "precision=64-true", "max_epochs=1")
+    images = ("data=image_folder", f"data.root={tmp_path}", jitter)
+    job = (*images, "model=lenet", "model.dropout=0", "batch_size=6", "precision=64-true", "max_epochs=1")
     plan = make_user_plan(*job, "engine=raw", "data.loader.num_workers=2", "strategy.in_process=true")
     choice: Any = plan.data
-    assert (choice.train_samples, choice.val_size, choice.shape) == (20, 6, (3, 8, 8))
+    assert (choice.train_samples, choice.val_size, choice.shape) == (20, 6, (3, 64, 64))
     data: Any = load(choice, 0)
     torch.manual_seed(1)
     assert not torch.equal(data.train[3][0], data.train[3][0])

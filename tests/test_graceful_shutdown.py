@@ -33,17 +33,6 @@ def stores(tmp_path: Path) -> list[Store]:
     return [FileStore(str(tmp_path / "store")) for _ in range(3)]
 
 
-def test_without_request_training_goes_on() -> None:
-    assert trained(StopRequest(lambda: False, 0, 1, None), until=5) == -1
-
-
-def test_a_single_rank_stops_after_the_current_step() -> None:
-    began = time.monotonic()
-    requested = lambda: time.monotonic() > began + 0.2  # noqa: E731
-    step = trained(StopRequest(requested, 0, 1, None), until=400)
-    assert 0.2 / (3 * STEP) < step < 60
-
-
 def test_all_ranks_stop_after_the_same_step(stores: list[Store]) -> None:
     """One receives the request; the slowest is far behind then, and trains to the step of the fastest."""
     began = time.monotonic()

@@ -33,6 +33,7 @@ EXPLAINED = [
     ("max_steps=5", "max_steps=5: there is no such key (did you mean trainer.max_steps?); write trainer.max_steps=5."),
     ("trainer.strategy=ddp", "there is no such key (did you mean strategy?); write strategy=ddp."),
     ("lr=0.1", "lr=0.1: there is no such key (did you mean optimizer.lr?); write optimizer.lr=0.1."),
+    ("data._split_.val=5", "there is no such key (did you mean data.split.val?); write data.split.val=5."),
     ("optimizer.foo=1", "optimizer.foo=1: there is no such key; write one that python train.py --help lists."),
     ("~ckpt_path", "~ckpt_path: Could not delete from config."),
 ]

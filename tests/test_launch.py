@@ -3,21 +3,14 @@
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.launch.external_launcher import (
-    check_world_size,
-    first_host,
-    rank_from_env,
-    rendezvous_variables,
-)
+from lockstep.launch.external_launcher import check_world_size, first_host, rank_from_env, rendezvous_variables
 from lockstep.launch.failure import FailureReport, RankFailed, exit_reason, first_failure, lost_a_peer
 from lockstep.launch.signals import ENDING
 from lockstep.launch.start import start_ranks
@@ -26,11 +19,6 @@ from tests.conftest import MakePlan
 
 ENGINE = "tests.fault_injection.faulty_engine"
 DDP = ["strategy=ddp", "strategy=ddp_spawn"]
-
-
-def ranks_running() -> list[psutil.Process]:
-    """Return living grandchildren: ranks are children of the fork server, which is a child of this process."""
-    return [rank for child in psutil.Process().children() for rank in child.children()]
 
 
 def test_all_jobs_are_forked_from_one_server_that_imported_the_engine(make_plan: MakePlan) -> None:
@@ -68,36 +56,6 @@ def test_the_parent_stays_as_it_was(make_plan: MakePlan, capfd: pytest.CaptureFi
     assert "rank 1 speaks" in (Path(plan.run_dir) / "ranks" / "1.log").read_text()
     assert not (Path(plan.run_dir) / "ranks" / "0.log").exists()
     assert "rank 1" not in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("strategy", "rank", "fault", "reason"),
-    [
-        ("ddp", 1, "raise", "ZeroDivisionError: on purpose"),
-        ("ddp", 0, "exit", "exit status 3"),
-        ("ddp_spawn", 0, "raise", "ZeroDivisionError: on purpose"),
-        ("ddp_spawn", 1, "kill", "SIGKILL"),
-        ("ddp", 1, "leave", "it ended with status 0 before its work was done"),
-    ],
-)
-def test_the_rank_that_failed_first_is_named(
-    make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, strategy: str, rank: int, fault: str, reason: str
-) -> None:
-    monkeypatch.setenv("FAULT", f"{fault}@{rank}")
-    began = time.monotonic()
-    with pytest.raises(RankFailed) as failed:
-        start_ranks(make_plan(f"strategy={strategy}", "devices=2"), ENGINE)
-    assert failed.value.rank == rank
-    assert reason in failed.value.reason
-    assert failed.value.reason.count("Traceback") == (fault == "raise")
-    assert time.monotonic() - began < 10
-    assert not ranks_running()
-
-
-def test_a_rank_can_raise_a_config_error(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAULT", "refuse@0")
-    with pytest.raises(ConfigError, match="key=1: it cannot be; write key=2"):
-        start_ranks(make_plan("strategy=ddp"), ENGINE)
 
 
 TORCHRUN = {

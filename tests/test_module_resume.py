@@ -31,10 +31,7 @@ def test_metrics_of_all_epochs_are_counted_once(make_user_plan: MakeUserPlan) ->
 
 @pytest.mark.parametrize(
     ("job", "engine"),
-    [
-        (THAWING, "raw"),
-        pytest.param((*TUNED, "callbacks=thaw_all"), "lightning", marks=pytest.mark.slow),
-    ],
+    [(THAWING, "raw"), pytest.param((*TUNED, "callbacks=thaw_all"), "lightning", marks=pytest.mark.slow)],
     ids=["thawing", "finetuning"],
 )
 def test_frozen_layers_are_resumed(job: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan) -> None:

@@ -200,10 +200,7 @@ def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan)
     ids=["automatic", "manual", "a plain net with callbacks", "images"],
 )
 def test_curves_and_pictures_of_each_kind_of_module(
-    engine: str,
-    job: tuple[str, ...],
-    weight: str,
-    make_user_plan: MakePlan,
+    engine: str, job: tuple[str, ...], weight: str, make_user_plan: MakePlan
 ) -> None:
     """Seconds by phase, histograms, first filters; the graph of its forward."""
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "logger.tensorboard.graph=true", "test=false")

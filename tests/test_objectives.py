@@ -101,15 +101,19 @@ def test_a_row_of_several_outputs_counts_their_mean() -> None:
 def test_confusion_and_macro_f1_by_hand() -> None:
     """Three classes; true 0 0 0 1 1 2, taken for 0 0 1 1 2 2. The fourth class neither occurs nor is predicted.
 
-    F1 of 0: 2·2 / (3 + 2) = 4/5; of 1: 2·1 / (2 + 2) = 1/2; of 2: 2·1 / (1 + 2) = 2/3. Mean: 59/90.
+    F1 of 0: 2·2 / (3 + 2) = 4/5; of 1: 2·1 / (2 + 2) = 1/2; of 2: 2·1 / (1 + 2) = 2/3. Mean: 59/90. Of data with two
+    classes the others are none: a column of their own.
     """
     targets = torch.tensor([0, 0, 0, 1, 1, 2])
     outputs = torch.eye(4)[torch.tensor([0, 0, 1, 1, 2, 2])]
     counts = confusion(outputs, targets, classes=4)
-    assert counts.tolist() == [[2, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert counts.tolist() == [[2, 1, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]]
     assert macro_f1(counts) == pytest.approx(59 / 90, abs=1e-15)
     none = confusion(outputs[:0], targets[:0], classes=4)
-    assert none.tolist() == [[0] * 4] * 4
+    assert none.tolist() == [[0] * 5] * 4
+    counts = confusion(torch.eye(4)[torch.tensor([0, 0, 1, 1, 3])], targets[:5], classes=2)
+    assert counts.tolist() == [[2, 1, 0], [0, 1, 1]]
+    assert macro_f1(counts) == pytest.approx((4 / 5 + 1 / 2) / 2, abs=1e-15)
 
 
 def test_a_class_for_each_element_by_hand() -> None:
@@ -119,7 +123,7 @@ def test_a_class_for_each_element_by_hand() -> None:
     loss = cross_entropy(logits, targets)
     assert loss.item() == pytest.approx((math.log(4) + math.log(2)) / 2 + (math.log(2) + math.log(4 / 3)) / 2)
     assert correct(logits, targets).item() == 1 / 2 + 2 / 2
-    assert confusion(logits, targets, classes=2).tolist() == [[2, 0], [1, 1]]
+    assert confusion(logits, targets, classes=2).tolist() == [[2, 0, 0], [1, 1, 0]]
 
 
 def test_language_modelling_by_hand() -> None:

@@ -1,10 +1,14 @@
 """DataParallel's semantics without GPUs: chunks as torch's, one set of parameters, buffers of replica 0."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from lockstep.parallel.autocast import AutocastWrapper
 from lockstep.parallel.cpu_data_parallel import CpuDataParallel
+from lockstep.precision import MIXED
 
 
 def net(seed: int = 0) -> nn.Sequential:
@@ -73,3 +77,10 @@ def test_tied_parameters_stay_tied() -> None:
     outputs = CpuDataParallel(module, 2)(inputs)
     assert torch.allclose(outputs, module(inputs), atol=1e-12, rtol=0)
     assert len(list(module.parameters())) == 6
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", torch.bfloat16), ("32-true", torch.float32)])
+def test_the_numbers_are_the_precisions_in_any_thread(precision: str, dtype: torch.dtype) -> None:
+    net = AutocastWrapper(nn.Linear(2, 2), "cpu", MIXED.get(precision))
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(net, torch.ones(1, 2)).result().dtype == dtype

@@ -118,8 +118,7 @@ def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], m
 
 
 @pytest.mark.parametrize(
-    ("engine", "job"),
-    [("lightning", (*TEACHER, *ACCUMULATED)), pytest.param("raw", CRITIC, marks=pytest.mark.slow)],
+    ("engine", "job"), [("lightning", (*TEACHER, *ACCUMULATED)), pytest.param("raw", CRITIC, marks=pytest.mark.slow)]
 )
 def test_killed_in_a_step_it_ends_the_same(engine: str, job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")

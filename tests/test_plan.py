@@ -12,7 +12,6 @@ from lockstep.schemas.plan_json import from_json, to_json
 from tests.conftest import ROOT, MakePlan
 
 REFUSED = [
-    (["devices=0"], "devices=0:", "devices=1"),
     (["devices=1.5"], "devices=1.5: it takes a whole number", "devices=1"),
     (["devices=2"], "devices=2: strategy=single trains on one device", "strategy=ddp"),
     (["strategy=ddp", "devices=3"], "batch_size=64: 3 ranks", "batch_size=63 or batch_size=66"),
@@ -30,15 +29,12 @@ REFUSED = [
     (["drop_last=maybe"], "drop_last=maybe: it takes true or false", "drop_last=true"),
     (["data=points", "drop_last=true"], "drop_last=true:", "batch_size=5"),
     (["data=points", "data.samples=1"], "data.samples=1:", "data.samples=1000"),
-    (["data.val_size=1437"], "data=digits: its splits need more than its 1797", "smaller"),
     (["data=mnist", "data.samples=55001"], "data=mnist: its splits need more than its 60000", "smaller"),
     (["scheduler=warmup_linear", "max_epochs=1"], "scheduler.warmup_steps=100: the run has 20 steps", "=2."),
     (["name=../up"], "name=../up:", "name=train"),
-    (["name=''"], "name=:", "name=train"),
     (["+run_dir=here"], "run_dir=here: there is no such key", "--help"),
     (["~seed"], "seed is missing", "seed=VALUE"),
     (["strategy.name=ddpx"], "strategy.name=ddpx: there is no such option", "strategy.name=ddp, or another"),
-    (["optimizer.name=[[1]]"], "optimizer.name=[[1]]: there is no such option", "one of sgd"),
     (["strategy=dp", "num_nodes=2"], "num_nodes=2: strategy=dp is one process on one machine", "strategy=ddp"),
     (["strategy=dp", "sync_batchnorm=true"], "sync_batchnorm=true: each replica", "sync_batchnorm=false"),
     (["strategy=model_parallel"], "model=mlp: strategy=model_parallel needs a net with stages", "model=split_cnn"),

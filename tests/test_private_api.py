@@ -47,8 +47,7 @@ def test_private_names_stand_in_private_api_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "source",
-    ["from torch.nn import _X", "from hydra._internal import x", "x = a.b._c", "x = getattr(a, '_b', None)"],
+    "source", ["from torch.nn import _X", "from hydra._internal import x", "x = a.b._c", "x = getattr(a, '_b', None)"]
 )
 def test_the_rule_catches_who_breaks_it(source: str) -> None:
     assert private_names(source)
@@ -63,10 +62,7 @@ def result(plan: Plan, folder: Path) -> tuple[str, str, bytes]:
 
 
 def test_an_untested_lightning_trains_to_the_same_digest(
-    make_plan: MakePlan,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plan = make_plan(*SMALL, "accelerator=cpu", "accumulate_grad_batches=2")
     fast = result(plan, tmp_path / "fast")

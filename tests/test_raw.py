@@ -105,10 +105,7 @@ def stopped_after_two(plan: Plan, engine: str) -> Path:
 
 @pytest.mark.parametrize(
     "schedule",
-    [
-        ("scheduler=onecycle", "scheduler.warmup_fraction=0.5"),
-        ("scheduler=warmup_linear", "scheduler.warmup_steps=10"),
-    ],
+    [("scheduler=onecycle", "scheduler.warmup_fraction=0.5"), ("scheduler=warmup_linear", "scheduler.warmup_steps=10")],
 )
 def test_schedules_can_be_resumed_for_longer(schedule: tuple[str, str], make_plan: MakePlan) -> None:
     plan = make_plan("max_epochs=2", "accelerator=cpu", "logger=csv", "test=false", *schedule)

@@ -1,4 +1,4 @@
-"""Each method of averaging gradients against the mean computed by hand, on 2 and 3 ranks; tensors of any size."""
+"""What ranks send: each method of averaging gradients against the mean by hand, tensors and messages of any size."""
 
 import tempfile
 from functools import cache
@@ -13,6 +13,7 @@ from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
+from lockstep.parallel.messages import all_gather_bytes, gather_bytes
 from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
@@ -44,7 +45,13 @@ def ring_of_any_size(rank: int, world: int) -> list[str]:
     return wrong
 
 
-CHECKS = [three_gradients, ring_of_any_size]
+def messages_of_any_length(rank: int, world: int) -> list[str]:
+    messages = [b"", b"\x00\xff" * 5000, b"one\x00"][:world]
+    wrong = [] if gather_bytes(messages[rank]) == (messages if rank == 0 else []) else ["gather"]
+    return wrong + ([] if all_gather_bytes(messages[rank]) == messages else ["all_gather"])
+
+
+CHECKS = [three_gradients, ring_of_any_size, messages_of_any_length]
 
 
 def all_checks(plan: Plan, context: RankContext) -> Metrics:

@@ -61,16 +61,6 @@ def test_norm_is_of_the_parameters_with_a_gradient(make_plan: MakePlan, tmp_path
     assert values == [(1, 0.0, 5.0), (2, 1.0, 3.0)]
 
 
-def test_nan_and_infinity_are_null(make_plan: MakePlan, tmp_path: Path) -> None:
-    plan = make_plan("accelerator=cpu", "detect_nan=false")
-    recorder = Recorder(plan, 0, net_with_gradients(math.nan, 1.0))
-    recorder.batch(stats(math.inf, 2), torch.tensor([0, 1]))
-    record_step(recorder, 0.1)
-    recorder.end_epoch(1, 1)
-    [line] = lines(tmp_path, "step")
-    assert (line["loss_sum"], line["grad_norm"], line["samples"]) == (None, None, 2)
-
-
 def test_spread_shows_ranks_that_diverge() -> None:
     """Three ranks, the second diverges: norms 1, 1; 1, 3; NaN, NaN; NaN, 3."""
     norms = [[1.0, 1.0, math.nan, math.nan], [1.0, 3.0, math.nan, 3.0], [1.0, 1.0, math.nan, 1.0]]

@@ -5,12 +5,14 @@ import re
 import socket
 import stat
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import ConfigError
 from lockstep.errors import RendezvousTimeout
@@ -113,6 +115,26 @@ def test_only_its_owner_can_access_the_file(make_plan: MakePlan, tmp_path: Path)
     finally:
         os.umask(before)
     assert not path.exists()
+
+
+def test_ranks_of_another_job_at_the_same_file_are_named(make_plan: MakePlan, tmp_path: Path) -> None:
+    world, file = make_plan("strategy=ddp", "devices=2", "process_group.timeout=5").world, tmp_path / "group"
+    with ThreadPoolExecutor() as threads:
+
+        def start_rank(rank: int) -> "Future[Store]":
+            """Return once the rank has written to the file."""
+            size = file.stat().st_size if file.exists() else 0
+            started = threads.submit(join, world, RankContext(rank, 2, rank, 2), file)
+            while not file.exists() or file.stat().st_size == size:
+                time.sleep(0.1)
+            time.sleep(0.1)  # the store writes a counter first
+            return started
+
+        first, *others = start_rank(0), start_rank(0), start_rank(1)
+        with pytest.raises(ConfigError, match=r"ranks of another job meet at .*group, too; write process"):
+            first.result()
+        for other in others:
+            other.result()
 
 
 def test_a_group_is_of_one_start(make_plan: MakePlan, tmp_path: Path) -> None:

@@ -6,20 +6,15 @@ import pytest
 
 from lockstep.config_error import ConfigError
 from lockstep.job import run
-from lockstep.run_files import save_metrics
+from lockstep.run_files import Metrics, save_metrics
 from tests.comparing import metrics_in
 
 
-def test_metrics_keep_full_precision(tmp_path: Path) -> None:
-    metrics: dict[str, str | int | float] = {"train/loss": 0.1 + 0.2, "engine": "lightning"}
-    save_metrics(tmp_path, metrics)
-    assert metrics_in(tmp_path) == metrics
+def test_metrics_keep_full_precision_and_nan_and_infinity_become_null(tmp_path: Path) -> None:
+    metrics: Metrics = {"train/loss": 0.1 + 0.2, "engine": "lightning", "epochs": 1}
+    save_metrics(tmp_path, {**metrics, "val/loss": float("nan"), "test/loss": float("inf")})
+    assert metrics_in(tmp_path) == {**metrics, "val/loss": None, "test/loss": None}
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
-
-
-def test_nan_and_infinity_become_null(tmp_path: Path) -> None:
-    save_metrics(tmp_path, {"train/loss": float("nan"), "val/loss": float("inf"), "epochs": 1})
-    assert metrics_in(tmp_path) == {"train/loss": None, "val/loss": None, "epochs": 1}
 
 
 @pytest.mark.parametrize(("below", "reason"), [("", "File exists"), ("x", "Not a directory")])

@@ -6,11 +6,13 @@ Offline: shards, texts and tables are written here, and the nets have random wei
 import random
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.targets.locate import create
 from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import same_after_kill
@@ -79,6 +81,22 @@ def test_both_engines_and_both_worlds_are_one(
     metrics = metrics_in(single)
     assert metrics["train/loss"] > 0
     assert metrics["steps"] > 1
+
+
+class Flexible(SimpleNamespace):
+    """A constructor that takes any keywords, behind another signature, as transformers' configurations have."""
+
+    def __init__(self, **options: int) -> None:
+        super().__init__(**options)
+
+    __init__.__wrapped__ = lambda self: None  # type: ignore[attr-defined]  # noqa: ARG005
+
+
+@pytest.mark.parametrize(
+    "target", ["tests.test_strangers.Flexible", pytest.param("transformers.BertConfig", marks=needs("transformers"))]
+)
+def test_a_constructor_takes_more_keywords_than_it_shows(target: str) -> None:
+    assert create("model.config", {"_target_": target, "num_labels": 2}).num_labels == 2
 
 
 @pytest.mark.slow

@@ -76,9 +76,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     start(folder, {"single-64": (*single, FLOAT64), "single-64-begun": begun})
     shards = {engine: (*SHARDED, f"engine={engine}") for engine in ENGINES}
     path = f"ckpt_path={folder / 'single-64-begun' / 'checkpoints' / 'last.ckpt'}"
-    in_shards: dict[str, Sequence[str]] = {
-        "stopped-ddp": ("strategy=ddp", "devices=2", "engine=raw", FLOAT64),
-    }
+    in_shards: dict[str, Sequence[str]] = {"stopped-ddp": ("strategy=ddp", "devices=2", "engine=raw", FLOAT64)}
     for engine, world in shards.items():
         in_shards |= {
             f"{engine}-32": world,

@@ -34,11 +34,7 @@ def trained(plan: Plan, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("net", "engine"),
-    [
-        ("dropout", "lightning"),
-        pytest.param("batchnorm", "raw", marks=pytest.mark.slow),
-    ],
+    ("net", "engine"), [("dropout", "lightning"), pytest.param("batchnorm", "raw", marks=pytest.mark.slow)]
 )
 def test_equals_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """In float64 to 1e-10; of the ragged last batch a rank has none. Another number of ranks is another run."""

@@ -38,8 +38,7 @@ def test_the_first_of_the_best_by_the_monitor_of_the_checkpoint(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "best"),
-    [("val/acc", 1), ("test/f1", 1), ("samples_per_second", 1), ("test/loss", 0), ("val_error", 0)],
+    ("name", "best"), [("val/acc", 1), ("test/f1", 1), ("samples_per_second", 1), ("test/loss", 0), ("val_error", 0)]
 )
 def test_an_optimized_metric_has_its_direction(tmp_path: Path, name: str, best: int) -> None:
     jobs = [job(tmp_path, number, name, **{name: float(number)}, best=1.0, **MONITORED) for number in range(2)]

@@ -148,7 +148,7 @@ INVALID = {
     "task=language_modelling data=digits": "data=digits has no sequences of tokens; write data=text.",
     "task=language_modelling data=sequences": "model=mlp: it has one row of outputs per sample, and data=sequences has",
     "data=masks": "and data=masks has several targets per sample; write model=char_rnn, or a net of your own.",
-    "data=points4": "data: a batch of it is (Tensor (1, 4)), and a plain net is trained on pairs of tensors; write a",
+    "data=points4": "data: a batch of it is (Tensor (1, 4)), and a plain net is trained on tensors; write a",
     "data=sine +task._target_=strange_tasks.NoLoss": "a NoLoss has no loss; write an object with loss(outputs,",
     "data=sine +task._target_=strange_tasks.WrongMetric +task.within=1": "it has no metric far to monitor; write one",
     "data=sine +task._target_=torch.nn.Linear +task.in_features=1 +task.out_features=1": "only the net is trained;",

@@ -10,6 +10,7 @@ from lockstep.config_error import ConfigError
 from lockstep.data.tensors import Split
 from lockstep.data.user_data import create_data, describe, load
 from lockstep.schemas import DataFacts, UserData
+from tests.conftest import MakeUserPlan
 
 USER_CODE = Path(__file__).parent / "user_code"
 
@@ -97,6 +98,19 @@ def test_settings_of_a_flat_target() -> None:
     assert choice(_target_="datasets.load_dataset", split="train").arguments == {"split": "train"}
     text = choice(_target_="lockstep.data.text.text", length=8, split={"val": 3})
     assert (text.split, text.arguments) == ({"val": 3}, {"length": 8})
+
+
+def test_former_names_of_keys(make_user_plan: MakeUserPlan, capsys: pytest.CaptureFixture[str]) -> None:
+    """A configuration of version 0.1, where settings stood beside the target."""
+    for values in (BLOBS, {"dataset": BLOBS}):
+        data = choice(**values, _split_={"val": 3}, _loader_={"num_workers": 1}, _classes_=8)
+        assert (data.split, data.loader, data.num_classes) == ({"val": 3}, {"num_workers": 1}, 8)
+        assert data.arguments == {"samples": 40}
+        renamed = [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()]
+        assert renamed == [f"data._{name}_: write data.{name}" for name in ("split", "loader", "classes")]
+    plan = make_user_plan("model=regressor", "data=stream", "loss_reduction=as_is")
+    assert plan.loss_reduction == "none"
+    assert capsys.readouterr().err.startswith("loss_reduction=as_is: write loss_reduction=none; ")
 
 
 @pytest.mark.parametrize(

@@ -63,10 +63,7 @@ def test_a_lightning_module_fails_in_its_line(make_user_plan: MakeUserPlan) -> N
 
 @pytest.mark.parametrize(
     ("engine", "workers", "world"),
-    [
-        ("lightning", 2, ("strategy=single", "strategy.in_process=true")),
-        ("raw", 0, ("strategy=ddp", "devices=2")),
-    ],
+    [("lightning", 2, ("strategy=single", "strategy.in_process=true")), ("raw", 0, ("strategy=ddp", "devices=2"))],
 )
 def test_an_error_in_a_data_set_with_its_cause(
     engine: str, workers: int, world: tuple[str, ...], make_user_plan: MakeUserPlan
@@ -84,7 +81,6 @@ ENDINGS = {
     r"\(2, 4\) and \(1, 4\); write drop_last=true\.$",
     "gathers by torch": r"^rank 1 failed: it was ended by SIGABRT \(gloo .* drop_last=true; ranks/1.log",
     "is interrupted": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+KeyboardInterrupt",
-    "exits": r"^rank 1 failed: Traceback (.*\n)+.*sys.exit\(255\)\nSystemExit: 255$",
     "loops": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n){2}.*, in end\n"
     r".*time.sleep\(0.01\)\nthis rank did not answer within 3 s \(process_group.timeout\)$",
     "has a thread and fails": r"^rank 1 failed: Traceback (.*\n)+ValueError: with a thread$",
@@ -99,7 +95,6 @@ ENDINGS = {
         ("is interrupted", "lightning"),
         ("loops", "raw"),
         pytest.param("gathers", "raw", marks=pytest.mark.slow),
-        pytest.param("exits", "raw", marks=pytest.mark.slow),
         pytest.param("loops", "lightning", marks=pytest.mark.slow),
         pytest.param("has a thread and fails", "raw", marks=pytest.mark.slow),
     ],

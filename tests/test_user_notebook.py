@@ -120,11 +120,6 @@ def local() -> type:
             {"model": {"_target_": "__main__.Nte"}},
             "_target_=__main__.Nte: it cannot be sent to the ranks (AttributeError: module '__main__' has no attribute",
         ),
-        (
-            (),
-            {"model": nn.Linear(4, 3)},
-            "model=Linear: it is neither a class nor a function at the top of",
-        ),
         ((), {"model": local()}, "model=local.<locals>.Local: it is neither a class nor a function at the top of"),
         ((), {"modle": nn.Linear}, "run=modle: this is no group that takes your own code (did you mean model?); wri"),
         (("+model.width=3",), {"model": nn.Linear}, "+model.width=3: this is passed from Python; write it there, or"),

@@ -116,14 +116,6 @@ def test_a_command_has_the_exit_status_of_its_signal(command: Command) -> None:
         assert ("KeyboardInterrupt" in ended.err) is (number == signal.SIGINT)
 
 
-@pytest.mark.parametrize("code", ["def fail():\n    raise SystemError('so')\nfail()\n", "raise SystemExit('so')"])
-def test_an_exception_ends_it_as_a_fresh_one(command: Command, code: str) -> None:
-    path = script(command.folder, probe=code)
-    warm, fresh = (run(sys.executable, path) for run in (command, command.fresh))
-    assert (warm.status, warm.err) == (fresh.status, fresh.err)
-    assert fresh.status == 1
-
-
 def test_options_of_the_interpreter_start_a_new_one(command: Command) -> None:
     code = "import sys; print(sys.flags.utf8_mode, 'torch' in sys.modules)"
     assert command(sys.executable, "-c", code).out == "0 True\n"

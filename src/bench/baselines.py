@@ -1,7 +1,6 @@
 """The loops that the engines are compared with: `source` as the sources write it, `bare` as a plain loop over tensors.
 
-Both train the plan's net on its data in one process, and return the seconds of training as the engines count them, from
-the first batch on. They keep no record and save nothing.
+Both train the plan's net on its data in one process, keep no record, and save nothing.
 """
 
 import time

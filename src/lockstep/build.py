@@ -17,6 +17,7 @@ from lockstep.files import absolute
 from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
+from lockstep.progress import notice
 from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
 from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
@@ -43,6 +44,9 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     keys = [field.name for field in fields(Plan) if field.name not in ("run_dir", "command")]
     check_keys("", values, ["batch_size_per_device", "scale_lr", *keys])
+    if values["loss_reduction"] == "as_is":
+        notice("loss_reduction=as_is: write loss_reduction=none; the old name goes with the next version")
+        values["loss_reduction"] = "none"
     for group in GROUPS:
         values[group] = _options(group, values[group]) if group in SEVERAL else _option(group, group, values[group])
     for key, kind in NESTED.items():

@@ -59,11 +59,7 @@ def find_disk_error(error: BaseException | None, folder: Path) -> OSError | None
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Create a run's folder, and keep other commands out, by a lock that is gone with this process, however it ends.
-
-    Raises:
-        ConfigError: another command is running in it.
-    """
+    """Create a run's folder, and keep other commands out, by a lock that is gone with this process, however it ends."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -26,10 +26,8 @@ Options = TypeVar("Options")
 def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], help_page: str | None = None) -> int:
     """Run a command, and return its exit status: 1 if a rank failed, 2 for invalid input; a single line says why.
 
-    A rank of an external launcher exits here. A debugger gets the original error of the user's code.
-
-    Args:
-        help_page: None if the command itself understands `--help`.
+    A rank of an external launcher exits here. A debugger gets the original error of the user's code. `help_page` is
+    None if the command itself understands `--help`.
     """
     outlive_readers()
     if help_page is not None and {"--help", "-h"} & set(words):

@@ -1,7 +1,6 @@
 """Inspect user code before any rank starts: whether it can be called, and facts that the plan needs.
 
-It runs in a child of the fork server, so that the command imports neither torch nor user code; in this process if it
-is a rank itself.
+It runs in a child of the fork server, so that the command imports neither torch nor user code.
 """
 
 import sys
@@ -16,7 +15,7 @@ from lockstep.launch.external_launcher import rank_from_env
 from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.groups import SEVERAL, USER_CODE
-from lockstep.schemas.target import ARGS, KEY
+from lockstep.schemas.target import ARGS
 from lockstep.targets.kinds import derives_from, is_data_module
 from lockstep.targets.locate import check
 
@@ -31,11 +30,7 @@ FROM_DATA = ("shape", "outputs")
 
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its user code.
-
-    Raises:
-        ConfigError: a target cannot be imported, takes other arguments, or returns an object of the wrong type.
-    """
+    """Return the options of a plan, with facts about its user code; raise a ConfigError if it cannot be used."""
     targets = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
     if any(isinstance(option, schemas.Target) for option in targets):
         options, engine = {name: values[name] for name in OPTIONS}, values["engine"].name
@@ -54,7 +49,7 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def inspect(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its user code; raise the errors of `inspected`."""
+    """Return the options of a plan, with facts about its user code."""
     data, module = options["data"], None
     may_be_module = isinstance(options["model"], schemas.UserModel) and _may_be_module(options["model"])
     _inspect_training(options)
@@ -88,8 +83,6 @@ def _inspect_data(data: schemas.UserData, seed: int, samples: Any) -> schemas.Us
 def _may_be_module(model: schemas.UserModel) -> bool:
     """Whether the target is a LightningModule, or a function, which may return one if it takes nothing of the data."""
     target = check("model", model.call, dict.fromkeys(FROM_DATA))
-    reason, hint = "it derives from pytorch_lightning, not from lightning", "import lightning.pytorch as pl in its file"
-    require(not derives_from(target, "pytorch_lightning"), f"model.{KEY}", model.call[KEY], reason, hint)
     if isinstance(target, type):
         return derives_from(target, "lightning.pytorch")
     return "lightning.pytorch" in sys.modules and signature(target).parameters.keys().isdisjoint(FROM_DATA)

@@ -34,11 +34,7 @@ def main() -> None:
 
 
 def write(name: str, folder: Path) -> list[Path]:
-    """Write the files, and return their paths. The package is in `src` of a checkout, else in the folder itself.
-
-    Raises:
-        ConfigError: the name is invalid or in use, or a file cannot be written.
-    """
+    """Write the files, and return their paths. The package is in `src` of a checkout, else in the folder itself."""
     is_valid = re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and name not in INVALID
     require(is_valid, "NAME", name, "a package has a name of small letters, digits and _", "my_net, say")
     exists = importlib.util.find_spec(name) is not None or bool([*CONF.glob(f"*/{name}.yaml")])

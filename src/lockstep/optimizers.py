@@ -11,11 +11,7 @@ from lockstep.schemas.target import ARGS, KEY, PARTIAL
 
 
 def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
-    """Create the optimizer of a net's parameters.
-
-    Raises:
-        ConfigError: a user's target makes something else, or an optimizer that computes the loss several times a step.
-    """
+    """Create the optimizer of a net's parameters; reject what a user's target makes if it cannot be used."""
     groups = parameter_groups(choice, net)
     match choice:
         case schemas.SGD():

@@ -22,7 +22,6 @@ SUMMARY = (
 )
 """The keys of a run's summary."""
 
-
 RunName = Annotated[
     str,
     Constraint(
@@ -164,11 +163,7 @@ class Plan:
 
 
 def check(plan: Plan) -> None:
-    """Check that a plan can be run.
-
-    Raises:
-        ConfigError: it cannot; the message names the key to change.
-    """
+    """Check that a plan can be run."""
     plan.strategy.check(plan)
     parts = (plan.model, plan.task, plan.scheduler, *plan.logger, *plan.callbacks, plan.trainer)
     for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):

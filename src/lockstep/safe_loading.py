@@ -1,7 +1,6 @@
-"""Loading what torch.save has written, without running anybody's code: tensors and values of known types alone.
+"""Loading what torch.save has written, without running anybody's code.
 
-Beside what torch allows that is numpy's arrays and numbers, and a few types of Python's own, which modules and
-callbacks keep in their checkpoints.
+Beside torch's own types these are some of numpy and Python, which modules and callbacks keep in their checkpoints.
 """
 
 import datetime

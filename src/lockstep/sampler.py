@@ -1,8 +1,7 @@
 """Which rank sees which sample, when: one order for every engine, strategy and number of ranks.
 
-Epoch e walks a permutation seeded by `seed + e` (what torch's DistributedSampler does). Global batch k is its
-positions k·B … (k+1)·B, and rank r of W takes positions r, r+W, r+2W, … *of that batch*: so every world size sees
-the same samples at the same step, and a ragged last batch is only shorter.
+Global batch k is positions k·B … (k+1)·B of the epoch's order, and rank r of W takes positions r, r+W, r+2W, … *of that
+batch*: so every world size sees the same samples at the same step, and a ragged last batch is only shorter.
 """
 
 import torch

@@ -35,11 +35,7 @@ def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:
 
 
 def is_plateau(choice: schemas.UserScheduler, optimizer: schemas.Optimizer) -> bool:
-    """Return whether a schedule steps by a metric, after trying it on an optimizer.
-
-    Raises:
-        ConfigError: it is no schedule, takes other arguments, or has a state that no checkpoint can hold.
-    """
+    """Return whether a schedule steps by a metric, after trying it on an optimizer; reject it if it cannot be used."""
     from lockstep.targets.locate import check
 
     kind = check("scheduler", _with_optimizer(choice.call, None), dict.fromkeys(("mode", "total_steps")))
@@ -54,12 +50,7 @@ def is_plateau(choice: schemas.UserScheduler, optimizer: schemas.Optimizer) -> b
 
 
 def create_user_scheduler(choice: schemas.UserScheduler, optimizer: Optimizer, steps: int, mode: str) -> LRScheduler:
-    """Create a user's schedule.
-
-    Args:
-        steps: how often it steps in the run, for a target with the parameter `total_steps`.
-        mode: min or max, for a ReduceLROnPlateau without its own.
-    """
+    """Create a user's schedule, with defaults for its parameters `total_steps` and, of a ReduceLROnPlateau, `mode`."""
     from lockstep.targets.locate import create
 
     key, path = f"scheduler.{KEY}", choice.call[KEY]

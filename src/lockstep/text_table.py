@@ -31,10 +31,7 @@ def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]], left: 
 
 
 def fitted_text(headings: Sequence[str], cells: Sequence[Sequence[str]], width: int | None, left: int = 1) -> str:
-    """Return the table if it fits into the width (None: any); else each cell in its own line.
-
-    Then the first columns of a row stand above its other cells, without those that are empty.
-    """
+    """Return the table if it fits into the width (None: any); else each cell in its own line, but for empty ones."""
     text = columns_text(headings, cells, left)
     if width is None or max(map(len, text.splitlines())) <= width:
         return text

@@ -1,17 +1,15 @@
-"""An engine for tests: each rank reports where it is, joins a collective, or goes wrong in the way that FAULT says.
+"""An engine for tests: each rank reports where it is, joins a collective, or sleeps where FAULT says.
 
 FAULT is `kind@rank`; the environment of the test reaches the ranks as the environment of a command does.
 """
 
 import os
-import signal
 import subprocess
 import time
 
 import torch
 import torch.distributed as dist
 
-from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
@@ -25,8 +23,10 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     if dist.is_initialized():
         dist.all_reduce(total)
     kind, _, rank = os.environ.get("FAULT", "none@0").partition("@")
-    if context.rank == int(rank):
-        go_wrong(kind)
+    if context.rank == int(rank) and kind == "children":
+        subprocess.run(["sh", "-c", "sleep 3600; true"])
+    if context.rank == int(rank) and kind == "sleep":
+        time.sleep(3600)
     print(f"rank {context.rank} speaks")
     if dist.is_initialized():
         dist.all_reduce(total)
@@ -39,20 +39,3 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         "parent": os.getppid(),
         "imported": IMPORTED,
     }
-
-
-def go_wrong(kind: str) -> None:
-    if kind == "raise":
-        raise ZeroDivisionError("on purpose")
-    if kind == "refuse":
-        raise ConfigError("key=1: it cannot be; write key=2.")
-    if kind == "exit":
-        os._exit(3)
-    if kind == "leave":
-        os._exit(0)
-    if kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if kind == "children":
-        subprocess.run(["sh", "-c", "sleep 3600; true"])
-    if kind == "sleep":
-        time.sleep(3600)

@@ -29,6 +29,10 @@ loaders/rank_loader.py test_data_samples.py::test_an_evaluation_is_the_same_in_e
 loaders/map_loader.py test_trainer_keys_modules.py::test_overfitting_takes_the_same_batches_in_each_epoch
 -if self.fixed or type(sampler)
 +if type(sampler)
+# a loader's last batch is kept that it drops
+loaders/map_loader.py test_user_module.py::test_evaluations_have_a_separate_batch_size
+-self.drop_last = self.regular and sampler.drop_last
++self.drop_last = False
 # ranks may read other streams
 loaders/stream_loader.py test_iterable_data.py::test_ranks_that_read_different_samples_are_rejected
 -if self.is_checked or not dist.is_initialized():
@@ -41,6 +45,10 @@ memory/format.py test_memory_format.py::test_untested_nets_stay_contiguous_on_a_
 objectives/classification.py test_plan.py::test_the_default_monitor
 -Mean("acc", "max", correct)
 +Mean("acc", "min", correct)
+# outputs that are no class of the data are taken for the next class
+sums/running.py test_objectives.py::test_confusion_and_macro_f1_by_hand
+-outputs.argmax(dim=1).clamp(max=classes)
++outputs.argmax(dim=1)
 # a class that does not occur counts
 objectives/classification.py test_objectives.py::test_confusion_and_macro_f1_by_hand
 -(2 * hits / both)[both > 0].mean()
@@ -154,7 +162,7 @@ raw/loop.py test_trainer_keys.py::test_validation_within_an_epoch
 -if validates or stops or interrupts or (is_step
 +if stops or interrupts or (is_step
 # a plateau may monitor what nothing logs
-raw/automatic_optimization.py test_user_plateau.py::test_a_monitor_that_nothing_logs_is_named[step]
+raw/automatic_optimization.py test_user_steps.py::test_a_monitor_of_a_plateau_that_nothing_logs_is_named[step]
 -metric is None and config.strict
 +False
 # every epoch in the same order

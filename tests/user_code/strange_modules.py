@@ -55,10 +55,7 @@ class Classifier(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.Adam(self.parameters(), lr=self.hparams["lr"])
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
-        return {
-            "optimizer": optimizer,
-            "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss/dataloader_idx_0"},
-        }
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss/dataloader_idx_0"}}
 
 
 class Calls(nn.Module):

@@ -53,14 +53,17 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differing if "." not in key}  # the options of another model, say, are not listed
     keys = [key for key in differing if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in current and key in saved] or keys
-    if isinstance(plan.data, UserData | Loaders):
-        keys = [key for key in keys if key.removeprefix("data.") not in FACTS] or keys
+    inferred = ["data.sums", *(f"data.{name}" for name in FACTS if isinstance(plan.data, UserData | Loaders))]
+    typed = [key for key in keys if key not in inferred]
+    keys = typed or keys
     reason = "what is trained would not be the same"
     if groups & {*WORLD}:
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     here, there = (" ".join(_option(key, options) for key in keys) for options in (current, saved))
     is_code = any(f"{key}._target_" in saved for key in keys)  # its name is no option
     hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}" if is_code else there
+    if not typed:
+        hint = "ckpt_path=null, or restore the data or the task"
     raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {hint}.")
 
 

@@ -131,10 +131,7 @@ def run(payload: TourPayload, context: RankContext) -> tuple[str, float]:
 
 
 def debug_group(timeout: float) -> Any:
-    """Create a second group of all ranks, which compares their calls, and wait until all are connected.
-
-    A rank that fails at once and ends would break the group for one that still connects.
-    """
+    """Create a group that compares calls, and wait: a rank that ends would break it for one that still connects."""
     dist.set_debug_level(dist.DebugLevel.DETAIL)  # type: ignore[attr-defined]
     group = dist.new_group(timeout=timedelta(seconds=timeout))
     dist.barrier()

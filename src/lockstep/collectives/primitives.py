@@ -35,11 +35,9 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
 
 @dataclass(frozen=True)
 class Primitive:
-    """A primitive of torch.distributed, what it must return, and what it costs.
+    """A primitive of torch.distributed; `expected(before, root)` is what ranks must hold afterwards (None: anything).
 
     Input and output are the `full` tensor or a `share` of it, 1/W; without an output the input is replaced.
-
-    `expected(before, root)` is what each rank must hold afterwards (None: anything), given what all held before.
     """
 
     name: str

@@ -55,8 +55,7 @@ class Quantity:
 class Comparison:
     """The quantities of two runs, by name.
 
-    `unfinished`: both runs were interrupted. `left_out`: the keys that are not compared, by reason. `likely`: the
-    likely reason of a difference.
+    `unfinished`: both were interrupted. `left_out`: the keys not compared, by reason. `likely`: of a difference.
     """
 
     a: str

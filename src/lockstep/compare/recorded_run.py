@@ -30,9 +30,6 @@ class RecordedRun:
     """What a run has left. `lines`: those of the record, by kind and by LINE_KEYS; `steps`: by epoch and step.
 
     `run_metadata`: the `run` line of the record, or metrics.json if there is no record.
-
-    Raises:
-        ConfigError: the folder holds no run or two, or a file is damaged.
     """
 
     def __init__(self, folder: Path) -> None:

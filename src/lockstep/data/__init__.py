@@ -13,28 +13,18 @@ if TYPE_CHECKING:
 
 
 def prepare(choice: Data) -> None:
-    """Fetch and check the files of a data set. Imports no torch unless it downloads, so that errors come at once.
-
-    Raises:
-        ConfigError: they cannot be fetched, or are damaged.
-    """
+    """Fetch and check the files of a data set. Imports no torch unless it downloads, so that errors come at once."""
     if isinstance(choice, MNIST):
         from lockstep.data import mnist
 
         mnist.prepare(choice.root)
 
 
-def load_splits(choice: Data, seed: int, samples: "Samples") -> "Splits":
+def load(choice: Data, seed: int = 0, samples: "Samples" = "pairs") -> "Splits":
     """Return the splits of built-in data, or of a user's, created under this seed, for a task that takes `samples`."""
     if isinstance(choice, BuiltIn):
-        return replace(load(choice), samples=samples)
+        splits: Splits = create("data", choice.call)
+        return replace(splits, samples=samples)
     from lockstep.data import user_data
 
     return user_data.load(choice, seed, samples)  # type: ignore[arg-type]
-
-
-def load(choice: Data) -> "Splits":
-    """Return the splits of a built-in data set, whose random numbers do not depend on the run's seed."""
-    assert isinstance(choice, BuiltIn)
-    splits: Splits = create("data", choice.call)
-    return splits

@@ -21,16 +21,8 @@ RECORD = 1 + 3 * 32 * 32
 
 
 def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return uint8 images (n, 3, 32, 32) and classes by train, val and test; download the archive if it is missing.
-
-    Args:
-        val: so many of the last training images validate.
-
-    Raises:
-        ConfigError: the archive is damaged, or missing and cannot be downloaded.
-    """
-    content = fetch(root, ARCHIVE, Path(root) / ARCHIVE.name, [URL])
-    with tarfile.open(fileobj=BytesIO(content)) as archive:
+    """Return uint8 images (n, 3, 32, 32) and classes by train, val (the last of the 50,000) and test."""
+    with tarfile.open(fileobj=BytesIO(fetch(root, ARCHIVE, Path(root) / ARCHIVE.name, [URL]))) as archive:
         files = {Path(member.name).stem: archive.extractfile(member) for member in archive if member.isfile()}
         batches = [files[name].read() for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")]  # type: ignore[union-attr]
     rows = torch.frombuffer(bytearray().join(batches), dtype=torch.uint8).view(-1, RECORD)

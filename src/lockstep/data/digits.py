@@ -29,8 +29,7 @@ def load(val_size: int, test_size: int) -> Splits:
     images = F.interpolate(images, size=(20, 20), mode="bilinear", align_corners=False)
     images = F.pad(images.round().to(torch.uint8), (4, 4, 4, 4))
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    targets = torch.from_numpy(rows[:, -1]).long()
-    return split_three(images[order], targets[order], val_size, test_size, 10, MEAN, STD)
+    return split_three(images[order], torch.from_numpy(rows[:, -1]).long()[order], val_size, test_size, 10, MEAN, STD)
 
 
 def read_rows() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

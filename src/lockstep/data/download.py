@@ -48,14 +48,7 @@ class DataFile(NamedTuple):
 
 
 def fetch(root: str, file: DataFile, path: Path, urls: Sequence[str]) -> bytearray:
-    """Return the content of a file, downloaded if it is not there.
-
-    Args:
-        root: the setting `data.root`.
-
-    Raises:
-        ConfigError: it is damaged, or no address has it, or the folder cannot be read or written.
-    """
+    """Return the content of a file, downloaded if it is not there. `root` is the setting `data.root`, for errors."""
     try:
         if not path.exists():
             _download(file, path, urls)
@@ -90,11 +83,7 @@ def _download(file: DataFile, path: Path, urls: Sequence[str]) -> None:
 
 
 def _content(url: str, max_bytes: int) -> bytes:
-    """Return the first `max_bytes` at an address.
-
-    Raises:
-        OSError: no answer, or not within DOWNLOAD_LIMIT.
-    """
+    """Return the first `max_bytes` at an address."""
     content, deadline = bytearray(), time.monotonic() + DOWNLOAD_LIMIT
     with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT) as answer:
         while len(content) < max_bytes and (chunk := answer.read1(max_bytes - len(content))):

@@ -10,13 +10,21 @@ from typing import Any
 import torch
 from PIL import Image
 from torch.utils.data import Subset
-from torchvision.datasets import ImageFolder
+from torchvision.datasets import DatasetFolder
+from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
 from lockstep.config_error import ConfigError, config_error, require
-from lockstep.data.tensors import split_rows
+from lockstep.data.tensors import STAGES, split_rows
 
-STAGES = ("train", "val", "test")
+
+class Images(DatasetFolder):  # type: ignore[misc]  # torchvision has no types
+    """Images by class; hidden folders, such as .ipynb_checkpoints, are no classes."""
+
+    def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
+        names, _ = super().find_classes(directory)
+        names = [name for name in names if not name.startswith(".")]
+        return names, {name: number for number, name in enumerate(names)}
 
 
 def image_folder(
@@ -32,9 +40,6 @@ def image_folder(
         size: to which the shorter side is resized before the middle is cropped; None keeps sizes.
         transforms: of torchvision's v2, for training alone: on a float image, before it is resized.
         val: samples, or a fraction below 1, if there is no folder train; the split is always the same.
-
-    Raises:
-        ConfigError: there is no folder, no class or no image, or the classes of train, val and test differ.
     """
     stages = [stage for stage in STAGES if (Path(root) / stage).is_dir()]
     is_split = "train" in stages
@@ -44,9 +49,10 @@ def image_folder(
         augmented = transforms if stage == "train" else ()
         to_float = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
         transform = v2.Compose([*to_float, *augmented, *resized, v2.ToPureTensor()])
+        folder = Path(root) / stage if is_split else root
         try:
-            datasets[stage] = ImageFolder(Path(root) / stage if is_split else root, transform, loader=_read)
-        except OSError as error:
+            datasets[stage] = Images(folder, _read, (*IMG_EXTENSIONS, ".gif"), transform)
+        except (OSError, ValueError) as error:
             raise config_error("data.root", root, str(error), "a folder of images for each class") from None
     if is_split:
         for stage, images in datasets.items():

@@ -19,19 +19,16 @@ def load(
     inputs: Sequence[float] = (),
     predict: Sequence[float] = (),
 ) -> Splits:
-    """Return float64 columns x and y: `samples` to train on, then `val_size`, then 1,000 to test, always the same.
+    """Return float64 columns x and y: `samples` to train on (or `inputs`), then `val_size`, then 1,000 to test.
 
-    Args:
-        inputs: the x to train on, in place of random ones.
-        predict: not used here, but at the end of a run.
+    They are always the same. `predict` is for the end of a run.
     """
     samples = len(inputs) or samples
     generator = torch.Generator().manual_seed(0)
     total = samples + val_size + TEST_SAMPLES
     x, epsilon = torch.randn(2, total, 1, generator=generator, dtype=torch.float64)
     x[: len(inputs), 0] = torch.tensor(inputs, dtype=torch.float64)
-    y = slope * x + intercept + noise * epsilon
-    return split_three(x, y, val_size, TEST_SAMPLES, outputs=1)
+    return split_three(x, slope * x + intercept + noise * epsilon, val_size, TEST_SAMPLES, outputs=1)
 
 
 @torch.no_grad()

@@ -15,20 +15,11 @@ if TYPE_CHECKING:
     from lockstep.data.samples import Splits
 
 MIRRORS = ("https://ossci-datasets.s3.amazonaws.com/mnist/", "http://yann.lecun.com/exdb/mnist/")
-PIXELS = 28 * 28
 FILES = (
-    DataFile(
-        "train-images-idx3-ubyte",
-        16 + 60_000 * PIXELS,
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    ),
-    DataFile("train-labels-idx1-ubyte", 8 + 60_000, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
-    DataFile(
-        "t10k-images-idx3-ubyte",
-        16 + 10_000 * PIXELS,
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    ),
-    DataFile("t10k-labels-idx1-ubyte", 8 + 10_000, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+    DataFile("train-images-idx3-ubyte", 47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    DataFile("train-labels-idx1-ubyte", 60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    DataFile("t10k-images-idx3-ubyte", 7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    DataFile("t10k-labels-idx1-ubyte", 10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
 )
 """A magic number and the sizes, as 32-bit integers, then bytes."""
 
@@ -41,11 +32,7 @@ def find(root: Path, file: DataFile) -> Path | None:
 
 
 def read(root: str, file: DataFile) -> bytearray:
-    """Return the uncompressed bytes of a file; download it if it is missing.
-
-    Raises:
-        ConfigError: it is damaged, or missing and cannot be downloaded.
-    """
+    """Return the uncompressed bytes of a file; download it if it is missing."""
     path = find(Path(root), file) or Path(root) / "MNIST" / "raw" / f"{file.name}.gz"
     return fetch(root, file, path, [f"{mirror}{file.name}.gz" for mirror in MIRRORS])
 
@@ -57,11 +44,7 @@ def prepare(root: str) -> None:
 
 
 def load(root: str, val_size: int, mean: float, std: float, samples: int | None = None) -> "Splits":
-    """Return uint8 images (n, 1, 28, 28) and classes. The last `val_size` of the 60,000 are the validation split.
-
-    Args:
-        samples: train on so many of the first alone.
-    """
+    """Return uint8 images (n, 1, 28, 28) and classes: of 60,000 the first `samples` and the last `val_size`; 10,000."""
     from lockstep.data.samples import Splits
     from lockstep.data.tensors import Split
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lockstep.config_error import config_error
+from lockstep.data.tensors import STAGES
 
-STAGES = ("train", "val", "test")
 Samples = Tensor | tuple[Tensor, Tensor]
 
 
@@ -18,9 +18,6 @@ def npz(file: str) -> Samples | dict[str, Samples]:
     """Return inputs and targets, or inputs alone if there is no y; by train, val and test if the names say so.
 
     Bytes (n, height, width) and (n, height, width, channels) are images, which become (n, channels, height, width).
-
-    Raises:
-        ConfigError: the file cannot be read, or its arrays have other names or types.
     """
     try:
         with np.load(file) as arrays:

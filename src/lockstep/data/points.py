@@ -25,8 +25,7 @@ def load(samples: int | None) -> Splits:
         centres = torch.stack([train.inputs[train.targets == label].mean(dim=0) for label in (0, 1)])
         train = _around(centres, samples, generator)
         test = _around(centres, TEST_SAMPLES, generator)
-    nothing = Split(train.inputs[:0], train.targets[:0])
-    return Splits(train, nothing, test, outputs=2)
+    return Splits(train, Split(train.inputs[:0], train.targets[:0]), test, outputs=2)
 
 
 def _around(centres: torch.Tensor, samples: int, generator: torch.Generator) -> Split:

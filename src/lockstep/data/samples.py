@@ -58,22 +58,14 @@ def split_three(
 
 
 def as_batch(batch: Any, samples: Samples, dtype: torch.dtype) -> Batch:
-    """Return a batch of a user's loader, which is on its device, as a plain net takes it.
-
-    Raises:
-        ConfigError: its samples are something else.
-    """
+    """Return a batch of a user's loader, which is on its device, as a plain net takes it."""
     inputs, targets = pair_of(batch, samples)
     inputs, targets = as_float(Batch(inputs, targets_for_loss(targets)), dtype)
     return Batch(inputs, inputs if samples == "inputs" else targets)
 
 
 def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets of a batch.
-
-    Raises:
-        ConfigError: its samples are something else.
-    """
+    """Return inputs and targets of a batch."""
     tensors = [batch] if isinstance(batch, Tensor) else [*batch] if isinstance(batch, list | tuple) else []
     if len(tensors) in (1, 2) and all(isinstance(tensor, Tensor) for tensor in tensors):
         inputs, targets = tensors[0], tensors[-1]
@@ -93,18 +85,16 @@ def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
         )
     described = [f"{type(tensor).__name__} {tuple(getattr(tensor, 'shape', ()))}" for tensor in tensors]
     names = ", ".join(described) or type(batch).__name__
-    raise ConfigError(f"data: a batch of it is ({names}), and {EXPECTED[samples]}.")
+    raise ConfigError(f"data: a batch of it is ({names}), and {EXPECTED.get(samples, EXPECTED['pairs'])}.")
 
 
 EXPECTED = {
-    "pairs": "a plain net is trained on pairs of tensors; write a dataset whose samples are (input, target)",
-    "any": "a plain net is trained on tensors; write a dataset whose samples are (input, target)",
+    "pairs": "a plain net is trained on tensors; write a dataset whose samples are (input, target)",
     "inputs": "a net that gives back its input is trained on tensors; write a dataset whose samples begin with one",
     "sequences": "a language is modelled by sequences of whole numbers (batch, length); write a dataset whose samples "
     "are such, or pairs of such and the numbers that come next",
-    "module": "a plain net is trained on pairs of tensors; write a LightningModule for others",
 }
-"""By the samples that a task takes: the end of the message about others."""
+"""By the samples that a task takes, if not any: the end of the message about others."""
 
 
 def _are_tokens(inputs: Tensor, targets: Tensor) -> bool:
@@ -128,11 +118,7 @@ def keys_of(choice: Any) -> dict[str, str]:
 
 
 def values_of(sample: Any, keys: Mapping[str, str]) -> tuple[Any, ...]:
-    """Return the named values of a sample, or of a batch: the input alone if it is its own target.
-
-    Raises:
-        ConfigError: it is no mapping, or has no such key.
-    """
+    """Return the named values of a sample, or of a batch: the input alone if it is its own target."""
     names = [*sample] if isinstance(sample, Mapping) else []
     for option, key in keys.items():
         reason = f"a sample has no such key: it is a {type(sample).__name__}"

@@ -21,7 +21,7 @@ ALIGNED = 64
 RESIDENT = 0.25
 """Fraction of a GPU's free memory that a data set may take there."""
 
-
+STAGES = ("train", "val", "test")
 CPU = torch.device("cpu")
 
 
@@ -118,11 +118,7 @@ def as_float(batch: Batch, dtype: torch.dtype, mean: float = 0.0, std: float = 1
 
 
 def split_rows(total: int, sizes: Mapping[str, float]) -> dict[str, list[int]]:
-    """Return the rows of train, val and test, always the same; none to train on if the others take all.
-
-    Args:
-        sizes: of val and test, in rows or, below 1, as fractions of all.
-    """
+    """Return the rows of train, val and test, always the same. Sizes below 1 are fractions of all."""
     val, test = (round(size * total) if 0 < size < 1 else int(size) for size in (sizes["val"], sizes["test"]))
     train = max(0, total - val - test)
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()

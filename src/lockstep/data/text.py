@@ -15,14 +15,7 @@ SHAKESPEARE = Path(__file__).with_name("shakespeare.txt")
 
 
 def text(file: str | None = None, length: int = 64) -> tuple[Tensor, Tensor]:
-    """Return int64 inputs and targets (samples, length): consecutive characters, numbered in their order.
-
-    Args:
-        file: in UTF-8; None for the text that comes with the package.
-
-    Raises:
-        ConfigError: the file cannot be read, or is too short.
-    """
+    """Return int64 inputs and targets (samples, length): consecutive characters, numbered in their order."""
     try:
         codes = np.frombuffer(Path(file or SHAKESPEARE).read_text(encoding="utf-8").encode("utf-32-le"), np.uint32)
     except (OSError, UnicodeDecodeError) as error:

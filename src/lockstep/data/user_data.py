@@ -14,14 +14,13 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset,
 
 from lockstep.config_error import ConfigError, config_error, require
 from lockstep.data.samples import Splits, collate_values, keys_of, pair_of, targets_for_loss
-from lockstep.data.tensors import Split, split_rows
+from lockstep.data.tensors import STAGES, Split, split_rows
 from lockstep.random_state import preserve_generators, seed_all, seeded
 from lockstep.schemas.data import DataFacts, UserData, UserLoaders
 from lockstep.schemas.target import ARGS, KEY
 from lockstep.schemas.task import Samples
 from lockstep.targets.locate import UserCodeError, check, create, user_errors
 
-NAMES = ("train", "val", "test")
 LOADER = {KEY: "torch.utils.data.DataLoader", ARGS: [None]}
 
 
@@ -31,11 +30,7 @@ def create_data(choice: UserData, seed: int) -> Any:
 
 
 def load(choice: UserData, seed: int, samples: Samples = "pairs") -> Splits:
-    """Return the splits, in memory as far as they are tensors.
-
-    Raises:
-        ConfigError: the target creates something else than data.
-    """
+    """Return the splits, in memory as far as they are tensors."""
     datasets = _three_datasets(choice, create_data(choice, seed))
     train, val, test = (_in_memory(dataset, samples) for dataset in datasets.values())
     return Splits(train, val, test, _loader_options(choice), samples)
@@ -70,11 +65,7 @@ def describe(choice: UserData, created: Any, samples: Samples = "pairs") -> Data
 
 
 def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str, Any]:
-    """Return what a net and its task need to know of a sample, by the fields of DataFacts.
-
-    Args:
-        target: of one sample.
-    """
+    """Return what a net and its task need to know of a sample, whose target this is, by the fields of DataFacts."""
     has_classes = not target.is_floating_point() and outputs > 0
     parts = tuple(target.shape) if has_classes else ()
     return {"shape": tuple(shape), "outputs": outputs, "classes": outputs if has_classes else 0, "parts": parts}
@@ -85,7 +76,7 @@ def streams_of(choice: UserData, created: Any) -> tuple[dict[str, Any], dict[str
     splits = _by_name(created) or {"train": created}
     if not any(isinstance(split, IterableDataset) for split in splits.values()):
         return None
-    datasets = {name: _dataset(choice, splits[name]) for name in NAMES if splits.get(name) is not None}
+    datasets = {name: _dataset(choice, splits[name]) for name in STAGES if splits.get(name) is not None}
     return datasets, _loader_options(choice)
 
 
@@ -95,12 +86,9 @@ def outputs_of(
     """Return the number of outputs that a net needs; 0 if it is unknown, and the task may not need it.
 
     Args:
-        datasets: of all splits, in memory if they can be, training first.
+        datasets: of all splits, training first.
         target: of one sample.
         num_classes: that a LightningDataModule has.
-
-    Raises:
-        ConfigError: the number of classes is unknown, or integers are to be reconstructed.
     """
     if target.is_floating_point() or (samples == "inputs" and target.dtype == torch.uint8):  # pixels
         return target.numel()
@@ -137,7 +125,7 @@ def _by_name(created: Any) -> dict[str, Any] | None:
     if isinstance(created, Mapping):
         return {"val" if name == "validation" and "val" not in created else name: created[name] for name in created}
     if isinstance(created, list | tuple) and not _is_pair(created) and 2 <= len(created) <= 3:
-        return dict(zip(NAMES if len(created) == 3 else ("train", "test"), created, strict=True))
+        return dict(zip(STAGES if len(created) == 3 else ("train", "test"), created, strict=True))
     return None
 
 
@@ -147,14 +135,14 @@ def _three_datasets(choice: UserData, created: Any) -> dict[str, Any]:
     if splits is None:
         dataset = _dataset(choice, created)
         rows = split_rows(len(dataset), {name: choice.split.get(name, 0.1) for name in ("val", "test")})
-        datasets: dict[str, Any] = {name: Subset(dataset, rows[name]) for name in NAMES}
+        datasets: dict[str, Any] = {name: Subset(dataset, rows[name]) for name in STAGES}
     else:
         reason = "the data is in three parts already"
         require(not choice.split, "data.split", choice.split, reason, "no split, or data in one part")
-        fits = splits.get("train") is not None and {*splits} <= {*NAMES}
+        fits = splits.get("train") is not None and {*splits} <= {*STAGES}
         _require(fits, choice, f"it makes {', '.join(map(str, splits))}", "train, val and test")
         datasets = {name: _dataset(choice, split) for name, split in splits.items() if split is not None}
-        datasets = {name: datasets.get(name, Subset(datasets["train"], [])) for name in NAMES}
+        datasets = {name: datasets.get(name, Subset(datasets["train"], [])) for name in STAGES}
     reason, hint = "it leaves nothing to train on", "less, or more data"
     require(len(datasets["train"]) > 0, "data.split", choice.split, reason, hint)
     return datasets
@@ -185,8 +173,7 @@ def _in_memory(dataset: Any, samples: Samples) -> Any:
     """Return a data set of one or two tensors as a Split, so that a batch is one index; others as they are."""
     rows = dataset.indices if isinstance(dataset, Subset) else slice(None)
     source = dataset.dataset if isinstance(dataset, Subset) else dataset
-    counts = (2,) if samples == "module" else (1, 2)
-    if type(source) is not TensorDataset or len(source.tensors) not in counts:
+    if type(source) is not TensorDataset or len(source.tensors) not in ((2,) if samples == "module" else (1, 2)):
         return dataset
     inputs, targets = pair_of([tensor[rows] for tensor in source.tensors], samples)
     return Split(inputs, targets_for_loss(targets))

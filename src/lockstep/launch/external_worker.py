@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,8 @@ class ExternalRank:
         with signal_handlers(end_command):
             variables = rendezvous_variables(os.environ)
             os.environ.update({**cache_variables(), **os.environ, **self.context.variables, **variables})
-            name = f".lockstep-group-{os.geteuid()}-{variables['MASTER_ADDR']}-{variables['MASTER_PORT']}"
+            address = variables["MASTER_ADDR"] if self.world.num_nodes > 1 else socket.gethostname()
+            name = f".lockstep-group-{os.geteuid()}-{address}-{variables['MASTER_PORT']}"
             with (
                 self.failures_reported(),
                 group_file(self.world, Path(self.world.folder).parent / name, self.context) as path,
@@ -84,7 +86,7 @@ class ExternalRank:
             yield
         except ConfigError:
             raise
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             wait_for_first_failure(error)
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
             is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
@@ -97,7 +99,7 @@ class ExternalRank:
             os.close(terminal)
 
 
-def write_report(error: Exception, rank: int, terminal: int, to_terminal: bool) -> None:
+def write_report(error: BaseException, rank: int, terminal: int, to_terminal: bool) -> None:
     """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal."""
     message = f"rank {rank} failed: {format_error(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")

@@ -20,6 +20,7 @@ import psutil
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import config_error, require
+from lockstep.disk import write_error
 from lockstep.errors import RendezvousTimeout
 from lockstep.launch.failure import timeout_text
 from lockstep.launch.topology import RankContext
@@ -49,6 +50,8 @@ def group_file(world: World, default: Path, context: RankContext | None = None) 
         default.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
+        if not is_named:
+            raise write_error(path.parent, error) from None
         raise config_error(KEY, url, f"{path} cannot be created ({error.strerror})", OTHER_FILE) from None
     status = os.fstat(descriptor)
     os.close(descriptor)
@@ -66,7 +69,7 @@ def master_variables(world: World) -> dict[str, str]:
     url = world.process_group.init_method
     if url == "env":
         url = f"tcp://{os.environ.get('MASTER_ADDR', LOOPBACK)}:{os.environ.get('MASTER_PORT', '0')}"
-    if not url.startswith("tcp://"):
+    if not world.distributed or not url.startswith("tcp://"):
         return {}
     host, _, port = url.removeprefix("tcp://").rpartition(":")
     try:
@@ -82,17 +85,21 @@ def join(world: World, context: RankContext, path: Path) -> Store:
     Each rank writes a new nonce; the nonces of all ranks name the group, so nothing that an earlier one left counts.
 
     Raises:
+        ConfigError: the ranks of another job meet there, too.
         RendezvousTimeout: some ranks did not join within the timeout of the process group.
     """
     deadline = time.monotonic() + world.process_group.timeout
     store = keep_alive(FileStore(str(path)))  # its destructor aborts the process if the file is gone
     store.set_timeout(timedelta(seconds=world.process_group.timeout))
     keys, group = [f"rank {rank}" for rank in range(context.world_size)], store
-    store.set(keys[context.rank], secrets.token_hex())
+    nonce = secrets.token_hex()
+    store.set(keys[context.rank], nonce)
     while time.monotonic() < deadline:
         if store.check(keys):
-            nonces = b" ".join(map(store.get, keys))
-            group = PrefixStore(hashlib.sha256(nonces).hexdigest(), store)
+            nonces = [store.get(key).decode() for key in keys]
+            reason = f"the ranks of another job meet at {path}, too"
+            require(nonces[context.rank] == nonce, KEY, world.process_group.init_method, reason, OTHER_FILE)
+            group = PrefixStore(hashlib.sha256(" ".join(nonces).encode()).hexdigest(), store)
             if not group.check([keys[context.rank]]):
                 group.set(keys[context.rank], "")
             if group.check(keys):

@@ -63,6 +63,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     gc.enable()  # the server has it off
     collect_rarely()
     world = job.work.world
+    pid = os.getpid()
     context = RankContext(rank, world.local_world_size, rank, world.local_world_size, job.restarts)
     variables = {**job.environment, **context.variables}
     if world.start == "elastic":  # by these variables torch and Lightning recognize ranks that can be restarted
@@ -83,6 +84,8 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
             stop = FileRequest(job.folder, context.rank, context.world_size, store)
             result = run_engine(job.work, job.engine, replace(context, stop=stop))
     except BaseException as error:  # sys.exit, too, and a KeyboardInterrupt of the user's code
+        if os.getpid() != pid:  # a fork of the user's code ends
+            raise
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises, as soon as a loader's worker has died
         command.send(failure_report(error, rank))
         wait_for_first_failure(error)

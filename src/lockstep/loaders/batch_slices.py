@@ -13,11 +13,7 @@ PLAIN = np.generic | str | bytes | int | float | complex | None
 
 
 def samples_in(batch: Any) -> int:
-    """Return the samples of a batch: the length of its first tensor or array, as Lightning counts them.
-
-    Raises:
-        ConfigError: the batch has no tensor.
-    """
+    """Return the samples of a batch: the length of its first tensor or array, as Lightning counts them."""
     arrays: list[Any] = []
     map_leaves(arrays.append, _is_array, batch)
     if not arrays:

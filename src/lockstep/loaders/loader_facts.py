@@ -8,8 +8,9 @@ from typing import Any
 from lockstep import schemas
 from lockstep.config_error import config_error
 from lockstep.data.samples import keys_of, pair_of, targets_for_loss, values_of_batch
+from lockstep.data.tensors import STAGES
 from lockstep.data.user_data import outputs_of, shape_facts
-from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
+from lockstep.loaders.loader_source import METHOD, LoaderSource
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.random_state import preserve_generators, seeded
 from lockstep.schemas.target import KEY
@@ -28,13 +29,9 @@ ONE_PROCESS = {
 
 
 def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.Loaders, dict[str, Any]]:
-    """Set up a user's loaders, and return facts about them, and their batch size and drop_last for the plan.
+    """Set up a user's loaders; return facts about them, and their batch size and drop_last for the plan.
 
-    Args:
-        trainer: attributes of `self.trainer` that are known before any rank starts.
-
-    Raises:
-        ConfigError: there is nothing to train on.
+    `trainer` are attributes of `self.trainer` that are known already.
     """
     owner, name = source.owner, source.choice.name
     with user_errors(f"data.{KEY}={name}", "its loaders cannot be made."):
@@ -60,12 +57,7 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.
 
 
 def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
-    """Return what a plain net and its task need to know of a batch, by the fields of Loaders.
-
-    Raises:
-        ConfigError: the task takes other batches, the number of classes is unknown, or an evaluation has several
-            loaders.
-    """
+    """Return what a plain net and its task need to know of a batch, by the fields of Loaders."""
     choice: Any = source.choice
     with user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), preserve_generators():
         batch = next(iter(source.loaders("train", SINGLE)[0]))

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep import data, schemas
 from lockstep.config_error import ConfigError, config_error
-from lockstep.data.tensors import Split
+from lockstep.data.tensors import STAGES, Split
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.stream_loader import StreamLoader
@@ -17,7 +17,6 @@ from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides, replace_method
 
-STAGES = ("train", "val", "test")
 METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
 STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
 
@@ -57,11 +56,7 @@ class LoaderSource:
         return stage in self.create and (self.module is None or overrides(self.module, STEP[stage]))
 
     def user_loaders(self, stage: str) -> list[Any]:
-        """Return the loaders as the user creates them.
-
-        Raises:
-            ConfigError: training takes several at a time, or one that combines several.
-        """
+        """Return the loaders as the user creates them."""
         returned = seeded(self.seed, self.create[stage])
         loaders = [*returned.values()] if isinstance(returned, Mapping) else returned
         loaders = [*loaders] if isinstance(loaders, list | tuple) else [loaders]
@@ -96,18 +91,10 @@ class LoaderSource:
 
 
 def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int | None) -> LoaderSource:
-    """Return the source of the loaders of a LightningModule, or of a plain net whose data is in loaders.
-
-    Args:
-        module: None before it is created.
-        batch_size: the plan's.
-
-    Raises:
-        ConfigError: the data's target returns neither a LightningDataModule nor streams.
-    """
+    """Return the source of the loaders of a module, which may be created later, or of a plain net's loaders."""
     owner = module
     if not isinstance(choice, schemas.Loaders):
-        splits = data.load_splits(choice, seed, samples="module")
+        splits = data.load(choice, seed, samples="module")
         datasets = {
             stage: dataset.as_dataset() if isinstance(dataset, Split) else dataset
             for stage, dataset in splits.datasets.items()

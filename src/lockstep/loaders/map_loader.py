@@ -133,8 +133,7 @@ class MapLoader(RankLoader):
             return dataset.batches(slices)
         if type(dataset) is TensorDataset and self.loader.collate_fn is default_collate:
             # an index is faster than any worker, and nothing random happens
-            tensors = dataset.tensors
-            return ([tensor.index_select(0, ids) for tensor in tensors] if len(ids) else None for ids in slices)
+            return ([tensor.index_select(0, ids) for tensor in dataset.tensors] if len(ids) else None for ids in slices)
         if self.reader is None:
             self.reader = seeded_loader(self.loader, self.places, self.seed)
         self.places.epoch, self.places.slices = self.sampled_epoch, slices

@@ -8,9 +8,9 @@ import torch
 
 from lockstep import schemas
 from lockstep.checkpoint.content import Progress
-from lockstep.data.tensors import Batch
+from lockstep.data.tensors import STAGES, Batch
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import METHOD, STAGES, LoaderSource
+from lockstep.loaders.loader_source import METHOD, LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of

@@ -57,11 +57,7 @@ class StreamLoader(RankLoader):
         return self.loader.collate_fn(batch[rows]) if self.has_samples else slice_batch(batch, rows)
 
     def _global_batches(self) -> Iterator[tuple[Any, int]]:
-        """Yield each global batch and the number of its samples, drawn under the seed of the epoch.
-
-        Raises:
-            ConfigError: ranks read different samples.
-        """
+        """Yield each global batch and the number of its samples, drawn under the seed of the epoch."""
         with preserve_generators():
             seed_by(self.seed, self.sampled_epoch, -1)
             batches = self._start()

@@ -1,7 +1,6 @@
 """Where curves go: every logger of a plan, called alike by both engines. Rank 0 writes.
 
-`tensorboard` and `csv_table` need no Lightning; `lightning_adapter` creates Lightning's loggers, and hands all of them
-to a Trainer or a user's module.
+`tensorboard` and `csv_table` need no Lightning; `lightning_adapter` is for Lightning's loggers, Trainer and modules.
 """
 
 from collections.abc import Mapping
@@ -20,10 +19,7 @@ __all__ = ["HyperParameter", "Loggers", "create"]
 
 
 class Loggers:
-    """All loggers of a run, each with the methods of Lightning's Logger; none above rank 0.
-
-    As a context manager, it saves and ends them if the run fails.
-    """
+    """All loggers of a run; none above rank 0. As a context manager, it saves and ends them if the run fails."""
 
     def __init__(self, plan: Plan, rank: int, loggers: list[Any]) -> None:
         self.plan, self.rank, self.loggers = plan, rank, loggers

@@ -1,8 +1,6 @@
 """Lightning's loggers: those of a plan are created here, and all loggers are handed to a Trainer as Lightning's.
 
 The trackers (Weights & Biases, MLflow) stay within the run's folder and off the network.
-
-Each rank is told its number: the fork server has imported Lightning before the ranks were known.
 """
 
 import logging
@@ -78,7 +76,7 @@ def mlflow(experiment: str, save_dir: str, run_name: str) -> pl_loggers.MLFlowLo
 
 
 def set_rank(rank: int) -> None:
-    """Tell Lightning the rank of this process."""
+    """Tell Lightning the rank of this process: the fork server has imported it before the ranks were known."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]
 
 

@@ -24,10 +24,7 @@ LONGEST = 90
 
 
 def run_label(plan: Plan) -> str:
-    """Return strategy, devices, net, what the command or its sweep has chosen beside them, and the time.
-
-    The time is that of the run's folder, which the jobs of a sweep share; else it is now.
-    """
+    """Return strategy, devices, net, what the command or its sweep has chosen beside them, and the folder's time."""
     devices = plan.devices * plan.num_nodes
     typed = any(word.startswith("engine=") for word in plan.command.words)
     engine = plan.engine.name if plan.engine.name != "lightning" or typed else ""

@@ -64,11 +64,7 @@ class TensorBoardWriter:
         self.hparams |= params
 
     def save(self) -> None:
-        """Hand the points to SummaryWriter, and flush it.
-
-        Each event wakes its thread, which takes turns with training: one by one, an event costs as much as several
-        steps of a small net.
-        """
+        """Hand the points to SummaryWriter together: each event wakes its thread, which takes turns with training."""
         if self.hparams and not self.has_session:
             self.has_session = True
             self.writer.file_writer.add_summary(hparams_session(self.hparams, self.trial)[0])

@@ -48,10 +48,7 @@ def pictures_of(
 
 
 def first_filters(net: nn.Module, shape: tuple[int, ...]) -> Tensor | None:
-    """Return weights (n, channels, h, w) of the first layer with weights, or None if they are no pictures.
-
-    Those of a linear layer over images are returned in the images' shape.
-    """
+    """Return weights (n, channels, h, w) of the first layer, linear or convolution, or None if they are no pictures."""
     first = next((module for module in net.modules() if isinstance(getattr(module, "weight", None), Tensor)), None)
     if isinstance(first, nn.Conv2d) and first.weight.shape[1] in COLOURS and max(first.kernel_size) > 1:
         return first.weight

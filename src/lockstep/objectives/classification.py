@@ -38,7 +38,7 @@ def macro_f1(counts: "Tensor") -> float:
     mean of ranks' or batches' F1 would be another number: F1 is no mean over samples.
     """
     hits = counts.diagonal().double()
-    both = (counts.sum(0) + counts.sum(1)).double()  # 2·TP + FP + FN
+    both = (counts.sum(0)[: len(counts)] + counts.sum(1)).double()  # 2·TP + FP + FN
     return float((2 * hits / both)[both > 0].mean())
 
 

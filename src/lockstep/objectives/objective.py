@@ -95,5 +95,9 @@ class Objective:
         return values
 
     def confusion_of(self, totals: "Tensor") -> "Tensor":
-        """Return the confusion counts among the totals of an evaluation: int64, (classes, classes)."""
-        return totals[len(self.sums) :].long().view(self.classes, self.classes)
+        """Return the confusion counts among the totals of an evaluation: int64, (classes, classes).
+
+        One column more counts predictions that are no class of the data, if there are any.
+        """
+        counts = totals[len(self.sums) :].long().view(self.classes, self.classes + 1)
+        return counts if counts[:, -1].any() else counts[:, :-1]

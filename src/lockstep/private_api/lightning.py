@@ -36,27 +36,19 @@ def skips_backward(loop: TrainingEpochLoop) -> bool:
 
 
 def disable_signal_handlers(trainer: pl.Trainer) -> None:
-    """Keep Lightning from setting signal handlers: that of SIGTERM broadcasts, also to lost peers, and ends training
-    without a checkpoint. A version without this method sets them.
-    """
+    """Keep Lightning from setting signal handlers: that of SIGTERM ends training without a checkpoint."""
     connector = getattr(trainer, "_signal_connector", None)
     if connector is not None:
         connector.register_signal_handlers = lambda: None
 
 
 def disable_sigterm_broadcast(loop: Any) -> None:
-    """Keep Lightning from asking rank 0 before every batch whether it received SIGTERM, which it cannot here.
-
-    That is a collective a step, which also swallows the error of a lost peer. A version without this method asks not.
-    """
+    """Keep Lightning from asking rank 0 before every batch whether it received SIGTERM: a collective a step."""
     loop._broadcast_sigterm_tensor = lambda: None
 
 
 def end_restart(loop: Any) -> None:
-    """Clear the `restarting` flag of a loop and its children, by the setter of the base class.
-
-    A fit loop with max_steps overrides the setter, and keeps the flag.
-    """
+    """Clear the `restarting` flag of a loop and its children; a fit loop with max_steps overrides the setter."""
     base = next(kind for kind in reversed(type(loop).__mro__) if "restarting" in vars(kind))
     vars(base)["restarting"].fset(loop, False)
 

@@ -60,10 +60,7 @@ def _json_line(line: Line) -> str:
 def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) -> tuple[bytes, str]:
     """Return the lines after the first that a checkpoint counts, from its run's folder; and a notice, or "".
 
-    Without these lines a run may resume in another folder, but not in its own, where it would overwrite the record.
-
-    Raises:
-        ConfigError: the record in the run's own folder is damaged.
+    Without these lines a run may resume in another folder. In its own it would overwrite the record: a ConfigError.
     """
     run = run_of(checkpoint)
     lines = b""

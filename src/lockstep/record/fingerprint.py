@@ -1,8 +1,7 @@
 """Fingerprints of what one rank has in its memory: SHA-256 of its weights, its buffers, its optimizers' states.
 
 Names, shapes, types and bits count, in an order that no engine decides: parameters by name, numbers in logical order
-whatever the strides, a step counter alike as a tensor and as a number. So equal states have equal fingerprints on every
-rank, in either engine and after a resume.
+whatever the strides, a step counter alike as a tensor and as a number.
 """
 
 import hashlib

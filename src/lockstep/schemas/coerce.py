@@ -1,5 +1,6 @@
 """Convert values of a configuration to the types and constraints that a dataclass declares."""
 
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import fields
@@ -67,7 +68,8 @@ def unknown_key(key: str, value: object, candidates: list[str], command: str | N
     prefix, _, name = key.rpartition(".")
     candidates = sorted(candidates, key=lambda candidate: candidate.rpartition(".")[0] != prefix)
     by_name = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
-    near = SYNONYMS.get(name) or by_name.get(nearest(name, by_name) or "")
+    former = re.sub(r"\b_(split|loader|classes|inputs|targets)_\b", r"\1", key)  # as keys of data once were
+    near = former if former != key else SYNONYMS.get(name) or by_name.get(nearest(name, by_name) or "")
     if near is None:
         return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")
     return config_error(key, value, f"there is no such key (did you mean {near}?)", f"{near}={as_typed(value)}")
@@ -77,9 +79,6 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
     """Return `value` as the type `kind`, e.g. 1e6, a float in YAML, as an int.
 
     A value that has one of the types of a union keeps it. Types that are not candidates here accept any value.
-
-    Raises:
-        ConfigError: the value has another type, or violates a constraint.
     """
     origin, options = get_origin(kind), get_args(kind)
     if origin is Annotated:

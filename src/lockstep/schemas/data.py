@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, is_number, require
 from lockstep.constraints import Constraint, NonNegative, NonNegativeInt, Positive, PositiveInt
+from lockstep.progress import notice
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.target import KEY, BuiltIn, Target
 
@@ -16,15 +17,15 @@ BATCH_SIZE = 64
 class BuiltInData(BuiltIn):
     """Facts about built-in data. total: how many samples there are if the options name no number."""
 
-    samples: int | None
-    images: ClassVar[bool] = False
+    val_size: int
+    shape: ClassVar[tuple[int, ...]] = ()
     classes: ClassVar[int] = 0
     parts: ClassVar[tuple[int, ...]] = ()
     total: ClassVar[int] = 0
 
     @property
     def train_samples(self) -> int:
-        return self.samples or self.total
+        return getattr(self, "samples", None) or self.total - self.val_size - getattr(self, "test_size", 0)
 
 
 @dataclass(frozen=True)
@@ -33,13 +34,9 @@ class Digits(BuiltInData):
     name: Literal["digits"]
     val_size: NonNegativeInt
     test_size: PositiveInt
-    images: ClassVar[bool] = True
+    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 1797
-
-    @property
-    def train_samples(self) -> int:
-        return self.total - self.val_size - self.test_size
 
 
 @dataclass(frozen=True)
@@ -51,13 +48,9 @@ class MNIST(BuiltInData):
     val_size: NonNegativeInt
     mean: float
     std: Positive
-    images: ClassVar[bool] = True
+    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
     classes: ClassVar[int] = 10
     total: ClassVar[int] = 60_000
-
-    @property
-    def train_samples(self) -> int:
-        return self.samples or self.total - self.val_size
 
 
 @dataclass(frozen=True)
@@ -65,8 +58,8 @@ class Points(BuiltInData):
     path: ClassVar[str] = "lockstep.data.points.load"
     name: Literal["points"]
     samples: Annotated[int, Constraint(lambda value: value >= 2, "it must be 2 or more", "1000")] | None
+    val_size: ClassVar[int] = 0  # type: ignore[misc]
     classes: ClassVar[int] = 2
-    val_size: ClassVar[int] = 0
     total: ClassVar[int] = 5
 
 
@@ -95,7 +88,7 @@ class RandomRegression(BuiltInData):
     outputs: PositiveInt
     noise: NonNegative
     samples: PositiveInt
-    val_size: ClassVar[int] = 0
+    val_size: ClassVar[int] = 0  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -114,10 +107,6 @@ class DataFacts:
     shape: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
 
-    @property
-    def images(self) -> bool:
-        return len(self.shape) == 3
-
 
 @dataclass(frozen=True)
 class Loaders(DataFacts):
@@ -134,7 +123,6 @@ class Loaders(DataFacts):
 
 
 FACTS = tuple(fact.name for fact in fields(Loaders))
-
 
 PLANNED = {
     *("dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"),
@@ -192,10 +180,16 @@ class UserData(DataFacts, Target):
         """Return the target at `dataset` or at the top; else a mapping of the targets at `train`, `val` and `test`.
 
         At the top, keys are arguments of a user's target; those of Lockstep's data sets have no names of settings.
+        These had underscores before: `_split_`.
         """
         is_flat = KEY in values and not str(values[KEY]).startswith("lockstep.")
-        typed = {} if is_flat else cls.coerce_settings(key, values)
-        target: Any = {name: value for name, value in values.items() if is_flat or name not in cls.settings}
+        former = {f"_{name}_": name for name in cls.settings if f"_{name}_" in values}
+        for old, name in former.items():
+            notice(f"{key}.{old}: write {key}.{name}, beside {key}.dataset; the old name goes with the next version")
+        settings = {name: values[old] for old, name in former.items()}
+        typed = cls.coerce_settings(key, settings if is_flat else {**values, **settings})
+        left_out = former if is_flat else {*former, *cls.settings}
+        target: Any = {name: value for name, value in values.items() if name not in left_out}
         if "dataset" in target and not is_flat:
             for name in target.keys() - {"dataset"}:
                 raise unknown_key(f"{key}.{name}", target[name], [f"{key}.{setting}" for setting in cls.settings])

@@ -13,7 +13,6 @@ from lockstep.schemas.target import Target
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-
 TRACKERS = ("wandb", "mlflow")
 """Options that need the optional package of their name."""
 
@@ -30,8 +29,7 @@ class TensorBoard:
 
     def rules(self, plan: "Plan") -> Rules:
         reason = f"TensorBoard writes to folders with UTF-8 names only, and the run's is {plan.run_dir}"
-        hint = "logger=csv or logger=none, or another hydra.run.dir"
-        yield is_utf8(plan.run_dir), "logger", reason, hint
+        yield is_utf8(plan.run_dir), "logger", reason, "logger=csv or logger=none, or another hydra.run.dir"
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,7 @@ class UserCallback(Target):
 
     @property
     def scheduling(self) -> dict[int, int] | None:
-        """Return for a GradientAccumulationScheduler the batches of an optimizer step by first epoch, from 0.
-
-        Raises:
-            ConfigError: the argument `scheduling` has another form.
-        """
+        """Return for a GradientAccumulationScheduler the batches of an optimizer step by first epoch, from 0."""
         if self.name != "GradientAccumulationScheduler":
             return None
         value, key = self.arguments.get("scheduling"), f"{self.key}.scheduling"

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 TOKENS_ONLY = "lockstep.nets.char_rnn.CharRNN"
+MIN_SIDE = 16
+"""The least height and width of which the convolutions of the nets for images leave something."""
 
 Sizes = Annotated[
     tuple[int, ...],
@@ -34,9 +36,12 @@ class Net:
     lightning: ClassVar[bool] = False
 
     def rules(self, plan: "Plan") -> Rules:
-        data = f"data={plan.data.name}"
-        hint = "model=mlp or model=linear, or data=digits"
-        yield not self.images_only or plan.data.images, "model", f"it takes images, and {data} has none", hint
+        data, shape = f"data={plan.data.name}", plan.data.shape
+        if self.images_only:
+            hint = "model=mlp or model=linear, or data=digits"
+            yield len(shape) == 3, "model", f"it takes images, and {data} has none", hint
+            reason = f"it takes images of {MIN_SIDE}×{MIN_SIDE} or more, and those of {data} are {shape[1]}×{shape[2]}"
+            yield min(shape[1:]) >= MIN_SIDE, "model", reason, "model=mlp or model=linear, or larger images"
         reason, hint = "a plain net has no dataloaders", "data=… of a data set, or model=… of a LightningModule"
         yield not isinstance(plan.data, ModelLoaders), "data", reason, hint
         reason = "callbacks beside a plain net would see shards of its weights"

@@ -33,11 +33,7 @@ class Target:
 
     @classmethod
     def from_values(cls, key: str, values: Mapping[str, Any]) -> Self:
-        """Return the target that a group of keys names, as in a YAML file.
-
-        Raises:
-            ConfigError: a setting is invalid.
-        """
+        """Return the target that a group of keys names, as in a YAML file."""
         arguments = {name: value for name, value in values.items() if name not in (KEY, *cls.settings)}
         name = str(values[KEY]).rpartition(".")[2]
         return cls(name, values[KEY], arguments, key, **cls.coerce_settings(key, values))

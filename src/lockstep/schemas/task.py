@@ -32,10 +32,6 @@ class Task:
         """Return the argument `outputs` of a net, from the shape of a sample and the number of classes or targets."""
         return outputs
 
-    def output_count(self, plan: "Plan", outputs: int) -> int | None:
-        """Return how many numbers a net's outputs have per sample; None if the number may vary."""
-        return None if self.samples in ("sequences", "any") else outputs * prod(plan.data.parts)
-
 
 @dataclass(frozen=True)
 class Auto(Task):
@@ -84,8 +80,7 @@ class LanguageModelling(Task):
     samples: ClassVar[Samples] = "sequences"
 
     def rules(self, plan: "Plan") -> Rules:
-        fits = plan.data.parts != ()
-        yield fits, "task", f"data={plan.data.name} has no sequences of tokens", "data=text"
+        yield plan.data.parts != (), "task", f"data={plan.data.name} has no sequences of tokens", "data=text"
         yield from super().rules(plan)
 
 

@@ -17,8 +17,8 @@ from lockstep.checkpoint.content import PREFIX, net_weights
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager, replace_weights
 from lockstep.config_error import require
+from lockstep.data.tensors import STAGES
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import STAGES
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.memory.allocation import disable_malloc_trim

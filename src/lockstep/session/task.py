@@ -1,37 +1,69 @@
 """A plain net with its task and its data. Only what the plan needs is imported."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from lockstep import data, schemas
+from lockstep.config_error import ConfigError, require
 from lockstep.data.tensors import for_net
 from lockstep.loaders.loader_source import LoaderSource, create_source, dataset_source
 from lockstep.memory.format import memory_format_of
 from lockstep.plan import Plan
 from lockstep.precision import convert, dtype_of
 from lockstep.random_state import seed_all
-from lockstep.schemas.target import BuiltIn
+from lockstep.schemas.target import KEY, BuiltIn
 from lockstep.steps.task_module import TaskModule
 from lockstep.steps.task_step import TaskStep
-from lockstep.targets.net import create_user_net
+from lockstep.targets.kinds import is_lightning_module
+from lockstep.targets.locate import create
 
 
 def create_net(plan: Plan, shapes: Any) -> nn.Module:
     """Create a plain net in the plan's dtype; its weights are drawn in float32. `shapes`: has `shape` and `outputs`."""
     seed_all(plan.seed)
-    outputs = plan.task.outputs(shapes.shape, shapes.outputs)
-    output_count = plan.task.output_count(plan, outputs)
-    net = create_user_net(plan.model.call, shapes.shape, outputs, output_count, trains=plan.train)
+    call, outputs = plan.model.call, plan.task.outputs(shapes.shape, shapes.outputs)
+    key, path = f"model.{KEY}", call[KEY]
+    net: nn.Module = create("model", call, {"shape": shapes.shape, "outputs": outputs})
+    is_net = isinstance(net, nn.Module) and not is_lightning_module(net)
+    reason = f"this returns a {type(net).__name__}, and not a plain nn.Module"
+    require(is_net, key, path, reason, "the path of a net")
+    trains = any(parameter.requires_grad for parameter in net.parameters()) or not plan.train
+    require(trains, key, path, "no parameter requires gradients", "a net with some, or train=false")
+    if plan.task.samples not in ("sequences", "any"):
+        _check_first_outputs(net, f"{key}={path}", outputs, plan.data.parts if plan.objective.classes else None)
     convert(plan, net)
     return net.to(memory_format=memory_format_of(plan, net))
+
+
+def _check_first_outputs(net: nn.Module, override: str, outputs: int, parts: tuple[int, ...] | None) -> None:
+    """Check the outputs of the first batch: a loss would broadcast another shape, or fail far from the cause.
+
+    Of classes the net may have more. `parts` is the shape of a sample's targets if they are classes.
+    """
+
+    def check(_net: nn.Module, _inputs: object, returned: object) -> None:
+        handle.remove()
+        shape = tuple(returned.shape) if isinstance(returned, Tensor) else ()
+        if parts is None:
+            fits = len(shape) > 1 and prod(shape[1:]) == outputs
+            expected = f"(batch, …) with {outputs} numbers a sample"
+        else:
+            fits = shape[1:2] >= (outputs,) and shape[2:] == parts
+            expected = f"(batch, {', '.join([f'{outputs} or more', *map(str, parts)])})"
+        if not fits:
+            described = f"outputs of shape {shape}" if shape else f"a {type(returned).__name__}"
+            raise ConfigError(f"{override}: this returns {described}, but the task expects {expected}.")
+
+    handle = net.register_forward_hook(check)
 
 
 def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, LoaderSource, Callable[..., TaskStep]]:
     """Create a plain net with its task and the source of its loaders; return also what creates the steps around it."""
     in_loaders = isinstance(plan.data, schemas.Loaders)
-    splits = None if in_loaders else data.load_splits(plan.data, plan.seed, plan.task.samples)
+    splits = None if in_loaders else data.load(plan.data, plan.seed, plan.task.samples)
     if isinstance(plan.task, schemas.UserTask):
         from lockstep.targets.task import create_task as create_user_task
 

@@ -118,7 +118,7 @@ class EvaluationSums:
 
     def __init__(self, objective: Objective, device: torch.device, shown: PredictionSamples | None = None) -> None:
         self.objective, self.running, self.shown = objective, RunningSums(objective), shown
-        self.counts = torch.zeros(objective.classes, objective.classes, dtype=torch.int64, device=device)
+        self.counts = torch.zeros(objective.classes, objective.classes + 1, dtype=torch.int64, device=device)
 
     def add(self, batch: BatchStats, outputs: Tensor, targets: Tensor, inputs: Tensor | None = None) -> None:
         self.running.add(batch)
@@ -135,7 +135,10 @@ class EvaluationSums:
 
 
 def confusion(outputs: Tensor, targets: Tensor, classes: int, ignored: int | None = None) -> Tensor:
-    """Return how often each class (row) was predicted as each class (column): int64, (classes, classes)."""
-    pairs = targets * classes + outputs.argmax(dim=1)
+    """Return how often each class (row) was predicted as each class (column): int64, (classes, classes + 1).
+
+    The last column is for outputs that are no class of the data, of a net with more outputs.
+    """
+    pairs = targets * (classes + 1) + outputs.argmax(dim=1).clamp(max=classes)
     pairs = pairs.flatten() if ignored is None else pairs[targets != ignored]
-    return torch.bincount(pairs, minlength=classes**2).view(classes, classes)
+    return torch.bincount(pairs, minlength=classes * (classes + 1)).view(classes, classes + 1)

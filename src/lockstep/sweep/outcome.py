@@ -21,10 +21,7 @@ def in_sweep() -> bool:
 
 
 def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | RankFailed) -> None:
-    """Print why a job of the sweep has no result, and write failure.json for the table.
-
-    A sweeper that handles failed jobs gets `error` itself. Hydra's own would end.
-    """
+    """Print why a job has no result, write failure.json, and raise `error` for another sweeper than Hydra's own."""
     job = HydraConfig.get()
     status = "refused" if isinstance(error, ConfigError) else "failed"
     sys.stdout.flush()

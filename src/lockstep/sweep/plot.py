@@ -1,7 +1,4 @@
-"""The picture of a sweep; what varies decides what is drawn.
-
-Over devices: speed-up and efficiency. Over a number: the metric that jobs are ranked by. Always the loss of all jobs.
-"""
+"""The picture of a sweep; what varies decides what is drawn, beside the loss of all jobs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence

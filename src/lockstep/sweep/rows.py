@@ -34,10 +34,7 @@ class SweepRow:
 
 
 def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> list[SweepRow]:
-    """Return the table's rows in the order of the jobs, with a speed-up if engine, strategy or devices vary.
-
-    Otherwise one job is faster than another by chance.
-    """
+    """Return the table's rows in the order of the jobs, with a speed-up if engine, strategy or devices vary."""
     finished = [job for job in jobs if job.results]
     swept = {key for job in finished for key in job.swept} - {*WORLD}
     keys = sorted(key for key in swept if len({str(job.option(key)) for job in finished}) > 1)

@@ -38,8 +38,7 @@ MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the dat
 def user_traceback(error: BaseException, is_called: bool = False) -> str:
     """Format an error with its traceback from the user's first frame on, and with a hint if memory ran out.
 
-    Args:
-        is_called: Lockstep has called the code, which may be a library's: begin after Lockstep's frames.
+    If the code `is_called` by Lockstep, it may be a library's: begin after Lockstep's frames.
     """
     text = "".join(traceback.format_exception(error)).rstrip()
     if inner := IN_WORKER.fullmatch(text):

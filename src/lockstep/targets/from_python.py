@@ -10,11 +10,7 @@ from lockstep.schemas.target import ARGS, KEY
 
 
 def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the targets of classes, functions, functools.partials or mappings, by group.
-
-    Raises:
-        ConfigError: a group takes no user code, or is in the overrides too; an object has no import path.
-    """
+    """Return the targets of classes, functions, functools.partials or mappings, by group."""
     for group in user_code.keys() - USER_CODE.keys():
         raise option_error("run", group, "this is no group that takes your own code", USER_CODE)
     for override in overrides:

@@ -14,6 +14,9 @@ from lockstep.config_error import ConfigError, as_typed, config_error, errors_as
 from lockstep.schemas.target import ARGS, KEY, PARTIAL
 from lockstep.targets.frames import user_traceback
 
+OLD_NAME, NEW_NAME = "pytorch_lightning", "lightning.pytorch"
+"""Lightning's two packages, whose classes are not the same: that of the old name is not supported."""
+
 
 class UserCodeError(ConfigError):
     """The user's code failed: its traceback from the user's first frame on, and a sentence after it."""
@@ -29,9 +32,6 @@ def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None, call
         key: of the command line, for errors.
         defaults: arguments to add if the target has parameters of these names.
         calls: False: return the class or function instead of calling it.
-
-    Raises:
-        ConfigError: there is no such target, or it takes other arguments.
     """
     if isinstance(value, list):
         return [create(f"{key}[{index}]", item, calls=calls) for index, item in enumerate(value)]
@@ -52,11 +52,7 @@ def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None, call
 
 
 def check(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
-    """Check a target and those among its arguments against their signatures, without a call; return the outermost.
-
-    Raises:
-        ConfigError: as `create`.
-    """
+    """Check a target and those among its arguments against their signatures, without a call; return the outermost."""
     return create(key, value, defaults, calls=False)
 
 
@@ -83,6 +79,10 @@ def locate(key: str, path: Any) -> Any:
             target = getattr(target, name, module)
     reason = f"it is a {type(target).__name__}, and not a class or a function"
     require(callable(target), key, path, reason, "one of them")
+    fits = OLD_NAME not in {base.__module__.partition(".")[0] for base in getattr(target, "__mro__", ())}
+    renamed = path.replace(OLD_NAME, NEW_NAME, 1)
+    hint = f"{key}={renamed}" if path.startswith(OLD_NAME) else f"import {NEW_NAME} as pl in its file"
+    require(fits, key, path, f"it derives from {OLD_NAME}, not from lightning", hint)
     return target
 
 
@@ -114,21 +114,15 @@ def checked_arguments(
     defaults: Mapping[str, Any],
     complete: bool,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a call, with those of `defaults` that it takes.
-
-    Args:
-        complete: raise if an argument is missing.
-
-    Raises:
-        ConfigError: the call does not take an argument, or needs one more.
-    """
+    """Return the keyword arguments of a call, and those of `defaults` that it takes; if `complete`, none is missing."""
     try:
         signature = inspect.signature(functools.partial(call, *positional)).parameters
+        outer = inspect.signature(call, follow_wrapped=False).parameters  # a wrapper may take more than it shows
     except (ValueError, TypeError):  # of some functions in C, or too many arguments
         return {**keywords}
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = {name: each for name, each in signature.items() if each.kind in kinds}
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.values())
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in (*signature.values(), *outer.values()))
     title = getattr(call, "__qualname__", repr(call))
     for name, value in keywords.items():
         if name not in parameters and not takes_any:

@@ -15,11 +15,7 @@ TARGET = re.compile(rf'"{KEY}": "{MAIN}\.(\w+)')
 
 
 def pickled_main(work: object) -> bytes | None:
-    """Return the classes and functions of `__main__` that targets of a dataclass name, pickled; None if they name none.
-
-    Raises:
-        ConfigError: one cannot be pickled, or is not defined there.
-    """
+    """Return the classes and functions of `__main__` that targets of a dataclass name, pickled; None for none."""
     names = TARGET.findall(to_json(work))
     if not names:
         return None

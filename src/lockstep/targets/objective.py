@@ -2,13 +2,10 @@
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockstep.objectives import Mean, Objective
 from lockstep.schemas.task import UserTask
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def user_objective(choice: UserTask) -> Objective:
@@ -18,7 +15,7 @@ def user_objective(choice: UserTask) -> Objective:
     return Objective(partial(_sum, call, "loss"), means, monitor=choice.monitor)
 
 
-def _sum(call: str, name: str, outputs: Any, targets: "Tensor") -> "Tensor":
+def _sum(call: str, name: str, outputs: Any, targets: Any) -> Any:
     from lockstep.targets.task import user_task  # with torch
 
     return user_task(call).sum_of(name, outputs, targets)

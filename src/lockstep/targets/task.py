@@ -34,15 +34,10 @@ def create_task(choice: UserTask) -> "TaskAdapter":
 
 
 def describe_task(choice: UserTask) -> UserTask:
-    """Return the task with the names of its metrics.
-
-    Raises:
-        ConfigError: it has no loss, invalid metrics, or parameters, which nobody would train.
-    """
+    """Return the task with the names of its metrics."""
     task = create_task(choice)
     task.check()
-    better = {name: task.modes.get(name, "max") for name in task.metrics}
-    return replace(choice, better=better, monitor=task.monitor)
+    return replace(choice, better={name: task.modes.get(name, "max") for name in task.metrics}, monitor=task.monitor)
 
 
 class TaskAdapter:
@@ -76,11 +71,7 @@ class TaskAdapter:
         require(condition, f"task.{KEY}", self.path, reason, hint)
 
     def sum_of(self, name: str, outputs: Any, targets: Tensor) -> Tensor:
-        """Return the sum of the loss, or of a metric, over the samples of a batch.
-
-        Raises:
-            ConfigError: the outputs hold no tensor of real numbers, or the value is neither a mean nor one per sample.
-        """
+        """Return the sum of the loss, or of a metric, over the samples of a batch."""
         tensors = [tensor for tensor in tensors_in(outputs) if tensor.is_floating_point()]
         reason = f"the net returns a {type(outputs).__name__} without real numbers"
         self._require(bool(tensors), reason, "a net that returns some")
