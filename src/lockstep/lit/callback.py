@@ -17,8 +17,7 @@ from lockstep.targets.kinds import replace_method
 class EvaluationCallback(Callback):
     """Calls the session in evaluations, before all other callbacks."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    session: Session
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.begin_evaluation(stage_of(trainer))
@@ -43,8 +42,8 @@ class SessionCallback(EvaluationCallback):
     """
 
     def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self.progress, self.sanity_check = session.progress, ExitStack()
+        self.session, self.progress = session, session.progress
+        self.sanity_check = ExitStack()
         self.stop = self.epoch_ended = False
 
     def attach(self, trainer: pl.Trainer) -> None:
