@@ -25,12 +25,6 @@ def test_classification_sums_by_hand() -> None:
     assert stack_stats(TWO, [batch_stats(TWO, loss, logits, targets)]).tolist() == [[loss.item(), 2, 1]]
 
 
-def test_regression_sums_by_hand() -> None:
-    outputs, targets = torch.tensor([[1.0], [5.0]]), torch.tensor([[3.0], [4.0]])
-    loss = REGRESSION.loss_sum(outputs, targets)
-    assert stack_stats(REGRESSION, [batch_stats(REGRESSION, loss, outputs, targets)]).tolist() == [[4 + 1, 2]]
-
-
 def test_an_empty_batch_adds_nothing() -> None:
     outputs, targets = torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64)
     stats = batch_stats(TWO, TWO.loss_sum(outputs, targets), outputs, targets)

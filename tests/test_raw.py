@@ -1,11 +1,8 @@
 """The raw engine in this process: what it leaves is what Lightning leaves, and each reads the other's checkpoints."""
 
-import gc
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from weakref import ref
 
 import pytest
 import torch
@@ -18,7 +15,6 @@ from lockstep.raw import trainer
 from lockstep.raw.precision import Precision
 from lockstep.record.digest import digest
 from lockstep.run_files import Metrics
-from lockstep.session.hooks import Hooks
 from lockstep.steps.loss_weight import Step
 from tests.comparing import require_identical
 from tests.conftest import IN_PROCESS, MakePlan
@@ -220,15 +216,3 @@ def test_losses_of_other_shapes() -> None:
     assert weight.grad.tolist() == [6.0, 6.0]
     with pytest.raises(RuntimeError, match="scalar outputs"):
         weighting.backward(3 * weight, 1)
-
-
-def test_hooks_keep_no_step_alive() -> None:
-    def step(batch: object, batch_idx: int) -> None:
-        """Take two arguments."""
-
-    reference, module = ref(step), SimpleNamespace(training_step=step)
-    hooks = Hooks(trainer=None, module=module)
-    assert hooks.step_arguments("training_step", "batch", 3, 0) == ("batch", 3)
-    del step, module.training_step
-    gc.collect()
-    assert reference() is None

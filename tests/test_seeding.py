@@ -28,12 +28,8 @@ def test_ranks_share_weights_and_nothing_else(make_plan: MakePlan) -> None:
         streams["masks"].add(str(nn.Dropout(0.5)(torch.ones(64)).tolist()))
         streams["python"].add(str(random.random()))
         streams["numpy"].add(str(np.random.random()))
-    assert {name: len(values) for name, values in streams.items()} == {
-        "weights": 1,
-        "masks": 3,
-        "python": 3,
-        "numpy": 3,
-    }
+    counts = {name: len(values) for name, values in streams.items()}
+    assert counts == {"weights": 1, "masks": 3, "python": 3, "numpy": 3}
 
 
 MIXUP = ("model=mixup", "data=blobs_data", "precision=64-true")

@@ -104,10 +104,6 @@ def test_a_plain_loop_over_single_samples_computes_the_same(name: str, make_user
     assert mean == pytest.approx(loss, abs=1e-10)
 
 
-def record_without_heading(folder: Path) -> list[str]:
-    return (folder / "record.jsonl").read_text().splitlines()[1:]
-
-
 def test_a_loss_of_torch_itself_and_its_reductions(make_user_plan: MakeUserPlan) -> None:
     """By its path alone, typed on the command line; a sum is told from a mean by its `reduction`."""
     job = ("model=residual", "data=sine", *FAST, "engine=raw", "+task._target_=torch.nn.HuberLoss")
@@ -119,16 +115,10 @@ def test_a_loss_of_torch_itself_and_its_reductions(make_user_plan: MakeUserPlan)
 
 def test_the_state_of_a_task_is_of_one_run(make_user_plan: MakeUserPlan) -> None:
     """Of two in the same process, too."""
-    job = (
-        "model=residual",
-        "data=sine",
-        "engine=raw",
-        "+task._target_=strange_tasks.Counting",
-        "strategy.in_process=true",
-    )
-    plans = [make_user_plan(*job, folder=name) for name in ("first", "second")]
-    first, second = map(trained, plans)
-    assert record_without_heading(first) == record_without_heading(second)
+    job = ("model=residual", "data=sine", "engine=raw", "+task._target_=strange_tasks.Counting")
+    plans = [make_user_plan(*job, "strategy.in_process=true", folder=name) for name in ("first", "second")]
+    first, second = ((trained(plan) / "record.jsonl").read_text().splitlines() for plan in plans)
+    assert first[1:] == second[1:]
 
 
 def test_a_default_task_is_not_in_the_identity(make_user_plan: MakeUserPlan) -> None:

@@ -17,8 +17,7 @@ from lockstep.targets.kinds import replace_method
 class EvaluationCallback(Callback):
     """Calls the session in evaluations, before all other callbacks."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    session: Session
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.begin_evaluation(stage_of(trainer))
@@ -43,8 +42,8 @@ class SessionCallback(EvaluationCallback):
     """
 
     def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self.progress, self.sanity_check = session.progress, ExitStack()
+        self.session, self.progress = session, session.progress
+        self.sanity_check = ExitStack()
         self.stop = self.epoch_ended = False
 
     def attach(self, trainer: pl.Trainer) -> None:
@@ -57,7 +56,7 @@ class SessionCallback(EvaluationCallback):
         _call_after(module, "on_train_epoch_end", self._end_training_stage)
         _call_after(module, "on_fit_end", session.end_fit)
         for name in ("validation", "test"):
-            _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.end_batch())
+            _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
             _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
         _call_after(module, "on_validation_end", self._end_validation)
         _call_after(module, "on_test_end", session.end_evaluation)

@@ -16,8 +16,7 @@ class AutocastWrapper(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         with torch.autocast(self.device_type, self.dtype, enabled=self.dtype is not None, cache_enabled=False):
-            outputs: Tensor = self.net(inputs)
-            return outputs
+            return self.net(inputs)  # type: ignore[no-any-return]
 
 
 def with_thread_settings(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -22,13 +22,11 @@ class TensorLayout:
 
     def local_shard(self, tensor: Any) -> Tensor:
         """Return the part of a tensor that this rank stores."""
-        local: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
-        return local
+        return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[no-any-return]
 
     def full_tensor(self, tensor: Any) -> Tensor:
         """Return all of a tensor, on every rank."""
-        full: Tensor = tensor.full_tensor().detach() if is_sharded(tensor) else tensor
-        return full
+        return tensor.full_tensor().detach() if is_sharded(tensor) else tensor  # type: ignore[no-any-return]
 
     def shard_like(self, full_tensor: Tensor, like: Any) -> Tensor:
         """Return a full tensor, which every rank has, on the device and in the layout of `like`."""
@@ -62,8 +60,7 @@ class TensorLayout:
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return the state_dict of an optimizer, with full tensors."""
-        state: dict[str, Any] = map_tensors(self.full_tensor, optimizer.state_dict())
-        return state
+        return map_tensors(self.full_tensor, optimizer.state_dict())  # type: ignore[no-any-return]
 
     def load_optimizer_state(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
         """Load an optimizer's state_dict; full tensors of the shape of their parameter are sharded like it."""

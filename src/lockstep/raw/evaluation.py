@@ -42,7 +42,7 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
             with run.precision.forward_context():
                 outputs = step(*hooks.step_arguments(f"{name}_step", batch, batch_idx, *dataloader_idx))
             hooks.call(f"on_{name}_batch_end", outputs, batch, batch_idx, *dataloader_idx)
-            session.log.end_batch()
+            session.log.enter(stage)
     session.before_epoch_end(trainer, stage)
     hooks.call(f"on_{name}_epoch_end")
     session.results.end_stage(trainer, stage)

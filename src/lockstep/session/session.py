@@ -217,7 +217,7 @@ class Session:
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
             trainer.logged_metrics.update(as_tensors(log.step("logger")))
             self.results.to_loggers(log.step("logger"), position.epochs)
-        log.end_batch()
+        log.enter("train")
         self.results.display.end_batch(trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
         self.phases.step(self.share.samples)

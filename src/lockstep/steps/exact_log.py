@@ -39,12 +39,12 @@ class ExactLog:
     # where a run stands
 
     def begin_epoch(self, stage: str) -> None:
-        self.stage, self.samples, self.suffix, self.in_batch = stage, 0, "", False
-        self.epoch_samples[stage] = 0
+        self.enter(stage)
+        self.samples = self.epoch_samples[stage] = 0
 
     def enter(self, stage: str) -> None:
-        """Return to a stage, between its batches."""
-        self.stage, self.in_batch = stage, False
+        """Begin or go on with a stage, between two batches."""
+        self.stage, self.suffix, self.in_batch = stage, "", False
 
     def begin_batch(self, stage: str, samples: int, loader: int | None = None) -> None:
         """Begin a batch of so many samples; `loader`: the index of its loader in an evaluation with several."""
@@ -54,9 +54,6 @@ class ExactLog:
         for value in self.step_values.values():
             value.of_ranks, value.synced = {}, None
         self.step_values, self.virtual_rank = {}, 0
-
-    def end_batch(self) -> None:
-        self.in_batch, self.suffix = False, ""
 
     # called by the module
 
