@@ -11,7 +11,7 @@ import torch
 
 from lockstep.config_error import ConfigError
 from lockstep.launch.external_launcher import check_world_size, first_host, rank_from_env, rendezvous_variables
-from lockstep.launch.failure import FailureReport, RankFailed, exit_reason, first_failure, lost_a_peer
+from lockstep.launch.failure import FailureReport, RankFailed, exit_reason, first_failure, lost_a_peer, root_error
 from lockstep.launch.signals import ENDING
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
@@ -145,6 +145,14 @@ def test_the_first_failure_is_the_cause() -> None:
     assert str(first_failure(reports, {1: -15})) == "rank 2 failed: of 2"
     reports[3] = FailureReport(RankFailed(3, "of 3"), 2.0)
     assert str(first_failure(reports, {})) == "rank 3 failed: of 3"
+
+
+def test_an_error_of_a_teardown_hides_no_refusal() -> None:
+    refusal, teardown, caught = ConfigError("devices=0"), RuntimeError("of a teardown"), ValueError("from None")
+    teardown.__context__ = caught.__context__ = refusal
+    caught.__suppress_context__ = True
+    assert root_error(teardown) is refusal
+    assert root_error(caught) is caught
 
 
 def test_a_lost_peer_is_recognized() -> None:
