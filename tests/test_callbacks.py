@@ -213,7 +213,5 @@ def test_an_ordinary_trainer_calls_the_same_hooks(fails: bool, make_user_plan: M
 
 def test_a_function_that_makes_no_callback_is_rejected(make_plan: MakePlan) -> None:
     plan = make_plan("+callbacks.three._target_=copy.copy", "+callbacks.three.x=3")
-    with pytest.raises(
-        ConfigError, match=r"^callbacks.three._target_=copy.copy: it makes a int, and not a Callback"
-    ):
+    with pytest.raises(ConfigError, match=r"^callbacks.three._target_=copy.copy: it makes a int, and not a Callback"):
         create_callbacks(plan)

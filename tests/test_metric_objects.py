@@ -28,8 +28,8 @@ def test_only_floating_states_become_float64(make_plan: MakePlan) -> None:
 
 def test_a_metric_that_the_last_hook_of_a_stage_logs() -> None:
     """It has values in that hook alone: before it, the stage's other values are computed."""
-    module = nn.ModuleDict({"auroc": MulticlassAUROC(2)})
-    log, metric = ExactLog(module, rank=0, active=True), module["auroc"]
+    metric = MulticlassAUROC(2)
+    log = ExactLog(nn.ModuleList([metric]), rank=0, active=True)
     for _ in range(2):
         log.begin_epoch("val")
         log.log("val_loss", 2.0)

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from lockstep.session.results import Results
+from lockstep.session.session import Session
 from lockstep.sums.phases import Phases
 from tests.conftest import MakePlan
 from tests.test_raw import trained
@@ -33,13 +33,13 @@ def test_what_follows_an_interrupted_epoch_is_not_training(
     make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hooks at the end of training, say, before a test."""
-    end = Results.end_training
+    end = Session.end_fit
 
-    def end_slowly(self: Results) -> None:
+    def end_slowly(self: Session) -> None:
         time.sleep(3)
         end(self)
 
-    monkeypatch.setattr(Results, "end_training", end_slowly)
+    monkeypatch.setattr(Session, "end_fit", end_slowly)
     metrics = trained("raw", make_plan("data=digits", "model=mlp", "logger=none", "trainer.max_steps=5", "devices=1"))
     assert metrics["steps"] == 5
     assert float(metrics["train_seconds"]) < 3

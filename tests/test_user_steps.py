@@ -96,7 +96,7 @@ def test_a_monitor_that_nothing_logs_is_named(make_user_plan: MakeUserPlan) -> N
 
 
 def test_manual_optimization_is_known_before_setup(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan("model=gan", "model._target_=strange_modules.LateManual", "data=blobs_data", "engine=raw")
+    plan = make_user_plan("model=regressor", "model._target_=strange_steps.LateManual", "data=stream", "engine=raw")
     with pytest.raises(ConfigError, match=r"^model=LateManual: it sets automatic_optimization after it was created"):
         trained(plan)
 

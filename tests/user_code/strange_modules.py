@@ -227,14 +227,3 @@ class Unseen(Classifier):
 
     def configure_callbacks(self) -> Any:
         return pl.callbacks.GradientAccumulationScheduler({0: 2})
-
-
-class LateManual(GAN):
-    """Sets what kind of optimization it has after it was created."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.automatic_optimization = True
-
-    def setup(self, stage: str) -> None:
-        self.automatic_optimization = False

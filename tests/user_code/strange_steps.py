@@ -88,6 +88,13 @@ class UserBackward(Regressor):
         return loss
 
 
+class LateManual(Regressor):
+    """Sets what kind of optimization it has after it was created."""
+
+    def setup(self, stage: str) -> None:
+        self.automatic_optimization = False
+
+
 class Late(pl.LightningModule):
     """Layers that exist only once the model is configured, in tensors of their own data."""
 
