@@ -55,7 +55,7 @@ class Options(RankOptions):
 
 @dataclass(frozen=True)
 class TourPayload:
-    """What the launcher hands to the ranks; `case` is the title of one in failures.py."""
+    """The input of the ranks; `case` is the title of one in failures.py."""
 
     world: World
     root: int = 0

@@ -15,7 +15,7 @@ TARGET = re.compile(rf'"{KEY}": "{MAIN}\.(\w+)')
 
 
 def pickled_main(work: object) -> bytes | None:
-    """Return the classes and functions of `__main__` that targets of a dataclass name, pickled; None for none."""
+    """Pickle the classes and functions of `__main__` that `work` names as targets; return None if there are none."""
     names = TARGET.findall(to_json(work))
     if not names:
         return None
