@@ -1,6 +1,7 @@
 """Arguments of Lightning's Trainer (trainer.*) mean the same in both engines."""
 
 import csv
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,13 +156,18 @@ def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path)
     assert make_plan(*SMALL, *few, "max_epochs=1").monitor == ("train/loss", "min"), "none is validated"
 
 
+NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
+
+
 @pytest.mark.parametrize("engine", RUN)
 def test_torch_flags_hold_during_training(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NVML, "1")  # as Lightning does when it is imported
     seen: list[Any] = []
     stepped = Recorder.stepped
 
     def seeing(self: Recorder, optimizers: Any, last: bool) -> None:
         seen.append((*flags(), torch.is_anomaly_enabled()))
+        assert NVML not in os.environ, "each step of Adam would load a driver"
         stepped(self, optimizers, last)
 
     monkeypatch.setattr(Recorder, "stepped", seeing)

@@ -1,7 +1,6 @@
 """The Trainer of a plan, and the warnings of Lightning that do not concern users of this project."""
 
 import logging
-import os
 import warnings
 
 import lightning
@@ -31,8 +30,6 @@ def silence_warnings() -> None:
     logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # its callback prints by it
     for message in IRRELEVANT_WARNINGS:
         warnings.filterwarnings("ignore", message)
-    # Lightning sets this on import; with it every step of Adam would load the driver to ask whether there is a GPU
-    os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
 
 
 def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Callback]) -> pl.Trainer:

@@ -5,6 +5,7 @@ batches), `step` (the weight of its loss, sums and curves), `log` (values of `se
 stands), `recorder`, `checkpoints`, `loggers`.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -89,6 +90,8 @@ class Session:
     def begin(self, callbacks: Sequence[Any]) -> None:
         """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet."""
         plan = self.plan
+        # Lightning sets this on import; with it every step of Adam would load the driver to ask whether there is a GPU
+        os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
         require_planned_steps(plan, callbacks)
         reason, hint = "it sets automatic_optimization after it was created", "one that sets it in its __init__"
         fits = self.manual != getattr(self.module, "automatic_optimization", not self.manual)
