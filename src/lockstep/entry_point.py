@@ -80,6 +80,7 @@ def options(cls: type[Options], words: Sequence[str], command: str) -> Options:
         try:
             values[key] = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            reason = f"this cannot be parsed ({' '.join(str(error).split())})"
-            raise ConfigError(f"{word}: {reason}; write KEY=VALUE.") from None
+            raise ConfigError(
+                f"{word}: this cannot be parsed ({' '.join(str(error).split())}); write KEY=VALUE."
+            ) from None
     return coerce(cls, "", values)
