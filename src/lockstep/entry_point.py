@@ -66,8 +66,12 @@ def make_output_dir(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = f"the folder for the results cannot be created ({error.strerror})"
-        raise config_error(f"logs/{path.parent.name}", path, reason, "the command in a folder where it can") from None
+        raise config_error(
+            f"logs/{path.parent.name}",
+            path,
+            f"the folder for the results cannot be created ({error.strerror})",
+            "the command in a folder where it can",
+        ) from None
 
 
 def options(cls: type[Options], words: Sequence[str], command: str) -> Options:

@@ -78,8 +78,7 @@ class Comparison:
         """Compare two values by the rule of their key, or list the key as not compared."""
         rule = rule_of(key)
         if rule.how == "not" or (rule.how == "bits" and self.tolerance.within):
-            reason = rule.quantity if rule.how == "not" else BITS_ONLY
-            self.left_out.setdefault(reason, set()).add(rule.pattern)
+            self.left_out.setdefault(rule.quantity if rule.how == "not" else BITS_ONLY, set()).add(rule.pattern)
             return
         tolerance = IDENTICAL if rule.how == "exact" else self.tolerance
         quantity = self.quantities.setdefault(rule.quantity, Quantity(rule.quantity, tolerance))
