@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from lockstep.data.samples import Splits
-from lockstep.data.tensors import CPU, for_net
+from lockstep.data.tensors import CPU, prepare_for_net
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.sampler import EVALUATION_BATCH
@@ -25,7 +25,7 @@ def split_loader(
 ) -> MapLoader:
     """Return a loader in the epoch and at the batch where training begins; tensors become float32."""
     training = stage == "train"
-    dataset = for_net(splits.datasets, device, torch.float32)[stage]
+    dataset = prepare_for_net(splits.datasets, device, torch.float32)[stage]
     user_loader: DataLoader[Any] = DataLoader(dataset, batch_size=7, shuffle=training or shuffle, **splits.loader)
     loader = MapLoader(user_loader, RankSlice(rank, world), seed, training, None)
     loader.begin, loader.evaluation_batch = begin, 1 if training else EVALUATION_BATCH

@@ -39,7 +39,7 @@ SEED = 7
 FOUR = [(1.0, 2.0), (2.0, 3.0), (3.0, 7.0), (4.0, 9.0)]
 
 
-def integers(samples: int, _choice: object) -> Splits:
+def integers(samples: int, *_: object) -> Splits:
     x, y = torch.tensor(FOUR[:samples]).T[:, :, None]
     return Splits(Split(x, y), Split(x[:0], y[:0]), Split(x, y), outputs=1)
 

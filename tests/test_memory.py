@@ -18,9 +18,9 @@ from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
 import resource, sys, torch
-from lockstep.memory.allocation import disable_malloc_trim
+from lockstep.memory.allocation import set_malloc_trim
 if sys.argv[1] == "kept":
-    disable_malloc_trim()
+    set_malloc_trim(False)
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):  # until small blocks no longer take their part of the large one that is free

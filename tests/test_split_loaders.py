@@ -7,7 +7,7 @@ import torch
 
 from lockstep.data import tensors
 from lockstep.data.samples import Splits
-from lockstep.data.tensors import ALIGNED, Split, for_net
+from lockstep.data.tensors import ALIGNED, Split, prepare_for_net
 from lockstep.sampler import epoch_order
 from tests.split_loading import split_loader
 
@@ -71,6 +71,6 @@ def test_data_that_fits_lies_on_the_gpu_and_gives_the_same_batches(
     resident = [*split_loader(data, device=device)]
     for fraction, where in ((tensors.RESIDENT, "cuda"), (0.0, "cpu")):
         monkeypatch.setattr(tensors, "RESIDENT", fraction)
-        assert for_net(data.datasets, device, torch.float32)["train"].inputs.device.type == where
+        assert prepare_for_net(data.datasets, device, torch.float32)["train"].inputs.device.type == where
     for one, other in zip(resident, split_loader(data, device=device), strict=True):
         assert all(map(torch.equal, one, other))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from lockstep.sweep.jobs import RankingMetric, SweepJob, best_text, ranking_metric
-from lockstep.sweep.rows import rows_of
+from lockstep.sweep.rows import WORLD, rows_of
 
 MONITORED = {"monitor": "val/acc", "mode": "max"}
 
@@ -65,5 +66,9 @@ def test_what_a_sweep_varies_has_a_column(tmp_path: Path) -> None:
     (folder / "failure.json").write_text(json.dumps(failure))
     rows = rows_of([*jobs, SweepJob(folder, tmp_path)])
     assert [row.varied for row in rows] == [{"optimizer.lr": value} for value in (0.0, 1.0, "x")]
-    assert [row.world for row in rows] == [("raw", "single", 1), ("raw", "single", 1), ("raw", "ddp", 3)]
+    assert [itemgetter(*WORLD)(row.cells) for row in rows] == [
+        ("raw", "single", 1),
+        ("raw", "single", 1),
+        ("raw", "ddp", 3),
+    ]
     assert rows[2].cells["reason"] == "refused: model=mlp: no stages"

@@ -18,7 +18,6 @@ from lockstep.launch.private_dir import private_folder
 from lockstep.schemas.engine import ENGINES
 from lockstep.text_table import rows_text, width_shown
 
-COMMAND = "python -m bench"
 HELP = f"""Measure what training and starting cost, each beside its baseline:  python -m bench quick=true
 
 Each ratio is of two variants that took turns on this machine; the table shows the median over the rounds with the least
@@ -76,4 +75,6 @@ def run_bench(options: BenchOptions) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_command(lambda words: run_bench(options(BenchOptions, words, COMMAND)), sys.argv[1:], HELP))
+    raise SystemExit(
+        run_command(lambda words: run_bench(options(BenchOptions, words, "python -m bench")), sys.argv[1:], HELP)
+    )

@@ -42,8 +42,17 @@ class Measurement:
 
     def row(self) -> dict[str, object]:
         """Return the cells of the table and of bench.csv, by their headings."""
-        row: dict[str, object] = {"workload": self.workload, "variant": self.variant}
-        row |= {"median": median(self.values), "min": min(self.values), "max": max(self.values)}
         ratios: Any = self.ratios or (None,)
-        row |= {"against": self.baseline, "ratio": median(ratios), "ratio_min": min(ratios), "ratio_max": max(ratios)}
-        return row | {"goal": self.goal, "met": self.goal_met}
+        return {
+            "workload": self.workload,
+            "variant": self.variant,
+            "median": median(self.values),
+            "min": min(self.values),
+            "max": max(self.values),
+            "against": self.baseline,
+            "ratio": median(ratios),
+            "ratio_min": min(ratios),
+            "ratio_max": max(ratios),
+            "goal": self.goal,
+            "met": self.goal_met,
+        }

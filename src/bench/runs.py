@@ -22,7 +22,7 @@ BASELINES = {"source": "bench.baselines", "bare": "bench.baselines", "stock": "b
 
 @dataclass(frozen=True)
 class BenchPayload:
-    """What a rank runs: the plan, by the baseline of this name."""
+    """A plan to run, and the name of the baseline that runs it."""
 
     world: World
     plan: Plan

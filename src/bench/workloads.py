@@ -150,8 +150,9 @@ def sweep(context: BenchContext) -> list[Measurement]:
     def time_sweep(count: int) -> float:
         with TemporaryDirectory(dir=context.scratch) as folder:
             seeds = ",".join(map(str, range(count)))
-            words = (TRAIN, "-m", f"seed={seeds}", *SHORT, *DDP, f"hydra.sweep.dir={folder}/sweep")
-            seconds = context.time_command(*words)
+            seconds = context.time_command(
+                TRAIN, "-m", f"seed={seeds}", *SHORT, *DDP, f"hydra.sweep.dir={folder}/sweep"
+            )
             metrics = [json.loads(path.read_text()) for path in Path(folder).glob("sweep/*/metrics.json")]
             return seconds - sum(float(job["train_seconds"]) for job in metrics)
 

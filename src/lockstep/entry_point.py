@@ -70,7 +70,7 @@ def make_output_dir(path: Path) -> None:
             f"logs/{path.parent.name}",
             path,
             f"the folder for the results cannot be created ({error.strerror})",
-            "the command in a folder where it can",
+            "the command in a writable folder",
         ) from None
 
 

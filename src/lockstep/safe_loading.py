@@ -30,7 +30,7 @@ def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
 
 
 def is_loadable(value: object) -> bool:
-    """Whether `load` returns what torch.save writes of a value."""
+    """Whether `load` can read what torch.save writes of a value."""
     packed = io.BytesIO()
     try:
         torch.save(value, packed)

@@ -189,10 +189,10 @@ session/session.py test_sanity_check.py::test_nothing_of_it_remains[world0]
 +        yield
 # lightning gives memory back
 session/session.py test_memory.py::test_the_rank_of_either_engine_keeps_them[lightning]
--        disable_malloc_trim()
+-        set_malloc_trim(False)
 # raw gives memory back
 session/session.py test_memory.py::test_the_rank_of_either_engine_keeps_them[raw]
--        disable_malloc_trim()
+-        set_malloc_trim(False)
 # max_steps counts batches of a module with several optimizers
 session/progress.py test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]
 -is_finished(self.position.epochs, trainer.global_step)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from lockstep.entry_point import options, run_command
 
-COMMAND = "python -m lockstep.collectives"
-
 HELP = """Every primitive of torch.distributed on real ranks:  python -m lockstep.collectives devices=4
 
 Write KEY=VALUE after the command, or after its subcommand `failures` or `partition`.
@@ -42,8 +40,7 @@ def dispatch(words: Sequence[str]) -> int:
     """Run the subcommand, or the tour without one, by the module of its name, which ranks import, too."""
     name = words[0] if words and words[0] in ("failures", "partition") else "tour"
     module = importlib.import_module(f"lockstep.collectives.{name}")
-    status: int = module.show(options(module.Options, words[name != "tour" :], COMMAND))
-    return status
+    return int(module.show(options(module.Options, words[name != "tour" :], "python -m lockstep.collectives")))
 
 
 def main(words: Sequence[str]) -> int:

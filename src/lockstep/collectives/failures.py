@@ -28,9 +28,6 @@ from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.text_table import terminal_width
 
-SLACK = 5.0
-"""Seconds beyond the timeout after which a rank is ended."""
-
 
 class CaseRank(NamedTuple):
     """A rank that makes a wrong call in the group; `last`: whether it is the last rank."""
@@ -100,8 +97,7 @@ def show(options: Options, titles: Sequence[str] = tuple(CASES)) -> int:
         make_output_dir(case_folder)
         began = time.monotonic()
         try:
-            payload = TourPayload(replace(world, folder=str(case_folder)), case=title)
-            message, seconds = start_ranks(payload, __name__)
+            message, seconds = start_ranks(TourPayload(replace(world, folder=str(case_folder)), case=title), __name__)
         except RankFailed as error:
             lines = str(error).strip().splitlines()
             message, seconds = " ".join(dict.fromkeys((lines[0], lines[-1]))), time.monotonic() - began
@@ -116,11 +112,11 @@ def show(options: Options, titles: Sequence[str] = tuple(CASES)) -> int:
 def run(payload: TourPayload, context: RankContext) -> tuple[str, float]:
     """Make the call of a case on this rank; return the message and the seconds until it came.
 
-    The process ends soon after its timeout, even if torch never returns; torch's C++ logs to stderr are dropped.
+    The process ends 5 s after its timeout, even if torch never returns; torch's C++ logs to stderr are dropped.
     """
     timeout = payload.world.process_group.timeout
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    faulthandler.dump_traceback_later(timeout + SLACK, exit=True, file=2)
+    faulthandler.dump_traceback_later(timeout + 5.0, exit=True, file=2)
     group = debug_group(timeout)
     began, message = time.monotonic(), "no error: the call returned"
     try:

@@ -52,10 +52,10 @@ def show(options: Options) -> int:
 
 def describe(options: Options, width: int) -> str:
     """Format two blocks an epoch, with a paragraph for each rank."""
-    world = (
-        f"{options.samples} samples on {options.devices} ranks, {options.batch_size_per_device} a rank in each batch"
-    )
-    page = [f"{world}; | ends a batch, * marks a repeat"]
+    page = [
+        f"{options.samples} samples on {options.devices} ranks, {options.batch_size_per_device} a rank in each batch; "
+        "| ends a batch, * marks a repeat"
+    ]
     samplers = {"Lockstep": lockstep_batches, f"DistributedSampler(shuffle=True, seed={options.seed})": torch_batches}
     for epoch, (name, batches_of) in product(range(options.epochs), samplers.items()):
         page += ["", f"epoch {epoch}: {name}"]

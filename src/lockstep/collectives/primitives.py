@@ -18,10 +18,7 @@ from torch.distributed import ReduceOp
 from lockstep.parallel.reduce import ring_all_reduce
 from lockstep.private_api.torch import default_store
 
-Call = Callable[[Tensor, Tensor, int], object]
 Numbers = Sequence[float] | np.ndarray[Any, Any]
-DELAY = 0.05
-"""Seconds by which each rank arrives at the barrier after the one before it."""
 ONCE, ALL_BUT_OWN, TWICE_ALL_BUT_OWN, NOTHING = "n", "(W-1)/W·n", "2(W-1)/W·n", "0"
 BUS_FACTORS: dict[str, Callable[[int], float]] = {
     ONCE: lambda _world: 1.0,
@@ -41,7 +38,7 @@ class Primitive:
     """
 
     name: str
-    call: Call
+    call: Callable[[Tensor, Tensor, int], object]
     expected: Callable[[Sequence[Sequence[float]], int], Sequence[Numbers | None]]
     does: str
     cost: str
@@ -95,9 +92,9 @@ def scatter(input: Tensor, output: Tensor, root: int) -> None:
 
 
 def counted_barrier(input: Tensor, output: Tensor, root: int) -> None:
-    """Arrive late, count the arrival in the group's store, wait at the barrier, and read the count."""
+    """Arrive 50 ms after the rank before, count it in the group's store, wait at the barrier, and read the count."""
     store = default_store()
-    time.sleep(DELAY * dist.get_rank())
+    time.sleep(0.05 * dist.get_rank())
     store.add("collectives/barrier", 1)
     barrier(input, output, root)
     input.fill_(store.add("collectives/barrier", 0))

@@ -27,8 +27,6 @@ from lockstep.world import World
 
 COUNT = 2
 """How many numbers the full tensor holds on the tour, or a share of it."""
-TOLERANCE = 1e-6
-"""Relative: float32 against float64; a mean may be a product with 1/W."""
 Observation = tuple[list[float], list[float]]
 """What one rank held before and after a primitive."""
 
@@ -55,7 +53,7 @@ class Options(RankOptions):
 
 @dataclass(frozen=True)
 class TourPayload:
-    """What the launcher hands to the ranks; `case` is the title of one in failures.py."""
+    """The input of the ranks; `case` is the title of one in failures.py."""
 
     world: World
     root: int = 0
@@ -71,8 +69,7 @@ def show(options: Options) -> int:
     if prints:
         make_output_dir(folder)
     with external_process_group(world) as external:
-        payload = TourPayload(world, options.root, options.bench)
-        observations, timings = start_ranks(payload, __name__, external)
+        observations, timings = start_ranks(TourPayload(world, options.root, options.bench), __name__, external)
     checks = [check(*pair, options.root) for pair in zip(PRIMITIVES, observations, strict=True)]
     rows = [row for ranks in checks for row in ranks]
     failed = [row["primitive"] for row in rows if row["result"] == "fail"]
@@ -141,7 +138,8 @@ def check(primitive: Primitive, observations: Sequence[Observation], root: int) 
 def compare(after: Sequence[float], expected: Numbers | None) -> str:
     if expected is None:
         return "–"
-    same = len(after) == len(expected) and np.allclose(after, expected, rtol=TOLERANCE, atol=0)
+    # float32 against float64; a mean may be a product with 1/W
+    same = len(after) == len(expected) and np.allclose(after, expected, rtol=1e-6, atol=0)
     return "pass" if same else "fail"
 
 
@@ -153,5 +151,5 @@ def paragraph(rows: Sequence[Mapping[str, str]]) -> str:
     """Format the name and explanation of a primitive, then a line for each rank."""
     cells = [[f"rank {row['rank']}", row["before"], "→", row["after"], row["result"]] for row in rows]
     ranks = columns_text(("", "before", "", "after", ""), cells, left=len(cells[0]))
-    head = textwrap.fill(f"{rows[0]['primitive']}: {rows[0]['explanation']}", terminal_width())
-    return f"{head}\n{textwrap.indent(ranks, '  ')}"
+    heading = f"{rows[0]['primitive']}: {rows[0]['explanation']}"
+    return f"{textwrap.fill(heading, terminal_width())}\n{textwrap.indent(ranks, '  ')}"

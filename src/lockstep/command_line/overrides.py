@@ -27,7 +27,7 @@ def parse(words: Iterable[str]) -> list[Override]:
 
 
 def check_lists(words: Iterable[str], config: Mapping[str, Any]) -> None:
-    """Check that each option in a list is in the configuration: Hydra takes the last one, or merges them."""
+    """Reject several options for a group of one, of which Hydra takes the last, and options that Hydra has merged."""
     for override in parse(words):
         group, value = override.key_or_group, override.value()
         typed = (override.input_line or "").partition("=")[2]

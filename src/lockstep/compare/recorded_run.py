@@ -27,7 +27,7 @@ LINE_KEYS: dict[str, Callable[[Line], Any]] = {
 
 
 class RecordedRun:
-    """What a run has left. `lines`: those of the record, by kind and by LINE_KEYS; `steps`: by epoch and step.
+    """The files of a run, read. `lines`: those of the record, by kind and by LINE_KEYS; `steps`: by epoch and step.
 
     `run_metadata`: the `run` line of the record, or metrics.json if there is no record.
     """

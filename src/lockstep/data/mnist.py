@@ -44,7 +44,7 @@ def prepare(root: str) -> None:
 
 
 def load(root: str, val_size: int, mean: float, std: float, samples: int | None = None) -> "Splits":
-    """Return uint8 images (n, 1, 28, 28) and classes: of 60,000 the first `samples` and the last `val_size`; 10,000."""
+    """Return uint8 images (n, 1, 28, 28) and classes: the first `samples` and last `val_size` of 60,000; 10,000."""
     from lockstep.data.samples import Splits
     from lockstep.data.tensors import Split
 

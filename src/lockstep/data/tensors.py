@@ -88,7 +88,7 @@ class Split(Dataset[Batch]):
                     yield batch
 
 
-def for_net(
+def prepare_for_net(
     datasets: Mapping[str, Any], device: torch.device, dtype: torch.dtype, reconstructs: bool = False
 ) -> dict[str, Any]:
     """Return data sets of which those in memory yield batches as a plain net takes them.

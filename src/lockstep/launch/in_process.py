@@ -25,7 +25,7 @@ from lockstep.launch.stop_handler import first_signal_requests_stop
 from lockstep.launch.stop_request import FileRequest
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, run_engine
-from lockstep.memory.allocation import collect_rarely, enable_malloc_trim
+from lockstep.memory.allocation import collect_rarely, set_malloc_trim
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.targets.locate import UserCodeError
 from lockstep.world import Launchable
@@ -87,4 +87,4 @@ def restored_process() -> Iterator[None]:
         restore_random_state(random, devices)
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
-        enable_malloc_trim()
+        set_malloc_trim(True)

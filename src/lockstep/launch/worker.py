@@ -35,7 +35,7 @@ DUMP_SIGNAL = signal.SIGUSR2  # asks where a rank is; faulthandler answers, even
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """What a rank receives: the work, the engine (a module with `run(work, context)`), and the file where ranks meet.
+    """The input of a rank: the work, the engine (a module with `run(work, context)`), and the file where ranks meet.
 
     folder: of the job, with the files by which the command asks ranks to stop.
     main: the pickled objects of the command's `__main__` that the work names.

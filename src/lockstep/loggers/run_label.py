@@ -41,11 +41,7 @@ def _chosen(plan: Plan) -> list[str]:
         key, _, value = word.lstrip("+").partition("=")
         distinguishes = key in swept if swept else not is_below(key, (*MONITORING, *MACHINE))
         if not key.startswith(("~", "--")) and key not in ALWAYS and distinguishes:
-            values[key] = _short(value)
+            # without quotes and control characters; the last part of a path
+            plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
+            values[key] = truncate(plain, LONGEST // 3)
     return [f"{key}={value}" for key, value in short_keys(values).items()]
-
-
-def _short(value: str) -> str:
-    """Return a value without quotes and control characters; the last part of a path."""
-    plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
-    return truncate(plain, LONGEST // 3)

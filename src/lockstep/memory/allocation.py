@@ -12,23 +12,14 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 DEFAULT_TRIM_THRESHOLD, DEFAULT_MMAP_MAX = 128 * 1024, 65536
 
 
-def disable_malloc_trim() -> None:
-    """Keep freed memory in the process; no-op without glibc."""
-    _mallopt(trim_threshold=-1, mmap_max=0)
-
-
-def enable_malloc_trim() -> None:
-    """Restore glibc's defaults."""
-    _mallopt(DEFAULT_TRIM_THRESHOLD, DEFAULT_MMAP_MAX)
-
-
-def _mallopt(trim_threshold: int, mmap_max: int) -> None:
+def set_malloc_trim(enabled: bool) -> None:
+    """Return freed memory to the kernel by glibc's defaults, or keep it in the process; no-op without glibc."""
     import ctypes
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(M_MMAP_MAX, mmap_max)
-        mallopt(M_TRIM_THRESHOLD, trim_threshold)
+        mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX if enabled else 0)
+        mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM_THRESHOLD if enabled else -1)
 
 
 def collect_rarely() -> None:

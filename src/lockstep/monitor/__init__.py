@@ -19,11 +19,6 @@ from lockstep.private_api.tensorboard import add_text
 from lockstep.schemas import Lightning
 from lockstep.schemas.keys import flatten, is_below
 
-WORK = "work"
-"""The group of the curves of time and memory."""
-MODULE_KEYS = ("optimizer", "scheduler", "task")
-"""Options that a LightningModule replaces by its own."""
-
 
 def open_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
     """Open the loggers of a run whose training begins after `steps` steps; log its texts and hyper-parameters."""
@@ -40,7 +35,9 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
 
     What follows from them (world size, backend) is left out: TensorBoard would list it as one more difference.
     """
-    left_out = *MONITORING, "run_dir", "command", *(MODULE_KEYS if plan.model.lightning else ())
+    # a LightningModule has an optimizer, a scheduler and a loss of its own
+    module_keys = ("optimizer", "scheduler", "task") if plan.model.lightning else ()
+    left_out = *MONITORING, "run_dir", "command", *module_keys
     return {key: plain_hparam(value) for key, value in flatten(asdict(plan)).items() if not is_below(key, left_out)}
 
 
@@ -58,8 +55,8 @@ def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> d
     """Return the seconds of a batch by phase, and memory, by the names of curves."""
     by_hand = plan.gradient_sync == plan.engine.gradient_sync != Lightning.gradient_sync  # others overlap with backward
     phases = {phase: value for phase, value in seconds.items() if phase != "communication" or by_hand}
-    return {f"{WORK}/step_seconds/{phase}": value for phase, value in phases.items()} | {
-        f"{WORK}/memory_GiB": peak_memory(device)
+    return {f"work/step_seconds/{phase}": value for phase, value in phases.items()} | {
+        "work/memory_GiB": peak_memory(device)
     }
 
 

@@ -38,9 +38,12 @@ def versions_and_machine(gpu: bool) -> dict[str, str]:
             rows[name] = version(name)
     info = Path("/proc/cpuinfo")
     processors = re.findall("model name\\s*: (.*)", info.read_text()) if info.is_file() else []
-    rows |= {"system": platform.platform(), "processor": [*processors, platform.machine()][0]}
-    rows["cores"] = str(os.cpu_count())
+    rows |= {
+        "system": platform.platform(),
+        "processor": [*processors, platform.machine()][0],
+        "cores": str(os.cpu_count()),
+    }
     if gpu:
-        rows["GPU"] = ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
-        rows["CUDA"] = str(torch.version.cuda)
+        names = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
+        rows |= {"GPU": ", ".join(names), "CUDA": str(torch.version.cuda)}
     return rows

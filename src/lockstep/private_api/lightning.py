@@ -4,7 +4,6 @@ With a version that is not tested, Lightning's own loop trains, and computes the
 """
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -81,4 +80,10 @@ def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
             """Whether the next step is logged."""
             return (steps() + 1) % trainer.log_every_n_steps == 0 or bool(trainer.should_stop)
 
-    return {"fit_loop": SimpleNamespace(epoch_loop=EpochLoop()), "_logger_connector": Connector()}
+    class FitLoop:
+        epoch_loop = EpochLoop()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(trainer, f"fit_loop.{name}")  # raises the trainer's error for what only Lightning has
+
+    return {"fit_loop": FitLoop(), "_logger_connector": Connector()}

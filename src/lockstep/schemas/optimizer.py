@@ -108,7 +108,7 @@ class UserScheduler(Target, Schedule):
     """Any torch scheduler. It is called with the optimizer and the arguments.
 
     monitor: the metric of a plateau; None: the one that best.ckpt is best by.
-    plateau: found out before any rank starts.
+    plateau: whether it is a ReduceLROnPlateau, as its class tells before any rank starts.
     """
 
     interval: Literal["step", "epoch"] = "epoch"

@@ -162,4 +162,4 @@ class Results:
 
 def as_tensors(values: Mapping[str, float]) -> dict[str, Tensor]:
     """Return metrics as callbacks expect them."""
-    return {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
+    return {name: torch.full((), value, dtype=torch.float64) for name, value in values.items()}

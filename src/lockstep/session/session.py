@@ -21,7 +21,7 @@ from lockstep.data.tensors import STAGES
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
-from lockstep.memory.allocation import disable_malloc_trim
+from lockstep.memory.allocation import set_malloc_trim
 from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import show_net, shows_net
 from lockstep.parallel.messages import broadcast_buffers
@@ -53,7 +53,7 @@ class Session:
 
     def __init__(self, plan: Plan, context: RankContext, lightning: bool) -> None:
         """Create the module, its weights first, the same on every rank; derived from Lightning's if `lightning`."""
-        disable_malloc_trim()
+        set_malloc_trim(False)
         if context.restarts:
             from lockstep.checkpoint.choice import resume_after_restart
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lockstep import data, schemas
 from lockstep.config_error import ConfigError, require
-from lockstep.data.tensors import for_net
+from lockstep.data.tensors import prepare_for_net
 from lockstep.loaders.loader_source import LoaderSource, create_source, dataset_source
 from lockstep.memory.format import memory_format_of
 from lockstep.plan import Plan
@@ -92,6 +92,6 @@ def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, Loa
         source = create_source(plan.data, module, plan.seed, plan.batch_size)
     else:
         device, *_ = plan.strategy.devices(plan)
-        datasets = for_net(splits.datasets, device, dtype_of(plan), plan.task.samples == "inputs")
+        datasets = prepare_for_net(splits.datasets, device, dtype_of(plan), plan.task.samples == "inputs")
         source = dataset_source(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)
     return module, source, lambda _log, _data, loggers: TaskStep(plan, module, masks, splits, loggers)

@@ -16,7 +16,7 @@ from lockstep.targets.kinds import overrides, replace_method
 
 
 def create_user_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleStep]]:
-    """Create a module, its weights under the run's seed, and the source of its loaders, and what creates its steps."""
+    """Return a module with weights under the run's seed, the source of its loaders, and what creates its step."""
     module = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
 
     def convert_module() -> None:

@@ -94,7 +94,7 @@ class ExactLog:
             if on_step and (forward := last_forward(value)) is not None:
                 self._add_step(entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
-        number = value if type(value) is float else to_scalar(torch.as_tensor(value, dtype=torch.float64).reshape(()))
+        number = to_scalar(value.double().reshape(())) if getattr(value, "is_cuda", False) else _to_float(value)
         if self.in_batch:
             weight = float(self.samples if batch_size is None else batch_size) if self.samples else 0.0
         else:  # a value of the epoch stands for the samples of this rank in it
@@ -185,6 +185,11 @@ class ExactLog:
         entries = self.stages.setdefault("train", {})
         for name, (*options, total, weight) in state.items():
             entries.setdefault(name, Value(*options)).add(total, weight)
+
+
+def _to_float(value: Any) -> float:
+    """Return a logged number or CPU tensor; `float` of a tensor takes longer and warns if it requires a gradient."""
+    return float(value.item() if isinstance(value, torch.Tensor) else value)
 
 
 def attach_log(module: nn.Module, log: ExactLog | None) -> None:

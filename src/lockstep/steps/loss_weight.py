@@ -52,7 +52,9 @@ class Step:
         """
         if loss.numel() != 1:
             loss.backward()  # type: ignore[no-untyped-call]  # raises torch's error
-        gradient = torch.full_like(loss, self.weight) / batches
+        gradient = torch.full_like(loss, self.weight)
+        if batches > 1:
+            gradient /= batches
         loss.backward(gradient if scale is None else scale(gradient))  # type: ignore[no-untyped-call]
 
 

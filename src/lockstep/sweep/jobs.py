@@ -24,8 +24,9 @@ class SweepJob:
 
     def __init__(self, folder: Path, sweep: Path) -> None:
         self.name = str(folder.relative_to(sweep))
-        paths = folder / METRICS, folder / FAILURE
-        self.results, self.failure = (json.loads(path.read_text()) if path.is_file() else {} for path in paths)
+        self.results, self.failure = (
+            json.loads(path.read_text()) if path.is_file() else {} for path in (folder / METRICS, folder / FAILURE)
+        )
         self.config = self.failure.get("config") or yaml.safe_load((folder / CONFIG).read_text())
         command = self.config.get("command", self.failure)
         self.words: list[str] = command["words"]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Panel = Callable[["Axes"], None]
-PANEL_WIDTH, PANEL_HEIGHT = 5.8, 4.6
-"""Inches."""
 MAX_LABEL, MAX_CURVES = 60, 12
 """Characters of a label, and curves in a legend."""
 
@@ -31,7 +29,7 @@ def draw(rows: Sequence[SweepRow], path: Path, metric: RankingMetric | None = No
         panels.append(partial(losses, curves=curves))
     if not panels:
         return
-    with saved_figure(path, width=PANEL_WIDTH * len(panels), height=PANEL_HEIGHT) as figure:
+    with saved_figure(path, width=5.8 * len(panels), height=4.6) as figure:
         for number, panel in enumerate(panels, start=1):
             panel(figure.add_subplot(1, len(panels), number))
 
@@ -52,19 +50,22 @@ def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> lis
 def over_devices(axes: "Axes", rows: Sequence[SweepRow], column: str) -> None:
     """Plot the speed-up or the efficiency, with the range of the epochs."""
     lines = defaultdict(list)
-    for row in sorted(rows, key=lambda row: row.world[-1]):
+    for row in sorted(rows, key=lambda row: row.cells["devices"]):
         if value := row.cells[column]:
             scaled = (value * speed / row.cells["samples_per_second"] for speed in row.speeds)
-            lines[label(row, rows, without=["devices"])].append((row.world[-1], value, *scaled))
+            lines[label(row, rows, without=["devices"])].append((row.cells["devices"], value, *scaled))
     for name, points in lines.items():
         devices, values, slowest, fastest = zip(*points, strict=True)
         [line] = axes.plot(devices, values, "o-", label=name or "this sweep")
         axes.vlines(devices, slowest, fastest, color=line.get_color())
-    most = max(row.world[-1] for row in rows)
+    most = max(row.cells["devices"] for row in rows)
     axes.plot([1, most], [1, 1 if column == "efficiency" else most], "--", color="grey", label="ideal")
-    axes.set_xticks(sorted({row.world[-1] for row in rows}))
-    title = f"{column.replace('_', '-')} over one device"
-    axes.set(xlabel="devices", title=f"{title} (bars: slowest and fastest epoch)", ylim=(0, None))
+    axes.set_xticks(sorted({row.cells["devices"] for row in rows}))
+    axes.set(
+        xlabel="devices",
+        title=f"{column.replace('_', '-')} over one device (bars: slowest and fastest epoch)",
+        ylim=(0, None),
+    )
     axes.legend(fontsize="small")
 
 
@@ -100,11 +101,11 @@ def losses(axes: "Axes", curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> N
 def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = ()) -> str:
     """Return `ddp×2 lr=0.01`: what varies among the rows, but for the keys in `without`."""
     engine, strategy, devices = (len({other.cells[name] for other in rows}) > 1 for name in WORLD)
-    words = [row.world[0]] if engine else []
+    words = [row.cells["engine"]] if engine else []
     if devices and "devices" not in without:
-        words.append(f"{row.world[1]}×{row.world[2]}")
+        words.append(f"{row.cells['strategy']}×{row.cells['devices']}")
     elif strategy:
-        words.append(row.world[1])
+        words.append(row.cells["strategy"])
     varied = short_keys({key: value for key, value in row.varied.items() if key not in without})
     words += [truncate(f"{key}={value}", MAX_LABEL // 2) for key, value in varied.items()]
     return truncate(" ".join(words), MAX_LABEL)

@@ -28,10 +28,6 @@ class SweepRow:
     speeds: tuple[float, ...] = ()
     steps: Sequence[Mapping[str, Any]] = ()
 
-    @property
-    def world(self) -> tuple[Any, ...]:
-        return tuple(self.cells[name] for name in WORLD)
-
 
 def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> list[SweepRow]:
     """Return the table's rows in the order of the jobs, with a speed-up if engine, strategy or devices vary."""
@@ -45,14 +41,20 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
     for job in jobs:
         score = nan if metric is None else metric.value(job)
         varied = {key: job.option(key) for key in keys}
-        cells: dict[str, Any] = {"job": job.name, "best": "*" if job is best else "", "engine": job.engine}
-        cells |= {"strategy": job.strategy, "devices": job.devices, **varied}
-        cells |= dict.fromkeys(("epoch_seconds", "samples_per_second", "speed_up", "efficiency"))
-        if metric is not None:
-            cells[metric.label.replace("/", "_").replace(" ", "_")] = score if job.results else None
-        cells |= {name.replace("/", "_"): job.results.get(name) for name in names}
-        cells |= {"max_loss_diff": None, "verdict": "", "reason": ""}
-        cells |= _measured(job, _reference(job, jobs) if job.results else None, has_speed_up)
+        ranked = {} if metric is None else {metric.label.replace("/", "_").replace(" ", "_"): score}
+        cells = {
+            "job": job.name,
+            "best": "*" if job is best else "",
+            "engine": job.engine,
+            "strategy": job.strategy,
+            "devices": job.devices,
+            **varied,
+            **dict.fromkeys(("epoch_seconds", "samples_per_second", "speed_up", "efficiency")),
+            **(ranked if job.results else dict.fromkeys(ranked)),
+            **{name.replace("/", "_"): job.results.get(name) for name in names},
+            **{"max_loss_diff": None, "verdict": "", "reason": ""},
+            **_measured(job, _reference(job, jobs) if job.results else None, has_speed_up),
+        }
         seconds = (job.results.get(f"epoch_seconds_{name}") for name in ("max", "min"))
         speeds = tuple(job.epoch_samples / value for value in seconds if value)
         rows.append(SweepRow(cells, varied, score, speeds, job.steps if job.results else []))

@@ -14,7 +14,7 @@ MAIN = "__main__"
 
 
 def pickled_main(work: object) -> bytes | None:
-    """Return the classes and functions of `__main__` that targets of a dataclass name, pickled; None for none."""
+    """Pickle the classes and functions of `__main__` that `work` names as targets; return None if there are none."""
     names = re.findall(rf'"{KEY}": "{MAIN}\.(\w+)', to_json(work))
     if not names:
         return None
