@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +111,19 @@ def test_damaged_checkpoint_is_named(run: Path, tmp_path: Path) -> None:
 def test_integers_are_compared_exactly(a: list[int], b: list[int], furthest_apart: tuple[int, int]) -> None:
     assert furthest(torch.tensor(a), torch.tensor(b)) == furthest_apart
     assert furthest(torch.tensor(a), torch.tensor(a)) == (0, 0)
+
+
+def test_a_verdict_has_a_colour_in_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison, terminal = Comparison("a", "b", IDENTICAL), StringIO()
+    comparison.add("record.jsonl:step.loss_sum", 1.0, 1.0, "step 1", (1, 0))
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b" not in comparison.text(for_terminal=True), "a pipe"
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    assert "\x1b[32midentical\x1b[0m; expected: identical" in comparison.text(for_terminal=True)
+    assert "\x1b" not in comparison.text(), "TensorBoard"
+    comparison.add("record.jsonl:step.loss_sum", 1.0, 2.0, "step 2", (2, 0))
+    assert "\x1b[31mdifferent\x1b[0m; expected: identical" in comparison.text(for_terminal=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in comparison.text(for_terminal=True)

@@ -121,7 +121,10 @@ def _run_job(config: DictConfig, run_dir: Path) -> Metrics:
 
 def _command(hydra_words: list[str], words: list[str]) -> Command:
     """Return what was typed for this job, without the folder, which another run of it would not have."""
-    sources = HydraConfig.get().runtime.config_sources
-    typed = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
+    typed = [
+        f"--config-dir={source.path}"
+        for source in HydraConfig.get().runtime.config_sources
+        if source.provider == "command-line"
+    ]
     typed += [word for word in hydra_words if not word.startswith(FOLDER_KEYS)]
     return Command((*typed, *words), swept_keys(sys.argv[1:], words) if in_sweep() else ())

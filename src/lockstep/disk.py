@@ -36,9 +36,12 @@ def silence_thread_errors(folder: Path | str) -> None:
 
 def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") -> ConfigError:
     """Return the ConfigError for a folder in which a file, or which itself, cannot be written."""
-    reason = f"what the run leaves cannot be written there ({error.strerror})"
-    hint = "a folder with room for it that you may write to; checkpoints that were saved are kept"
-    return config_error(key, folder, reason, hint)
+    return config_error(
+        key,
+        folder,
+        f"what the run leaves cannot be written there ({error.strerror})",
+        "a folder with room for it that you may write to; checkpoints that were saved are kept",
+    )
 
 
 def find_disk_error(error: BaseException | None, folder: Path) -> OSError | None:
@@ -66,8 +69,9 @@ def run_lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            reason = "another command is running in it"
-            raise config_error("hydra.run.dir", folder, reason, "another folder, or wait for its end") from None
+            raise config_error(
+                "hydra.run.dir", folder, "another command is running in it", "another folder, or wait for its end"
+            ) from None
         except OSError:
             pass  # a file system without locks
         yield

@@ -19,7 +19,6 @@ from lockstep.schemas.engine import ENGINES
 from lockstep.streams import open_closed
 
 TENSORBOARD = "torch.utils.tensorboard"
-SWEEPS = {"-m", "--multirun"}
 
 
 def start_early(arguments: Sequence[str]) -> None:
@@ -37,7 +36,7 @@ def start_early(arguments: Sequence[str]) -> None:
 def ranks_to_start(arguments: Sequence[str]) -> bool:
     """Whether these arguments probably make this process start ranks."""
     flags = {word for word in arguments if word.startswith("-")}
-    if flags - SWEEPS or rank_from_env() is not None:
+    if flags - {"-m", "--multirun"} or rank_from_env() is not None:
         return False
     overrides = parse_overrides(arguments)
     if "strategy.in_process" in overrides:

@@ -66,8 +66,12 @@ def make_output_dir(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = f"the folder for the results cannot be created ({error.strerror})"
-        raise config_error(f"logs/{path.parent.name}", path, reason, "the command in a writable folder") from None
+        raise config_error(
+            f"logs/{path.parent.name}",
+            path,
+            f"the folder for the results cannot be created ({error.strerror})",
+            "the command in a writable folder",
+        ) from None
 
 
 def options(cls: type[Options], words: Sequence[str], command: str) -> Options:
@@ -80,6 +84,7 @@ def options(cls: type[Options], words: Sequence[str], command: str) -> Options:
         try:
             values[key] = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            reason = f"this cannot be parsed ({' '.join(str(error).split())})"
-            raise ConfigError(f"{word}: {reason}; write KEY=VALUE.") from None
+            raise ConfigError(
+                f"{word}: this cannot be parsed ({' '.join(str(error).split())}); write KEY=VALUE."
+            ) from None
     return coerce(cls, "", values)

@@ -133,12 +133,12 @@ def _run_engine(plan: Plan, began: float, external: "ExternalRank | None") -> Me
 
 def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple[Metrics, str]:
     """Run the plan by Lightning, then by the raw engine, each in a subfolder; return the verdict in words, too."""
-    folder, raw = Path(plan.run_dir), plan.engine
-    assert isinstance(raw, schemas.Raw)
+    folder = Path(plan.run_dir)
     write_config(plan)
     if rank_from_env() is None and not plan.world.in_process:
         forkserver.start_forkserver(*ENGINES.values())
-    engines: tuple[schemas.Engine, ...] = (schemas.Lightning("lightning"), replace(raw, name="raw"))
+    raw = schemas.Raw("raw", plan.engine.gradient_sync)
+    engines: tuple[schemas.Engine, ...] = (schemas.Lightning("lightning"), raw)
     results = {}
     for engine in engines:
         if is_rank_zero():
@@ -161,7 +161,7 @@ def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tupl
     metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}
     metrics["total_seconds"] = time.perf_counter() - began
     save_metrics(folder, metrics)
-    return metrics, f"\n{comparison.text()}\n"
+    return metrics, f"\n{comparison.text(for_terminal=True)}\n"
 
 
 def write_config(plan: Plan) -> None:

@@ -40,9 +40,10 @@ def parameter_groups(choice: schemas.Optimizer, net: nn.Module) -> list[dict[str
     parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if choice.decay_bias_and_norm:
         return [{"params": parameters}]
-    decayed = [parameter for parameter in parameters if parameter.dim() > 1]
-    spared = [parameter for parameter in parameters if parameter.dim() <= 1]
-    return [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
+    return [
+        {"params": [parameter for parameter in parameters if parameter.dim() > 1]},
+        {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
+    ]
 
 
 def clear_gradients(optimizer: Optimizer) -> None:

@@ -15,12 +15,11 @@ from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import Strategy
 from lockstep.world import World
 
-SUMMARY = (
+SUMMARY_KEYS = (
     *("engine", "strategy", "devices", "num_nodes", "world_size", "accelerator", "model", "data", "optimizer", "lr"),
     *("scheduler", "batch_size", "precision", "memory_format", "gradient_sync", "backend", "micro_batches"),
     *("sync_batchnorm", "dropout_rng", "seed", "threads"),
 )
-"""The keys of a run's summary."""
 
 RunName = Annotated[
     str,
@@ -158,7 +157,7 @@ class Plan:
             "backend": self.world.backend if self.world.distributed else "none",
             "micro_batches": self.strategy.micro_batches,
         }
-        values = ((name, derived[name] if name in derived else getattr(self, name)) for name in SUMMARY)
+        values = ((name, derived[name] if name in derived else getattr(self, name)) for name in SUMMARY_KEYS)
         return {name: getattr(value, "name", value) for name, value in values}
 
 
@@ -169,8 +168,7 @@ def check(plan: Plan) -> None:
     for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):
         if not is_valid:
             value = attrgetter(key)(plan)
-            options = value if isinstance(value, tuple) else (value,)
-            names = [getattr(option, "name", option) for option in options]
+            names = [getattr(option, "name", option) for option in (value if isinstance(value, tuple) else (value,))]
             raise config_error(key, names[0] if len(names) == 1 else names, reason, hint)
     if plan.train:
         require_measured("checkpoint.monitor", plan.checkpoint.monitor, plan.epoch_metrics)

@@ -48,8 +48,7 @@ def seed_all(seed: int) -> None:
 
 def seed_by(*numbers: int) -> None:
     """Seed Python's, NumPy's and torch's generator for the CPU by a hash; `seed_all` takes ten times as long."""
-    digest = blake2b(struct.pack(f"<{len(numbers)}q", *numbers), digest_size=8).digest()
-    seed = int.from_bytes(digest, "little")
+    seed = int.from_bytes(blake2b(struct.pack(f"<{len(numbers)}q", *numbers), digest_size=8).digest(), "little")
     torch.default_generator.manual_seed(seed >> 1)
     np.random.seed(seed & 0xFFFFFFFF)
     random.seed(seed)

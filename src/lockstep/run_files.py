@@ -32,11 +32,13 @@ def save_metrics(folder: Path, metrics: Metrics) -> None:
 
 def save_confusion(folder: Path, counts: Sequence[Sequence[int]]) -> None:
     """Write confusion.csv: how often each class (row) of the test split was predicted as each class (column)."""
-    rows = [
-        {"true": label, **{f"predicted {other}": count for other, count in enumerate(row)}}
-        for label, row in enumerate(counts)
-    ]
-    save_table(folder / CONFUSION, rows)
+    save_table(
+        folder / CONFUSION,
+        [
+            {"true": label, **{f"predicted {other}": count for other, count in enumerate(row)}}
+            for label, row in enumerate(counts)
+        ],
+    )
 
 
 def clear_records(folder: Path, keep_record: bool) -> None:

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from lockstep.run_files import net_metrics
 from lockstep.text_table import GAP
 
-MAX_VALUES = 12
-"""Values in a line."""
+MAX_VALUES_IN_LINE = 12
 
 
 def run_summary(metrics: Mapping[str, object]) -> str:
@@ -26,8 +25,9 @@ def run_summary(metrics: Mapping[str, object]) -> str:
 def _time(metrics: Mapping[str, object]) -> str:
     parts = []
     if metrics.get("train_seconds"):
-        counts = ((metrics[name], name) for name in ("epochs", "steps"))
-        counted = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for count, name in counts)
+        counted = ", ".join(
+            f"{metrics[name]} {name[:-1] if metrics[name] == 1 else name}" for name in ("epochs", "steps")
+        )
         speed = f"{float(str(metrics['samples_per_second'])):.0f} samples/s"
         parts.append(f"{counted} in {_text(metrics['train_seconds'])} s: {speed}")
     if "total_seconds" in metrics:
@@ -37,8 +37,8 @@ def _time(metrics: Mapping[str, object]) -> str:
 
 def _values(values: Mapping[str, float]) -> str:
     named = [f"{name} {_text(value)}" for name, value in values.items()]
-    more = [f"and {len(named) - MAX_VALUES} more"] if len(named) > MAX_VALUES else []
-    return ", ".join([*named[:MAX_VALUES], *more])
+    more = [f"and {len(named) - MAX_VALUES_IN_LINE} more"] if len(named) > MAX_VALUES_IN_LINE else []
+    return ", ".join([*named[:MAX_VALUES_IN_LINE], *more])
 
 
 def _text(value: object) -> str:

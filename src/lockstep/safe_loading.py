@@ -13,8 +13,8 @@ import torch
 
 from lockstep.files import is_utf8
 
-TYPES = (frozenset, datetime.date, datetime.datetime, datetime.timedelta, PosixPath)
-NUMPY = (
+TYPES = (
+    *(frozenset, datetime.date, datetime.datetime, datetime.timedelta, PosixPath),
     *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]),
     *(getattr(np.dtypes, name) for name in np.dtypes.__all__ if name != "ObjectDType"),
 )
@@ -25,7 +25,7 @@ def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
 
     `mmap` is ignored for a name that is not UTF-8: torch's C++ takes none.
     """
-    with torch.serialization.safe_globals([*TYPES, *NUMPY]):
+    with torch.serialization.safe_globals([*TYPES]):
         return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap and is_utf8(str(file)))
 
 

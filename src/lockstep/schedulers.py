@@ -44,8 +44,7 @@ def is_plateau(choice: schemas.UserScheduler, optimizer: schemas.Optimizer) -> b
     require(not plateau or choice.interval != "step", "scheduler._interval_", "step", reason, hint)
     scheduler = create_user_scheduler(choice, create_optimizer(optimizer, nn.Linear(1, 1)), 10**6, "min")
     reason = "its state is more than plain values and tensors, so no run could be resumed from a checkpoint"
-    fits, hint = is_loadable(scheduler.state_dict()), "another scheduler"
-    require(fits, f"scheduler.{KEY}", choice.call[KEY], reason, hint)
+    require(is_loadable(scheduler.state_dict()), f"scheduler.{KEY}", choice.call[KEY], reason, "another scheduler")
     return plateau
 
 

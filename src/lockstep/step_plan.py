@@ -70,9 +70,8 @@ class StepPlan:
     @cached_property
     def accumulation(self) -> dict[int, int]:
         """Return the batches of an optimizer step by the first epoch in which they apply."""
-        schedules = (callback.scheduling for callback in self.plan.callbacks)
-        default = {0: self.plan.accumulate_grad_batches}
-        return next((schedule for schedule in schedules if schedule is not None), default)
+        schedules = [callback.scheduling for callback in self.plan.callbacks if callback.scheduling is not None]
+        return schedules[0] if schedules else {0: self.plan.accumulate_grad_batches}
 
     def batches_per_step(self, epoch: int) -> int:
         """Return the batches of an optimizer step in an epoch."""

@@ -32,8 +32,7 @@ def map_leaves(function: Callable[..., Any], is_leaf: Callable[[Any], bool], fir
 
 
 def is_structure(value: Any) -> bool:
-    is_instance = is_dataclass(value) and not isinstance(value, type)
-    return is_instance or isinstance(value, Mapping | list | tuple)
+    return isinstance(value, Mapping | list | tuple) or (is_dataclass(value) and not isinstance(value, type))
 
 
 def map_tensors(function: Callable[..., Any], first: Any, *others: Any) -> Any:

@@ -64,8 +64,7 @@ def describe(options: Options, width: int) -> str:
         for rank in range(options.devices):
             batches = batches_of(options, epoch, rank)
             cells = [" ".join(f"{id}{'*' * (id in seen)}" for id in batch) or "–" for batch in batches]
-            text = f"  rank {rank}: {' | '.join(cells) or '–'}"
-            page.append(textwrap.fill(text, width, subsequent_indent=" " * 10))
+            page.append(textwrap.fill(f"  rank {rank}: {' | '.join(cells) or '–'}", width, subsequent_indent=" " * 10))
             seen.update(*batches)
             counts.append(sum(map(len, batches)))
         total, left_out = sum(counts), options.samples - len(seen)

@@ -25,8 +25,6 @@ from lockstep.schemas.run import Backend, InitMethod, Timeout
 from lockstep.text_table import columns_text, terminal_width
 from lockstep.world import World
 
-COUNT = 2
-"""How many numbers the full tensor holds on the tour, or a share of it."""
 Observation = tuple[list[float], list[float]]
 """What one rank held before and after a primitive."""
 
@@ -109,8 +107,11 @@ def run(payload: TourPayload, context: RankContext) -> tuple[list[list[Observati
 
 
 def observe(primitive: Primitive, root: int) -> Observation:
-    """Make one call on this rank. Each number is another: 10 and -11 on rank 0, 20 and -21 on rank 1."""
-    input, output = buffers(primitive, COUNT * dist.get_world_size() if primitive.cost == ALL_BUT_OWN else COUNT)
+    """Make one call on this rank; the full tensor, or each share of it, holds two numbers.
+
+    Each number is another: 10 and -11 on rank 0, 20 and -21 on rank 1.
+    """
+    input, output = buffers(primitive, 2 * dist.get_world_size() if primitive.cost == ALL_BUT_OWN else 2)
     numbers = [(10 * dist.get_rank() + 10 + index) * (-1) ** index for index in range(len(input))]
     input += torch.tensor(numbers, device=input.device)
     before: list[float] = input.tolist()

@@ -27,22 +27,25 @@ Keys
 def help_page() -> str:
     """Return the page, with each option's first comment line and the commented keys of train.yaml."""
     text = (CONF / "train.yaml").read_text()
-    choices = [choice for choice in yaml.safe_load(text)["defaults"] if isinstance(choice, dict)]
-    defaults = {group: str(option) for choice in choices for group, option in choice.items()}
+    defaults = {
+        group: str(option)
+        for choice in yaml.safe_load(text)["defaults"]
+        if isinstance(choice, dict)
+        for group, option in choice.items()
+    }
     groups = []
     for folder in (path for path in sorted(CONF.iterdir()) if path.is_dir() and path.name != "hydra"):
         paths = sorted(folder.glob("*.yaml"))
         width = max(len(path.stem) for path in paths)
         groups.append(f"  {folder.name}")
         groups += [f"    {path.stem:<{width}}  {_option(path, path.stem == defaults[folder.name])}" for path in paths]
-    page = PAGE.format(
+    return PAGE.format(
         command=typed_command(),
         several=" and ".join(SEVERAL),
         first=SEVERAL[0],
         groups="\n".join(groups),
         keys=indent(text.split("\n\n")[1], "  "),
-    )
-    return page.replace("$", "$$")  # Hydra fills the page in as a string.Template
+    ).replace("$", "$$")  # Hydra fills the page in as a string.Template
 
 
 def _option(path: Path, is_default: bool) -> str:

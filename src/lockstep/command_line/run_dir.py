@@ -34,8 +34,7 @@ def create_folder(config: DictConfig, key: str) -> None:
     except OmegaConfBaseException:
         return  # Hydra raises it again
     path = Path(str(folder)).absolute()
-    missing = [parent for parent in (path, *path.parents) if not os.path.lexists(parent)]
-    atexit.register(remove_empty, missing)
+    atexit.register(remove_empty, [parent for parent in (path, *path.parents) if not os.path.lexists(parent)])
     try:
         require(folder not in ("", None), key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
         Path(str(folder)).mkdir(parents=True, exist_ok=True)

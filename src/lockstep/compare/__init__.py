@@ -60,8 +60,10 @@ def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None 
         comparison.likely = likely_reason(*metadata, first.name)
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
     if comparison.quantities.keys() <= {"configuration"}:
-        reason = f"it has nothing in common with {right.folder} to compare"
-        raise ConfigError(f"{left.folder}: {reason}; write the folders of two trained runs.")
+        raise ConfigError(
+            f"{left.folder}: it has nothing in common with {right.folder} to compare; "
+            "write the folders of two trained runs."
+        )
     return comparison
 
 

@@ -1,6 +1,8 @@
 """The verdict on each quantity of two runs: identical, within a bound, or different, and where it differs first."""
 
 import math
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,8 +78,7 @@ class Comparison:
         """Compare two values by the rule of their key, or list the key as not compared."""
         rule = rule_of(key)
         if rule.how == "not" or (rule.how == "bits" and self.tolerance.within):
-            reason = rule.quantity if rule.how == "not" else BITS_ONLY
-            self.left_out.setdefault(reason, set()).add(rule.pattern)
+            self.left_out.setdefault(rule.quantity if rule.how == "not" else BITS_ONLY, set()).add(rule.pattern)
             return
         tolerance = IDENTICAL if rule.how == "exact" else self.tolerance
         quantity = self.quantities.setdefault(rule.quantity, Quantity(rule.quantity, tolerance))
@@ -101,8 +102,11 @@ class Comparison:
     def max_diff(self) -> float:
         return max(quantity.difference for quantity in self.quantities.values())
 
-    def text(self) -> str:
-        """Return a line for each quantity that is not identical, one for all others, one for what is not compared."""
+    def text(self, for_terminal: bool = False) -> str:
+        """Return a line for each quantity that is not identical, one for all others, one for what is not compared.
+
+        `for_terminal`: it is for stdout; in a terminal the verdict has a colour.
+        """
         identical = [name for name, quantity in self.quantities.items() if quantity.verdict == "identical"]
         lines = [f"{self.a}\n  against\n{self.b}"]
         for quantity in self.quantities.values():
@@ -113,7 +117,8 @@ class Comparison:
             if listed:
                 lines += wrap(f"{title}: {', '.join(listed)}", WIDTH, initial_indent="  ", subsequent_indent="    ")
         interrupted = "; neither run finished" if self.unfinished else ""
-        lines.append(f"{self.verdict}; expected: {self.tolerance}{interrupted}")
+        verdict = coloured(self.verdict, self.within_tolerance) if for_terminal else self.verdict
+        lines.append(f"{verdict}; expected: {self.tolerance}{interrupted}")
         if (first := self.first_divergence) is not None:
             lines.append(f"They differ first in {first.name}, {first.first}.")
             lines += [self.likely] if self.likely else []
@@ -122,26 +127,35 @@ class Comparison:
     def save(self, folder: Path) -> None:
         """Write comparison.json."""
         first = self.first_divergence
-        values = {
-            "a": self.a,
-            "b": self.b,
-            "verdict": self.verdict,
-            "within_tolerance": self.within_tolerance,
-            "tolerance": str(self.tolerance),
-            "first_divergence": first and f"{first.name}, {first.first}",
-            "likely_reason": self.likely,
-            "quantities": {
-                name: {
-                    "verdict": quantity.verdict,
-                    "compared": quantity.compared,
-                    "largest_difference": quantity.difference if math.isfinite(quantity.difference) else None,
-                    "first_divergence": quantity.first,
-                }
-                for name, quantity in self.quantities.items()
+        save_json(
+            folder / COMPARISON,
+            {
+                "a": self.a,
+                "b": self.b,
+                "verdict": self.verdict,
+                "within_tolerance": self.within_tolerance,
+                "tolerance": str(self.tolerance),
+                "first_divergence": first and f"{first.name}, {first.first}",
+                "likely_reason": self.likely,
+                "quantities": {
+                    name: {
+                        "verdict": quantity.verdict,
+                        "compared": quantity.compared,
+                        "largest_difference": quantity.difference if math.isfinite(quantity.difference) else None,
+                        "first_divergence": quantity.first,
+                    }
+                    for name, quantity in self.quantities.items()
+                },
+                "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
             },
-            "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
-        }
-        save_json(folder / COMPARISON, values)
+        )
+
+
+def coloured(text: str, is_good: bool) -> str:
+    """Return a text in green or red if stdout is a terminal and NO_COLOR is not set (https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or sys.stdout is None or not sys.stdout.isatty():
+        return text
+    return f"\x1b[{32 if is_good else 31}m{text}\x1b[0m"
 
 
 def in_words(largest: float, tolerance: Tolerance) -> str:

@@ -41,6 +41,8 @@ def noise_reason(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
 
 def _squared_gradients(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mean squared gradients that the optimizers keep, by key."""
-    states = ((key, value) for key, value in flattened(checkpoint) if key.startswith("optimizer_states."))
-    squares = ((key, value) for key, value in states if key.endswith(SQUARED) and hasattr(value, "numel"))
-    return {key: value.double() for key, value in squares if value.numel()}
+    return {
+        key: value.double()
+        for key, value in flattened(checkpoint)
+        if key.startswith("optimizer_states.") and key.endswith(SQUARED) and hasattr(value, "numel") and value.numel()
+    }

@@ -39,8 +39,7 @@ class RecordedRun:
         self.results = self._read(METRICS, json.loads)
         self.run_metadata = self._read(RECORD, self._read_record) or self.results
         if (folder / "lightning" / METRICS).is_file() and not self.steps:
-            hint = f"{folder / 'lightning'} or {folder / 'raw'}"
-            raise config_error("run", folder, "it holds two runs", hint)
+            raise config_error("run", folder, "it holds two runs", f"{folder / 'lightning'} or {folder / 'raw'}")
         if not self.run_metadata.keys() >= REQUIRED:
             reason = f"there is neither {RECORD} nor {METRICS} of this version in it"
             raise config_error("run", folder, reason, "the folder of a run, logs/train/…")
@@ -97,9 +96,10 @@ class RecordedRun:
 
 def damaged(path: Path, error: Exception) -> ConfigError:
     """Return the error of a file or folder that cannot be read or compared, whatever it has raised."""
-    is_damaged = f"it is damaged ({type(error).__name__})"
-    reason = f"it cannot be read ({error.strerror})" if isinstance(error, OSError) else is_damaged
-    return config_error("run", path, reason, "the folder of another run")
+    failure = (
+        f"cannot be read ({error.strerror})" if isinstance(error, OSError) else f"is damaged ({type(error).__name__})"
+    )
+    return config_error("run", path, f"it {failure}", "the folder of another run")
 
 
 def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -15,8 +15,6 @@ from lockstep.plan import Plan
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger as LightningLogger
 
-__all__ = ["HyperParameter", "Loggers", "create"]
-
 
 class Loggers:
     """All loggers of a run; none above rank 0. As a context manager, it saves and ends them if the run fails."""

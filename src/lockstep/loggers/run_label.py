@@ -8,9 +8,6 @@ from lockstep.config_error import truncate
 from lockstep.plan import Plan
 from lockstep.schemas.keys import is_below, short_keys
 
-ALWAYS = ("engine", "strategy", "devices", "num_nodes", "model")
-"""What every label says first."""
-
 MONITORING = (
     *("name", "logger", "record", "checkpoint", "process_group", "optimized_metric", "resume", "ckpt_path"),
     *("show_shapes", "model_summary", "detect_nan", "log_every_n_steps", "train", "test", "callbacks", "data.root"),
@@ -40,7 +37,8 @@ def _chosen(plan: Plan) -> list[str]:
     for word in plan.command.words:
         key, _, value = word.lstrip("+").partition("=")
         distinguishes = key in swept if swept else not is_below(key, (*MONITORING, *MACHINE))
-        if not key.startswith(("~", "--")) and key not in ALWAYS and distinguishes:
+        is_first = key in ("engine", "strategy", "devices", "num_nodes", "model")  # every label begins with them
+        if not key.startswith(("~", "--")) and not is_first and distinguishes:
             # without quotes and control characters; the last part of a path
             plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
             values[key] = truncate(plain, LONGEST // 3)

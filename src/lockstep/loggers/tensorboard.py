@@ -16,7 +16,6 @@ HyperParameter = str | int | float
 FLUSH_SECONDS = 1.0
 """Points are handed to SummaryWriter together, a second's worth at a time."""
 FOLDER = "tensorboard"
-EVENTS = "events.out.tfevents.*"
 
 GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}
 """The names in TensorBoard of values without a group. It sorts groups and opens the first two."""
@@ -25,7 +24,7 @@ GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "e
 def folder_of(plan: Plan) -> Path:
     """Return the folder of a plan's events; a resumed run continues in its folder."""
     folder = Path(plan.run_dir) / FOLDER
-    existing = [path.parent for path in folder.glob(f"*/{EVENTS}")] if plan.resume else []
+    existing = [path.parent for path in folder.glob("*/events.out.tfevents.*")] if plan.resume else []
     return max(existing, key=lambda path: path.stat().st_mtime, default=folder / run_label(plan))
 
 

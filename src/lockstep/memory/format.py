@@ -37,24 +37,30 @@ def memory_format_of(plan: Plan, net: nn.Module) -> torch.memory_format:
 
 def corrupts(module: nn.Module) -> bool:
     """Whether the module may write out of bounds; it depends on the batch and the number of threads."""
-    if not isinstance(module, nn.Conv2d):
-        return False
-    return module.kernel_size == (1, 1) and max(module.stride) > 1 and module.in_channels // module.groups < 16
+    return (
+        isinstance(module, nn.Conv2d)
+        and module.kernel_size == (1, 1)
+        and max(module.stride) > 1
+        and module.in_channels // module.groups < 16
+    )
 
 
 def is_tested(module: nn.Module) -> bool:
     """Whether the module is a convolution of TESTED."""
-    if type(module) is not nn.Conv2d:
-        return False
-    plain = module.stride == module.dilation == (1, 1) and module.padding == (0, 0) and module.groups == 1
-    height, width = module.kernel_size
-    return plain and height == width and (module.in_channels, module.out_channels, height) in TESTED
+    return (
+        type(module) is nn.Conv2d
+        and module.stride == module.dilation == (1, 1)
+        and module.padding == (0, 0)
+        and module.groups == 1
+        and module.kernel_size[0] == module.kernel_size[1]
+        and (module.in_channels, module.out_channels, module.kernel_size[0]) in TESTED
+    )
 
 
 def _all_tested(net: nn.Module) -> bool:
     """Whether every tensor of four or more dimensions belongs to a tested convolution."""
-    for module in net.modules():
-        tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-        if not is_tested(module) and any(tensor.dim() > 3 for tensor in tensors):
-            return False
-    return True
+    return all(
+        tensor.dim() < 4 or is_tested(module)
+        for module in net.modules()
+        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))
+    )

@@ -10,9 +10,9 @@ from dataclasses import asdict
 import torch
 
 from lockstep import loggers
-from lockstep.loggers import HyperParameter, Loggers
+from lockstep.loggers import Loggers
 from lockstep.loggers.run_label import MONITORING
-from lockstep.loggers.tensorboard import plain_hparam
+from lockstep.loggers.tensorboard import HyperParameter, plain_hparam
 from lockstep.monitor.texts import texts_of
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_text

@@ -89,8 +89,7 @@ class Recorder:
         if not self.steps.batches:
             return
         columns, carried = self.steps.columns()
-        message = json.dumps(columns).encode()
-        messages = gather_bytes(message)
+        messages = gather_bytes(json.dumps(columns).encode())
         if self.file:
             ranks, sharded = [json.loads(message) for message in messages], self.plan.strategy.sharded
             self.file.append(step_lines(ranks, self.steps.rates, epoch, last_step, sharded))
@@ -114,8 +113,7 @@ class Recorder:
         """Record the digest of every parameter and buffer, at the end of the run."""
         state = tensors_of(self.plan.strategy.tensors.state_dict(self.net))
         if self.file:
-            tensors = ({"name": name, "digest": digest({name: tensor})} for name, tensor in state.items())
-            self.file.append({"tensor": fields} for fields in tensors)
+            self.file.append({"tensor": {"name": name, "digest": digest({name: state[name]})}} for name in state)
             self.file.sync()
 
     def _check_losses(self, batches: Sequence[BatchStats], first_batch: int) -> None:
@@ -129,5 +127,7 @@ class Recorder:
 
 def not_finite(name: str, value: float) -> NotFinite:
     """Return the error of a NaN or infinite value."""
-    hint = "a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on"
-    return NotFinite(f"{name} is {value}; the checkpoints before it are kept; write {hint}.")
+    return NotFinite(
+        f"{name} is {value}; the checkpoints before it are kept; write a smaller optimizer.lr, gradient_clip_val=1.0, "
+        "say, or detect_nan=false to train on."
+    )

@@ -30,8 +30,10 @@ class StepBuffer:
 
     def __init__(self, plan: Plan, rank: int, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
         self.plan, self.rank, self.first_batch = plan, rank, first_batch
-        zeros = torch.zeros(len(plan.objective.sums), dtype=torch.float64)
-        self.carried = carried or {"window": zeros, "ids": torch.tensor(0)}
+        self.carried = carried or {
+            "window": torch.zeros(len(plan.objective.sums), dtype=torch.float64),
+            "ids": torch.tensor(0),
+        }
         self.batches: list[BatchStats] = []
         self.ids: list[Tensor] = []
         self.step_of_batch: list[int] = []
@@ -102,12 +104,11 @@ def id_digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, ran
     return torch.zeros(len(batches), dtype=torch.int64).index_add_(0, batch, torch.from_numpy(hashes.view(np.int64)))
 
 
-def _mix_bits(numbers: np.ndarray) -> np.ndarray:
+def _mix_bits(numbers: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     """Map uint64 to uint64, every bit depending on every bit (Steele, Lea and Flood, SplitMix64)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = numbers ^ (numbers >> np.uint64(31))
-    return mixed
+    return numbers ^ (numbers >> np.uint64(31))
 
 
 def step_lines(

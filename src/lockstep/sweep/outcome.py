@@ -26,9 +26,16 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
     status = "refused" if isinstance(error, ConfigError) else "failed"
     sys.stdout.flush()
     print(f"job {job.job.num} {status}: {error}", file=sys.stderr, flush=True)
-    values = {"status": status, "reason": str(error), "words": [*job.overrides.task]}
     with suppress(OSError):  # a full disk may be the reason: the sweep goes on
-        save_json(run_dir / FAILURE, {**values, "config": OmegaConf.to_container(config)})
+        save_json(
+            run_dir / FAILURE,
+            {
+                "status": status,
+                "reason": str(error),
+                "words": [*job.overrides.task],
+                "config": OmegaConf.to_container(config),
+            },
+        )
     if not job.sweeper._target_.endswith(".BasicSweeper"):
         raise error
 

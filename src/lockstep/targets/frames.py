@@ -22,11 +22,8 @@ STANDARD = tuple({sysconfig.get_path(name) + sep for name in ("stdlib", "platstd
 INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packages"))
 LIBRARIES = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy", "tqdm")
 """Packages with frames between Lockstep's and the user's."""
-DUMPED = re.compile(r'File "(.*)", line (\d+) in (.*)')
 LOST_WORKER = ("dataloader worker (pid", "in rebuild_storage_fd")
 """In the traceback where a worker of a DataLoader was killed: before its batch came, or before the batch's tensors."""
-WORKER_HINT = "A worker process of a DataLoader has ended; if memory ran out, lower num_workers."
-TIMED_OUT = "timed out waiting"
 MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
 """torch adds three frames of this file for each module that is called."""
 
@@ -48,8 +45,8 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
     is_first = (lambda file: not file.startswith(CALLERS)) if is_called else is_user_file
     hint = f"\nMemory ran out: {MEMORY_HINT}." if no_memory else ""
     if any(words in text.lower() for words in LOST_WORKER):
-        hint = f"\n{WORKER_HINT}"
-    return cut_frames(text, is_first, is_called or bool(hint) or TIMED_OUT in message) + hint
+        hint = "\nA worker process of a DataLoader has ended; if memory ran out, lower num_workers."
+    return cut_frames(text, is_first, is_called or bool(hint) or "timed out waiting" in message) + hint
 
 
 def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:
@@ -70,7 +67,8 @@ def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -
 
 def user_stack(dump: str) -> str:
     """Format faulthandler's dump of a rank as a traceback, from the user's first frame on."""
-    frames = reversed(DUMPED.findall(dump)[:-1])  # the last is the fork server's command
+    # the last is the fork server's command
+    frames = reversed(re.findall(r'File "(.*)", line (\d+) in (.*)', dump)[:-1])
     stack = traceback.StackSummary.from_list((file, int(line), name, None) for file, line, name in frames)
     text = "".join(["Traceback (most recent call last):\n", *stack.format()])
     return cut_frames(text, is_user_file, is_explained=False)

@@ -120,8 +120,9 @@ def checked_arguments(
         outer = inspect.signature(call, follow_wrapped=False).parameters  # a wrapper may take more than it shows
     except (ValueError, TypeError):  # of some functions in C, or too many arguments
         return {**keywords}
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = {name: each for name, each in signature.items() if each.kind in kinds}
+    parameters = {
+        name: each for name, each in signature.items() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    }
     takes_any = any(each.kind is each.VAR_KEYWORD for each in (*signature.values(), *outer.values()))
     title = getattr(call, "__qualname__", repr(call))
     for name, value in keywords.items():

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.config_error import require
-from lockstep.random_state import preserve_generators, seed_all
+from lockstep.random_state import seeded
 from lockstep.schemas.target import KEY
 from lockstep.schemas.task import UserTask
 from lockstep.structures import tensors_in
@@ -45,9 +45,7 @@ class TaskAdapter:
 
     def __init__(self, call: Mapping[str, Any]) -> None:
         self.path = call[KEY]
-        with preserve_generators():
-            seed_all(0)
-            self.task = create("task", call)
+        self.task = seeded(0, lambda: create("task", call))
         self.loss: Callable[[Any, Tensor], Any] = getattr(self.task, "loss", self.task)
         self.metrics: Mapping[str, Callable[[Any, Tensor], Any]] = getattr(self.task, "metrics", {})
         self.modes: Mapping[str, Literal["min", "max"]] = getattr(self.task, "better", {})
@@ -56,8 +54,11 @@ class TaskAdapter:
     def check(self) -> None:
         """Raise a ConfigError if the object is no task."""
         task = self.task
-        hint = "an object with loss(outputs, targets), or a function of these"
-        self._require(callable(self.loss), f"a {type(task).__name__} has no loss", hint)
+        self._require(
+            callable(self.loss),
+            f"a {type(task).__name__} has no loss",
+            "an object with loss(outputs, targets), or a function of these",
+        )
         trains = isinstance(task, nn.Module) and any(parameter.requires_grad for parameter in task.parameters())
         self._require(not trains, "it has parameters, but only the net is trained", "a loss without parameters")
         reserved = {"loss", "samples"} & self.metrics.keys()
