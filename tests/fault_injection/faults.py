@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from lockstep.checkpoint.saving import CheckpointManager
+from lockstep.checkpoint import saving
 from lockstep.launch.signals import ENDING
 from lockstep.launch.topology import RankContext
 from lockstep.record.recorder import Recorder
@@ -102,7 +102,7 @@ def in_test(go_wrong: Callable[[], None], count: int) -> None:
 def while_saving(go_wrong: Callable[[], None], count: int) -> None:
     """Fail when rank 0 has written half of the file, or another rank is about to send its part."""
     if os.environ["RANK"] != "0":
-        counted(CheckpointManager, "_gathered", go_wrong, count)
+        counted(saving, "gather_values", go_wrong, count)
         return
     right, calls = torch.save, 0
 
