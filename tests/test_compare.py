@@ -58,7 +58,7 @@ def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
     assert comparison.verdict.startswith("within ")
     assert 0 < comparison.max_diff < 1e-10
     verdicts = {name: quantity.verdict for name, quantity in comparison.quantities.items()}
-    files = ("record.jsonl", "metrics.json", "config.yaml", "confusion.csv", "last.ckpt")
+    files = ("record.jsonl", "metrics.json", "config.yaml", "confusion.csv", "confusion matrix", "last.ckpt")
     exact = ("samples", "sample ids", "learning rate", "ranks in step", "configuration", "steps", "position")
     for name in (*exact, *files):
         assert verdicts.pop(name) == "identical"
@@ -112,6 +112,13 @@ def test_changed_weights_are_detected(number: float, copied: Path) -> None:
     assert ("(by 2.5e-01)" in comparison.text()) == math.isfinite(number)
     checkpoint.write_bytes(b"half a file")
     assert first_of(compare(copied / "single", run))[0] == "last.ckpt"
+
+
+def test_a_changed_confusion_count_is_detected(copied: Path) -> None:
+    path = copied / "ddp" / "confusion.csv"
+    header, counts, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([header, f"{counts}1", *rest]))
+    assert first_of(compare(copied / "single", copied / "ddp"))[0] == "confusion matrix"
 
 
 def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,8 @@ def kill(command: Command, temporary: Path, after: float, target: str) -> None:
     time.sleep(after)
     pids = tree(process.pid) if target == "all" else [random.choice(tree(process.pid))]
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # one of an import, say, has ended since
+            os.kill(pid, signal.SIGKILL)
     if target == "one" and pids != [process.pid]:  # the command ends by itself, unless it was the resource tracker
         time.sleep(1)
         process.terminate()

@@ -58,6 +58,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("bound", "validation", "metrics.json:", "val/* best"),
     ("bound", "train", "metrics.json:", "train/*"),
     ("bound", "test", "metrics.json:", "test/*"),
+    ("bound", "confusion matrix", "confusion.csv:", "*"),
     ("bound", "line learned", "metrics.json:", "slope intercept"),
     ("bits", "digest", "metrics.json:", "digest"),
     ("exact", "steps", "record.jsonl:step.", "epoch step"),

@@ -1,5 +1,6 @@
 """A run's folder, read for comparing: its record by epoch and step, its other files by the keys of the rules."""
 
+import csv
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +12,7 @@ import yaml
 
 from lockstep.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.config_error import ConfigError, config_error, errors_as
-from lockstep.run_files import CONFIG, METRICS, RECORD
+from lockstep.run_files import CONFIG, CONFUSION, METRICS, RECORD
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 """The metadata that a run's arithmetic depends on."""
@@ -44,6 +45,7 @@ class RecordedRun:
             reason = f"there is neither {RECORD} nor {METRICS} of this version in it"
             raise config_error("run", folder, reason, "the folder of a run, logs/train/…")
         self.config = self._read(CONFIG, yaml.safe_load)
+        self.confusion = self._read(CONFUSION, _confusion_counts)
 
     def _read(self, name: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Parse one file of the folder; return nothing if it is missing."""
@@ -72,9 +74,12 @@ class RecordedRun:
         return max((step for _epoch, step in self.steps), default=0)
 
     def values(self) -> dict[str, Any]:
-        """Return the values in config.yaml, metrics.json and the first line of the record."""
+        """Return the values in config.yaml, metrics.json, confusion.csv and the first line of the record."""
         run_metadata = {} if self.run_metadata is self.results else self.run_metadata
-        files = ((f"{CONFIG}:", self.config), (f"{METRICS}:", self.results), (f"{RECORD}:run.", run_metadata))
+        files = (
+            *((f"{CONFIG}:", self.config), (f"{METRICS}:", self.results)),
+            *((f"{RECORD}:run.", run_metadata), (f"{CONFUSION}:", self.confusion)),
+        )
         return {f"{prefix}{key}": value for prefix, values in files for key, value in flattened(values) if key}
 
     def files(self, with_content: bool) -> dict[str, Any]:
@@ -100,6 +105,12 @@ def damaged(path: Path, error: Exception) -> ConfigError:
         f"cannot be read ({error.strerror})" if isinstance(error, OSError) else f"is damaged ({type(error).__name__})"
     )
     return config_error("run", path, f"it {failure}", "the folder of another run")
+
+
+def _confusion_counts(text: str) -> dict[str, int]:
+    """Return the counts of confusion.csv by true and predicted class."""
+    rows = ((row.pop("true"), row) for row in csv.DictReader(text.splitlines()))
+    return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
 
 
 def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
