@@ -95,6 +95,7 @@ def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.M
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @needs_states
 def test_a_stopped_rank_is_named_after_the_timeout(start: Start) -> None:
     attempt = start("sleep@1")

@@ -22,6 +22,7 @@ NASTY = [
 ]
 
 
+@pytest.mark.slow
 def test_an_override_can_be_pasted_into_a_shell() -> None:
     """All at once by bash, then by Hydra."""
     script = "import sys; from lockstep.command_line.compose import compose_job as compose; import json; "
