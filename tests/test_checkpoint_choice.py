@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lockstep.checkpoint import choice
-from lockstep.checkpoint.choice import choose_checkpoint, resume_after_restart
+from lockstep.checkpoint.choice import choose_checkpoint, resume_after_restart, words_of
 from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, read_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.run_files import CONFIG
@@ -81,3 +81,11 @@ def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.
     for options, message in cases:
         with pytest.raises(ConfigError, match=message):
             choose_checkpoint(replace(plan, **options), folder_given=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["", "[", "[1]", "command: null", "engine: {name: raw}\ncommand: {words: 3}"])
+def test_a_damaged_configuration_has_no_words(text: str, tmp_path: Path) -> None:
+    """The run can be resumed by its whole command."""
+    a_checkpoint(tmp_path / FOLDER / LAST, age=10)
+    (tmp_path / CONFIG).write_text(text)
+    assert words_of([tmp_path]) == []

@@ -11,7 +11,15 @@ import torch
 
 from lockstep.config_error import ConfigError
 from lockstep.launch.external_launcher import check_world_size, first_host, rank_from_env, rendezvous_variables
-from lockstep.launch.failure import FailureReport, RankFailed, exit_reason, first_failure, lost_a_peer, root_error
+from lockstep.launch.failure import (
+    FailureReport,
+    RankFailed,
+    exit_reason,
+    first_failure,
+    lost_a_peer,
+    root_error,
+    timed_out,
+)
 from lockstep.launch.signals import ENDING
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
@@ -153,6 +161,13 @@ def test_an_error_of_a_teardown_hides_no_refusal() -> None:
     caught.__suppress_context__ = True
     assert root_error(teardown) is refusal
     assert root_error(caught) is caught
+    caught.__cause__ = caught  # `raise error from error`
+    assert root_error(caught) is caught
+
+
+def test_a_users_loader_that_times_out_is_no_lost_rank() -> None:
+    assert timed_out(RuntimeError("[unbound_buffer.cc:81] Timed out waiting 4000ms for recv operation to complete"))
+    assert not timed_out(RuntimeError("DataLoader timed out after 3 seconds"))
 
 
 def test_a_lost_peer_is_recognized() -> None:

@@ -46,7 +46,9 @@ def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") 
 
 def find_disk_error(error: BaseException | None, folder: Path) -> OSError | None:
     """Return the disk's error in a chain of causes, or None: no room, or the folder or a file in it fails."""
-    while error is not None:
+    seen: list[BaseException] = []  # an error may be raised from itself
+    while error is not None and error not in seen:
+        seen.append(error)
         if isinstance(error, OSError):
             file = Path(str(error.filename))
             is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112

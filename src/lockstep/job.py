@@ -63,9 +63,13 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
 
     In a sweep the words are returned alone: it resumes by the whole command.
     """
-    if "resume=true" not in words or {"-m", "--multirun"} & {*words}:
+    resumes = any(key_of(word) == "resume" and word.lower().endswith("=true") for word in words)
+    if not resumes or {"-m", "--multirun"} & {*words}:
         return [*words]
-    config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
+    try:
+        config, run_dir = compose_job([*words])
+    except Exception:  # some words may need those that were typed for the earlier run
+        config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
     earlier = words_of([run_dir] if sets_folder(words) else runs_of(config.name))
     keys = (*map(key_of, words), "resume", "ckpt_path", "train", "hydra.run", "hydra.sweep", "hydra.mode")
     replaced = tuple(f"{key}." for key in keys)

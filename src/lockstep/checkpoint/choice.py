@@ -55,9 +55,12 @@ def words_of(runs: Iterable[Path]) -> list[str]:
     newest, _ = newest_checkpoint(runs)
     if newest is None or not (config := newest.parents[1] / CONFIG).is_file():
         return []
-    values = yaml.safe_load(config.read_text())
-    engine = f"engine={values['engine']['name']}"  # engine=both is two runs
-    return [engine if word == "engine=both" else word for word in values.get("command", {}).get("words", [])]
+    try:
+        values = yaml.safe_load(config.read_text())
+        engine = f"engine={values['engine']['name']}"  # engine=both is two runs
+        return [engine if word == "engine=both" else str(word) for word in values["command"]["words"]]
+    except (OSError, ValueError, yaml.YAMLError, TypeError, LookupError):  # damaged, or of another version
+        return []
 
 
 def resume_after_restart(plan: Plan) -> Plan:

@@ -26,7 +26,7 @@ POLL_INTERVAL = 0.5
 KILL_TIMEOUT = 10.0  # s; only the kernel itself, for a disk or a GPU, keeps a killed process longer
 PEER_DELAY, DUMP_DELAY = 2.0, 0.5  # s in which peers report their timeouts, too; in which a rank writes its stack
 LOST = 255  # multiprocessing's exit status of a process whose fork server is gone
-OVERDUE = "rank {} has not ended {:g} s after training, because of a thread that is no daemon: it is killed"
+OVERDUE = "rank {} has not ended {:g} s after training, because of a thread or process that is no daemon: it is killed"
 SERVER_LOST = "the fork server, from which all ranks start, is lost: the system may have killed it to free memory"
 
 

@@ -73,9 +73,13 @@ def format_error(error: BaseException) -> str:
 def root_error(error: BaseException) -> BaseException:
     """Return the expected error, or the KeyboardInterrupt, that a later one hides, as one of a teardown does."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ExpectedError | ConfigError | KeyboardInterrupt):
+    seen: list[BaseException] = []  # an error may be raised from itself
+    while cause is not None and cause not in seen:
+        if isinstance(cause, ExpectedError | ConfigError | KeyboardInterrupt):
+            return cause
+        seen.append(cause)
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-    return error if cause is None else cause
+    return error
 
 
 def failure_report(error: BaseException, rank: int) -> FailureReport:
@@ -99,8 +103,9 @@ def delay_exit() -> None:
 
 
 def timed_out(error: BaseException) -> bool:
-    """Whether an error is that of a collective that timed out."""
-    return isinstance(error, RuntimeError) and "timed out" in str(error).lower()
+    """Whether an error is that of a collective that timed out, and not a user's DataLoader."""
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and "timed out" in text and "dataloader timed out" not in text
 
 
 def timeout_text(world: World) -> str:
