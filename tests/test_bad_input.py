@@ -66,7 +66,7 @@ def is_refused(command: Command, sentence: str, hint: str, *arguments: str) -> N
     nowhere = "http://127.0.0.1:9"  # where nobody listens: a test downloads nothing
     ended, started = watched(command, *arguments, http_proxy=nowhere, https_proxy=nowhere)
     assert ended.status == 2, ended.err
-    assert ended.out == ""
+    assert ended.out.count("\n") == ("data=mnist" in arguments), "a download begins after the title"
     assert ended.err.count("\n") == 1, ended.err
     assert sentence in ended.err
     assert hint in ended.err
