@@ -20,7 +20,7 @@ HUGE = str(10**30)
 TYPED: list[tuple[str, str, str]] = [
     ("devices=0", "devices=0:", "write devices=1."),
     ("experiment=null", "experiment=null: this cannot be composed (ValueError: ", "--help lists them"),
-    ("devices=1,2", "devices=1,2:", "add --multirun"),
+    ("devices=1,2", "devices=1,2:", "write -m devices=1,2 to run a job for each."),
     ("ckpt_path=file", "file: it is no complete checkpoint", "write ckpt_path=last"),
     ("ckpt_path=größe.ckpt", "ckpt_path=größe.ckpt:", "or \"KEY='VALUE'\""),
     ("hydra.run.dir=file", "hydra.run.dir=file:", "write a folder"),
