@@ -26,6 +26,8 @@ def test_the_main_job(command: Command) -> None:
     assert metrics.keys() >= METRICS_KEYS
     assert metrics["test/acc"] >= 0.95
     assert (metrics["strategy"], metrics["world_size"], metrics["threads"]) == ("ddp", 2, max(1, os.cpu_count() // 2))  # type: ignore[operator]
+    title = f"mlp on digits, ddp × 2, lightning, cpu: {ended.run_dir.relative_to(command.folder)}\n"
+    assert ended.out.startswith(title)
     assert f"  {ended.run_dir}" in ended.out.splitlines()[-1]
     assert re.search(rf"\n  test +loss .*acc {metrics['test/acc']:.4g},", ended.out)
     assert len(re.findall(r"^epoch \d+/10 .*val/acc", ended.out, re.MULTILINE)) == 10

@@ -45,8 +45,12 @@ class UserLogger(Target):
     """A logger of Lightning."""
 
     def rules(self, plan: "Plan") -> Rules:
+        yield from ()
+
+    def require_package(self) -> None:
+        """Raise if the package that an option of Lockstep needs is not installed."""
         fits, hint = self.name not in TRACKERS or find_spec(self.name) is not None, "or logger=tensorboard"
-        yield fits, "logger", f"it needs the package {self.name}", f"pip install {self.name}, {hint}"
+        require(fits, "logger", self.name, f"it needs the package {self.name}", f"pip install {self.name}, {hint}")
 
 
 Logger = TensorBoard | CSV | UserLogger
