@@ -11,7 +11,7 @@ from lockstep.command_line.overrides import OPTIONS
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, typed_command
 from lockstep.schemas.coerce import SYNONYMS
-from tests.conftest import ROOT, Command
+from tests.conftest import ROOT, USER_CODE, Command
 
 LONG = "seed=" + "9" * 5000
 """Python reads no number of so many digits: an error that neither Hydra nor Lockstep expects."""
@@ -71,6 +71,15 @@ def test_the_override_that_hydra_names_is_named() -> None:
     words = ["model=mlp", "model.dropout=0.1", "devices=2"]
     with pytest.raises(ConfigError, match=r"^model\.dropout=0\.1: the chosen model has no such key"), planning(words):
         compose_job(words)
+
+
+def test_keys_of_the_users_own_configurations_are_suggested() -> None:
+    words, folder = ["model=residual", "model.widht=3"], USER_CODE / "conf"
+    with (
+        pytest.raises(ConfigError, match=r"did you mean model\.width\?"),
+        planning(["--config-dir", str(folder), *words]),
+    ):
+        compose_job([f"hydra.searchpath=[file://{folder}]", *words])
 
 
 def test_a_bug_stays_the_cause() -> None:

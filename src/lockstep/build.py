@@ -52,8 +52,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         values[group] = _options(group, values[group]) if group in SEVERAL else _option(group, group, values[group])
     for key, kind in NESTED.items():
         for group, options in (("strategy", GROUPS["strategy"]), ("accelerator", ("cpu", "gpu"))):
-            is_option = isinstance(values[key], str) and values[key] in options
-            require(not is_option, key, values[key], f"it is a group of keys, not {group}", f"{group}={values[key]}")
+            fits, reason = values[key] not in [*options], f"it is a group of keys, not {group}"
+            require(fits, key, values[key], reason, f"{group}={values[key]}")
         values[key] = coerce(kind, key, values[key])
     require_backend(values["process_group"])
     existing_path(values["ckpt_path"])

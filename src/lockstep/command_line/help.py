@@ -7,7 +7,6 @@ import yaml
 
 from lockstep.conf import CONF
 from lockstep.config_error import as_typed, typed_command
-from lockstep.schemas.groups import SEVERAL
 
 PAGE = """Lockstep trains a net under any parallel strategy. Write KEY=VALUE after the command:
 
@@ -18,7 +17,7 @@ PAGE = """Lockstep trains a net under any parallel strategy. Write KEY=VALUE aft
   test     {command} train=false ckpt_path=RUN/checkpoints/best.ckpt
 
 Groups (GROUP=OPTION; an option's own keys are GROUP.KEY=VALUE)
-{several} take several options: {first}=[OPTION,OPTION], with {first}.OPTION.KEY=VALUE
+logger and callbacks take several options: logger=[OPTION,OPTION], with logger.OPTION.KEY=VALUE
 {groups}
 
 Keys
@@ -45,8 +44,6 @@ def help_page() -> str:
         groups += [f"    {path.stem:<{width}}  {_option(path, path.stem == defaults[folder.name])}" for path in paths]
     return PAGE.format(
         command=typed_command(),
-        several=" and ".join(SEVERAL),
-        first=SEVERAL[0],
         groups="\n".join(groups),
         keys=indent(text.split("\n\n")[1], "  "),
     ).replace("$", "$$")  # Hydra fills the page in as a string.Template

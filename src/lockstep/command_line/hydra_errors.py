@@ -5,6 +5,7 @@ The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its trac
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override
@@ -15,6 +16,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.overrides import OPTIONS, options_with, parse
 from lockstep.config_error import ConfigError, config_error, errors_as, is_number, option_error, shorten, typed_command
+from lockstep.private_api.hydra import get_args_parser
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.groups import SEVERAL
 
@@ -72,9 +74,11 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
 def _composed_keys(overrides: Sequence[str]) -> dict[str, Any]:
     """Return all keys of the chosen options, or of the default ones, with their values."""
     chosen = [word for word in overrides if word.partition("=")[0] in OPTIONS or word.startswith("hydra.")]
+    if folder := get_args_parser().parse_known_args(overrides)[0].config_dir:
+        chosen += [f"hydra.searchpath=[file://{Path(folder).absolute()}]"]
     try:
         config, _ = compose_job(chosen)
-    except Exception:  # options of --config-dir
+    except Exception:  # those of a sweep, for example
         config, _ = compose_job([])
     return dict(_flat("", OmegaConf.to_container(config)))
 
@@ -89,8 +93,5 @@ def _fits(key: str, value: Any, default: Any) -> bool:
     """Whether a key takes a value, judging by its default value; null fits any."""
     if key in OPTIONS:
         return value in OPTIONS[key]
-    if value is None or default is None:
-        return True
-    if is_number(value):
-        return is_number(default) or isinstance(default, str)
-    return type(value) is type(default)
+    kinds = (int, float, str) if is_number(value) else (type(value),)
+    return value is None or default is None or type(default) in kinds

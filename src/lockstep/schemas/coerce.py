@@ -50,9 +50,8 @@ def coerce(cls: type[T], key: str, values: object) -> T:
     names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]
     prefix = f"{key}." if key else ""
     if not isinstance(values, Mapping):
-        choices = (name for name in names if get_origin(hints[name]) is Literal and values in get_args(hints[name]))
-        name, value = next(((name, as_typed(values)) for name in choices), ("KEY", "VALUE"))
-        raise config_error(key, values, "it is a group of keys", f"{prefix}{name}={value}")
+        hint = next((f"{name}={as_typed(values)}" for name in names if values in get_args(hints[name])), "KEY=VALUE")
+        raise config_error(key, values, "it is a group of keys", prefix + hint)
     check_keys(prefix, values, names)
     return cls(**{name: coerce_value(hints[name], prefix + name, values[name]) for name in names})
 
