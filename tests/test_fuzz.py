@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import planning
-from lockstep.command_line.overrides import OPTIONS, known_keys
+from lockstep.command_line.overrides import OPTIONS
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
 from lockstep.job import prepare
@@ -47,7 +48,22 @@ SHAPES = _words("[] [1] [1,2] [[1]] [a,b] [true] [null] {} {a:1} {a:{b:[1]}} [1 
 LOOKUPS = _words("${seed} ${nope} ${name} ${model.hidden} ${oc.env:NOPE} ${now:%d} ${now:} ${ ${} ${ranks_of:1} $ $(x)")
 SWEEPS = _words("1,2 a,b range(3) choice(1,2) interval(0,1) glob(m*) shuffle(1,2) int(3.7) bool(x) int( foo(1)")
 VALUES = [HUGE, NUMBERS, WORDS, TEXT, LONG, SHAPES, LOOKUPS, SWEEPS]
-KNOWN = known_keys()
+
+
+def _known_keys() -> list[str]:
+    """Return every key that may be typed: groups, keys of their options, and the other keys of train.yaml."""
+    values = yaml.safe_load((CONF / "train.yaml").read_text())
+    keys = [*(key for key in values if key not in ("defaults", "hydra")), *OPTIONS]
+    keys += [f"{key}.{name}" for key, value in values.items() if isinstance(value, dict) for name in value]
+    for group in GROUPS:
+        for option in OPTIONS[group]:
+            prefix = f"{group}.{option}" if group in SEVERAL else group
+            names = yaml.safe_load((CONF / group / f"{option}.yaml").read_text())
+            keys += [f"{prefix}.{name}" for name in names if name != "name"]
+    return [*dict.fromkeys(key for key in keys if not key.startswith("hydra."))]
+
+
+KNOWN = _known_keys()
 ODD = _words("""
     hydra.run.dir hydra.sweep.dir hydra.sweep.subdir hydra.job.name hydra.mode hydra.searchpath hydra/launcher
     hydra/sweeper hydra.job.chdir hydra hydra.output_subdir hydra/help hydra.callbacks hydra.nope a a.b.c devicez

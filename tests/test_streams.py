@@ -37,10 +37,10 @@ def check_complete(run: Path, engine: str, ranks: int) -> None:
 @pytest.mark.parametrize(
     ("engine", "ranks", "line", "out"),
     [
-        ("raw", 2, '"$@" 2>/dev/full | head -1', "epoch 1/3"),
+        ("raw", 2, '"$@" 2>/dev/full | head -1', "mlp on points, ddp × 2, raw"),
         pytest.param("lightning", 1, '"$@" >&- 2>&- <&-', "", marks=pytest.mark.slow),
         pytest.param("lightning", 1, '"$@" >/dev/full 2>/dev/full', "", marks=pytest.mark.slow),
-        pytest.param("raw", 1, '"$@" 2>&-', "epoch 1/3", marks=pytest.mark.slow),
+        pytest.param("raw", 1, '"$@" 2>&-', "mlp on points, single, raw", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_outlives_its_reader(command: Command, engine: str, ranks: int, line: str, out: str) -> None:

@@ -26,6 +26,8 @@ def test_the_main_job(command: Command) -> None:
     assert metrics.keys() >= METRICS_KEYS
     assert metrics["test/acc"] >= 0.95
     assert (metrics["strategy"], metrics["world_size"], metrics["threads"]) == ("ddp", 2, max(1, os.cpu_count() // 2))  # type: ignore[operator]
+    title = f"mlp on digits, ddp × 2, lightning, cpu: {ended.run_dir.relative_to(command.folder)}\n"
+    assert ended.out.startswith(title)
     assert f"  {ended.run_dir}" in ended.out.splitlines()[-1]
     assert re.search(rf"\n  test +loss .*acc {metrics['test/acc']:.4g},", ended.out)
     assert len(re.findall(r"^epoch \d+/10 .*val/acc", ended.out, re.MULTILINE)) == 10
@@ -53,6 +55,9 @@ def test_help_explains_and_imports_no_torch(command: Command) -> None:
     probe += "atexit.register(lambda: print('torch imported:', 'torch' in sys.modules)); "
     ended = command(sys.executable, "-c", probe + f"runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')")
     assert ended.status == 0
+    examples = ended.out.split("\n\n")[1].splitlines()
+    assert [line.split()[0] for line in examples] == ["train", "compare", "sweep", "own", "test"]
+    assert max(map(len, examples)) <= 80
     for word in ("ddp_spawn", "batch_size_per_device", "split_cnn", "optimized_metric", "torch imported: False"):
         assert word in ended.out
 

@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from lockstep.checkpoint.choice import existing_path
 from lockstep.config_error import config_error, option_error, require
 from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
@@ -50,8 +51,12 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     for group in GROUPS:
         values[group] = _options(group, values[group]) if group in SEVERAL else _option(group, group, values[group])
     for key, kind in NESTED.items():
+        for group, options in (("strategy", GROUPS["strategy"]), ("accelerator", ("cpu", "gpu"))):
+            is_option = isinstance(values[key], str) and values[key] in options
+            require(not is_option, key, values[key], f"it is a group of keys, not {group}", f"{group}={values[key]}")
         values[key] = coerce(kind, key, values[key])
     require_backend(values["process_group"])
+    existing_path(values["ckpt_path"])
     return coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
 
 

@@ -21,6 +21,11 @@ def absolute(path: Any) -> Any:
     return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path  # noqa: PTH100, PTH111
 
 
+def short_path(path: Path | str) -> Path:
+    """Return a path relative to the working directory, if it lies there."""
+    return Path(path).relative_to(Path.cwd()) if Path(path).is_relative_to(Path.cwd()) else Path(path)
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield the temporary name under which to write a file, which is synced and renamed, or removed on an error."""

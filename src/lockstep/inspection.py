@@ -4,20 +4,23 @@ It runs in a child of the fork server, so that the command imports neither torch
 """
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from inspect import signature
 from typing import Any
 
 from lockstep import schemas
 from lockstep.config_error import require
+from lockstep.files import short_path
 from lockstep.launch import forkserver
-from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.external_launcher import is_rank_zero, rank_from_env
+from lockstep.run_summary import run_title
 from lockstep.schemas.data import BATCH_SIZE
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.groups import SEVERAL, USER_CODE
-from lockstep.schemas.target import ARGS
+from lockstep.schemas.target import ARGS, KEY
 from lockstep.targets.kinds import derives_from, is_data_module
-from lockstep.targets.locate import check
+from lockstep.targets.locate import check, require_package
 
 OPTIONS = (
     *(*USER_CODE, "seed", "batch_size", "drop_last", "trainer"),
@@ -31,8 +34,14 @@ FROM_DATA = ("shape", "outputs")
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a plan, with facts about its user code; raise a ConfigError if it cannot be used."""
-    targets = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
-    if any(isinstance(option, schemas.Target) for option in targets):
+    if targets := user_code(values):
+        for target in targets:
+            require_package(f"{target.key}.{KEY}", target._target_)
+            if isinstance(target, schemas.UserLogger):
+                target.require_package()
+            if isinstance(target, schemas.UserData):
+                target.require_files()
+        announce(values)
         options, engine = {name: values[name] for name in OPTIONS}, values["engine"].name
         if rank_from_env() is not None or values["strategy"].in_process:
             values |= inspect(options)
@@ -45,7 +54,19 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     if isinstance(optimizer, schemas.UserOptimizer):
         values["strategy"].check_optimizer(optimizer.classes)
     has_test_data = not isinstance(data, schemas.DataFacts) or data.test_size > 0
-    return {**values, "batch_size": values["batch_size"] or BATCH_SIZE, "test": values["test"] and has_test_data}
+    return {**values, "batch_size": values["batch_size"] or BATCH_SIZE, "test": has_test_data and values["test"]}
+
+
+def user_code(values: Mapping[str, Any]) -> list[schemas.Target]:
+    """Return the options of a plan that are user code."""
+    chosen = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
+    return [option for option in chosen if isinstance(option, schemas.Target)]
+
+
+def announce(values: Mapping[str, Any]) -> None:
+    """Print what is to run, and in which folder; a resumed run says it with its checkpoint."""
+    if is_rank_zero():
+        print(run_title(values) + ("" if values["resume"] else f": {short_path(values['run_dir'])}"), flush=True)
 
 
 def inspect(options: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from lockstep.checkpoint.choice import choose_checkpoint, runs_of, words_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.disk import disk_errors_as_config_errors, run_lock
-from lockstep.files import save_text
+from lockstep.files import save_text, short_path
+from lockstep.inspection import announce, user_code
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
@@ -113,8 +114,10 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 print(f"finished before: {run_dir}", flush=True)
                 metrics: Metrics = json.loads((run_dir / METRICS).read_text())
                 return metrics
-            if is_first:
-                print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
+        if not user_code(vars(plan)):
+            announce(vars(plan))
+        if is_first and plan.ckpt_path is not None:
+            print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
         with external_process_group(plan.world) as external, run_lock(run_dir) if is_first else nullcontext():
             if plan.engine.name == "both":
@@ -122,7 +125,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
             else:
                 metrics, verdict = _run_engine(plan, began, external), ""
     if is_first:
-        print(f"\n{run_summary(metrics)}\n{verdict}\n  {run_dir}", flush=True)
+        board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
+        print(f"\n{run_summary(metrics, plan.test, board)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 

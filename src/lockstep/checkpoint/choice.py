@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -27,10 +28,7 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     if plan.resume and path is not None:
         raise config_error("ckpt_path", path, "resume=true resumes from the run's own checkpoint", "one of the two")
     if not plan.resume and path != NEWEST:
-        plan = replace(plan, ckpt_path=absolute(path))
-        exists = plan.ckpt_path is None or os.path.isfile(plan.ckpt_path)  # noqa: PTH113  # pathlib's may raise
-        require(exists, "ckpt_path", plan.ckpt_path, "there is no such file", "the path of a .ckpt file, or null")
-        return plan, {}
+        return replace(plan, ckpt_path=existing_path(path)), {}
     in_folder = plan.resume and folder_given
     newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else runs_of(plan.name))
     if newest is not None:
@@ -43,6 +41,15 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     if plan.resume:
         key, value, hint = "resume", "true", "resume=false, or hydra.run.dir=FOLDER, the folder of a run"
     raise config_error(key, value, f"no run below {logs} has left an undamaged checkpoint", hint)
+
+
+def existing_path(path: Any) -> Any:
+    """Return the absolute path of the file that `ckpt_path` names, if it names one."""
+    if isinstance(path, str) and path != NEWEST:
+        path = absolute(path)
+        exists = os.path.isfile(path)  # noqa: PTH113  # pathlib's may raise
+        require(exists, "ckpt_path", path, "there is no such file", "the path of a .ckpt file, or null")
+    return path
 
 
 def runs_of(name: str) -> set[Path]:

@@ -3,15 +3,20 @@
 The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its traceback.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from lockstep.command_line.overrides import OPTIONS, known_keys
-from lockstep.config_error import ConfigError, config_error, errors_as, option_error, shorten, typed_command
+from lockstep.command_line.compose import compose_job
+from lockstep.command_line.overrides import OPTIONS, options_with, parse
+from lockstep.config_error import ConfigError, config_error, errors_as, is_number, option_error, shorten, typed_command
 from lockstep.schemas.coerce import unknown_key
+from lockstep.schemas.groups import SEVERAL
 
 
 def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
@@ -30,7 +35,10 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
     elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
-        refusal = next((_missing_key(word) for word in overrides if f"'{word.partition('=')[0]}'" in str(error)), None)
+        missing = (word for word in parse(overrides) if f"'{word.key_or_group}'" in str(error))
+        refusal = next((_missing_key(word, overrides) for word in missing), None)
+    elif "Ambiguous value" in str(error):
+        refusal = next((_several(word) for word in parse(overrides) if word.is_sweep_override()), None)
     if refusal is None:
         words = [word for word in overrides if not word.startswith("-")]
         named, reason = shorten(" ".join(words)) or "the configuration", shorten(" ".join(str(error).split()))
@@ -42,9 +50,47 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     return refusal
 
 
-def _missing_key(override: str) -> ConfigError:
-    key, _, value = override.partition("=")
-    group, keys = key.partition(".")[0], known_keys()
-    if key in keys:
-        return config_error(key, value, f"the chosen {group} has no such key", f"{group}=… of an option with it")
-    return unknown_key(key, value, keys)
+def _several(override: Override) -> ConfigError:
+    key, _, typed = str(override.input_line).partition("=")
+    hint = f"{key}=[{typed}], or " if key in SEVERAL else ""
+    return config_error(
+        key, typed, "several values are a list or a sweep", f"{hint}-m {key}={typed} to run a job for each"
+    )
+
+
+def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
+    key, typed = override.key_or_group, str(override.input_line).partition("=")[2]
+    value = None if override.is_sweep_override() else override.value()
+    keys = [name for name, default in _composed_keys(overrides).items() if _fits(name, value, default)]
+    refusal, options = unknown_key(key, typed, keys), options_with(key)
+    if options and "did you mean" not in str(refusal):
+        group = key.partition(".")[0]
+        return config_error(key, typed, f"the chosen {group} has no such key", f"{group}={' or '.join(options)}")
+    return refusal
+
+
+def _composed_keys(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return all keys of the chosen options, or of the default ones, with their values."""
+    chosen = [word for word in overrides if word.partition("=")[0] in OPTIONS or word.startswith("hydra.")]
+    try:
+        config, _ = compose_job(chosen)
+    except Exception:  # options of --config-dir
+        config, _ = compose_job([])
+    return dict(_flat("", OmegaConf.to_container(config)))
+
+
+def _flat(prefix: str, values: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items() if isinstance(values, dict) else ():
+        yield f"{prefix}{name}", value
+        yield from _flat(f"{prefix}{name}.", value)
+
+
+def _fits(key: str, value: Any, default: Any) -> bool:
+    """Whether a key takes a value, judging by its default value; null fits any."""
+    if key in OPTIONS:
+        return value in OPTIONS[key]
+    if value is None or default is None:
+        return True
+    if is_number(value):
+        return is_number(default) or isinstance(default, str)
+    return type(value) is type(default)

@@ -50,14 +50,8 @@ def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     return tuple(key for word in job if (key := word.lstrip("+~").partition("=")[0]) not in fixed)
 
 
-def known_keys() -> list[str]:
-    """Return every key that may be typed: groups, keys of their options, and the other keys of train.yaml."""
-    values = yaml.safe_load((CONF / "train.yaml").read_text())
-    keys = [*(key for key in values if key not in ("defaults", "hydra")), *OPTIONS]
-    keys += [f"{key}.{name}" for key, value in values.items() if isinstance(value, dict) for name in value]
-    for group in GROUPS:
-        for option in OPTIONS[group]:
-            prefix = f"{group}.{option}" if group in SEVERAL else group
-            names = yaml.safe_load((CONF / group / f"{option}.yaml").read_text())
-            keys += [f"{prefix}.{name}" for name in names if name != "name"]
-    return [*dict.fromkeys(key for key in keys if not key.startswith("hydra."))]
+def options_with(key: str) -> list[str]:
+    """Return the options of a key's group that have this key."""
+    group, *names = key.split(".")
+    files = {option: yaml.safe_load((CONF / group / f"{option}.yaml").read_text()) for option in OPTIONS.get(group, ())}
+    return [option for option, keys in files.items() if {*names[names[:1] == [option] :][:1]} & keys.keys()]

@@ -1,9 +1,11 @@
-"""The variables of torchrun, SLURM or mpirun for a process that they started: its rank, and where to rendezvous."""
+"""The rank of a process that this command did not start: of torchrun, SLURM or mpirun, or of a program's own group."""
 
 import os
 import re
 import socket
+import sys
 from collections.abc import Mapping
+from typing import Any
 
 from lockstep.config_error import ConfigError, config_error, require
 from lockstep.launch.topology import RankContext
@@ -22,6 +24,9 @@ SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")  # of interactive jobs, wher
 def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
     """Return the rank that torchrun, SLURM or mpirun set for this process, or None: this command starts the ranks.
 
+    In a process group that the program has formed (Ray Train does), the rank is that group's. If LOCAL_RANK or
+    LOCAL_WORLD_SIZE is not set then, all ranks are on this machine.
+
     Raises:
         ConfigError: a variable is missing or no number, or a machine's ranks do not follow one another.
     """
@@ -33,6 +38,10 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
         return [int(environment[name]) for name in names]
 
     variables = environment.keys()
+    if dist := program_group():
+        place = dist.get_rank(), dist.get_world_size()
+        local = numbers("LOCAL_RANK", "LOCAL_WORLD_SIZE") if variables >= {"LOCAL_RANK", "LOCAL_WORLD_SIZE"} else place
+        return RankContext(*place, *local)
     if variables >= TORCHRUN:
         rank, world_size, local_rank = numbers("RANK", "WORLD_SIZE", "LOCAL_RANK")
         address = environment["MASTER_ADDR"]
@@ -62,6 +71,12 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
         [nodes] = numbers("SLURM_NNODES") if "SLURM_NNODES" in variables else [1]
         return RankContext(rank, world_size, local_rank, world_size // nodes)
     return None
+
+
+def program_group() -> Any:
+    """Return torch.distributed if this process is in a process group, or None; import nothing."""
+    dist = sys.modules.get("torch.distributed")
+    return dist if getattr(dist, "is_initialized", bool)() else None
 
 
 def is_rank_zero() -> bool:

@@ -1,4 +1,4 @@
-"""The command as a rank that torchrun, SLURM or mpirun started: it starts no process itself."""
+"""The command as a rank that torchrun, SLURM, mpirun or a program started: it starts no process itself."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,15 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.external_launcher import rendezvous_variables
-from lockstep.launch.failure import format_error, lost_a_peer, timed_out, timeout_text, wait_for_first_failure
+from lockstep.launch.failure import (
+    failure_report,
+    format_error,
+    lost_a_peer,
+    timed_out,
+    timeout_text,
+    wait_for_first_failure,
+)
+from lockstep.launch.in_process import restored_process
 from lockstep.launch.private_dir import cache_variables
 from lockstep.launch.rendezvous import group_file
 from lockstep.launch.signals import end_command, end_with_parent, signal_handlers
@@ -31,15 +39,24 @@ from lockstep.world import Launchable, World
 
 @dataclass
 class ExternalRank:
-    """This process as a rank, and the store of its process group."""
+    """This process as a rank, and the store of its process group.
+
+    in_program: whether a program has formed the group and then called `run`: group and process stay as they are.
+    """
 
     world: World
     context: RankContext
     store: Store | None = None
+    in_program: bool = field(default_factory=dist.is_initialized)
 
     @contextmanager
     def joined(self) -> Iterator["ExternalRank"]:
         """Stay in one process group for the whole command."""
+        if self.in_program:
+            with restored_process(), process_group(self.world, self.context, Path()) as self.store:
+                os.environ.update({**cache_variables(), **os.environ, **self.context.variables})
+                yield self
+            return
         if "TORCHELASTIC_RUN_ID" in os.environ:
             end_with_parent()  # torchrun's agent
         with signal_handlers(end_command):
@@ -63,7 +80,8 @@ class ExternalRank:
         with self.failures_reported():
             if dist.is_initialized():  # every rank composed its own plan, and the clock names the run's folder
                 work = from_json(all_gather_bytes(to_json(work).encode())[0].decode())
-            redirect_output(Path(work.world.folder), self.context)
+            if not self.in_program:
+                redirect_output(Path(work.world.folder), self.context)
             stop = SignalRequest(self.context.rank, self.context.world_size, self.store)
             try:
                 result = run_engine(work, engine, replace(self.context, stop=stop))
@@ -87,6 +105,8 @@ class ExternalRank:
         except ConfigError:
             raise
         except (Exception, KeyboardInterrupt) as error:
+            if self.in_program:
+                raise failure_report(error, self.context.rank).error from None
             wait_for_first_failure(error)
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
             is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")

@@ -119,14 +119,16 @@ class SignalRequest(StopRequest):
         """Listen at a wake-up socket: Python runs handlers in the main thread, which may wait for a peer in C++."""
         self.received, sender = socket.socketpair()
         sender.setblocking(False)
-        descriptor = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+        in_main = threading.current_thread() is threading.main_thread()  # Ray Train calls `run` in another one
+        descriptor = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False) if in_main else -1
         try:
             with signal_handlers(lambda *_: None), super().accepting_stop(batches):
                 yield
         finally:
             self.timer.cancel()
             self.accepted = self._signalled()  # also one that came while a peer was lost
-            signal.set_wakeup_fd(descriptor)
+            if in_main:
+                signal.set_wakeup_fd(descriptor)
             sender.close()
             self.received.close()
 

@@ -4,6 +4,7 @@ import faulthandler
 import gc
 import importlib
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import Store  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
@@ -26,7 +27,9 @@ from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
 from lockstep.launch.topology import RankContext
 from lockstep.memory.allocation import collect_rarely
+from lockstep.parallel.messages import all_gather_bytes
 from lockstep.private_api.cpython import release_forkserver
+from lockstep.private_api.torch import default_store
 from lockstep.streams import outlive_readers
 from lockstep.world import Launchable, World
 
@@ -125,6 +128,9 @@ def process_group(world: World, context: RankContext, path: Path) -> Iterator[St
     if interface := "lo" if world.num_nodes == 1 else interface_towards(os.environ["MASTER_ADDR"]):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # without the sign a prefix is meant
+    if dist.is_initialized():  # by the program that calls `run`, which goes on using the group and its store
+        yield PrefixStore(all_gather_bytes(secrets.token_bytes())[0].hex(), default_store())
+        return
     store = join(world, context, path)
     dist.init_process_group(
         world.backend,

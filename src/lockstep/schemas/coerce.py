@@ -2,7 +2,7 @@
 
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -26,13 +26,16 @@ TYPES: dict[type, tuple[str, str]] = {
 """What to call the plain types, and an example."""
 
 SYNONYMS = {
-    **dict.fromkeys(("epochs", "num_epochs", "n_epochs", "min_epochs"), "max_epochs"),
+    **dict.fromkeys(("epochs", "max_epoch", "num_epochs", "n_epochs", "min_epochs"), "max_epochs"),
     **dict.fromkeys(("gpus", "num_gpus", "num_processes", "nproc_per_node"), "devices"),
     **{"lr": "optimizer.lr", "learning_rate": "optimizer.lr"},
     **{"gradient_accumulation_steps": "accumulate_grad_batches"},
     **{"num_workers": "data.loader.num_workers", "resume_from_checkpoint": "ckpt_path", "nnodes": "num_nodes"},
 }
 """Names of the same thing in other tools."""
+
+COMMANDS = {"predict": "python -m lockstep.predict RUN INPUT", "export": "python -m lockstep.export RUN"}
+"""Commands for what is no key."""
 
 
 def coerce(cls: type[T], key: str, values: object) -> T:
@@ -47,8 +50,9 @@ def coerce(cls: type[T], key: str, values: object) -> T:
     names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]
     prefix = f"{key}." if key else ""
     if not isinstance(values, Mapping):
-        hint = "KEY=VALUE" if values is None else f"{names[0]}={as_typed(values)}"
-        raise config_error(key, values, "it is a group of keys", prefix + hint)
+        choices = (name for name in names if get_origin(hints[name]) is Literal and values in get_args(hints[name]))
+        name, value = next(((name, as_typed(values)) for name in choices), ("KEY", "VALUE"))
+        raise config_error(key, values, "it is a group of keys", f"{prefix}{name}={value}")
     check_keys(prefix, values, names)
     return cls(**{name: coerce_value(hints[name], prefix + name, values[name]) for name in names})
 
@@ -63,15 +67,22 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None
             raise ConfigError(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
 
 
-def unknown_key(key: str, value: object, candidates: list[str], command: str | None = None) -> ConfigError:
-    """Return the error of a key that does not exist, with the key that was probably meant."""
+def unknown_key(key: str, value: object, candidates: Collection[str], command: str | None = None) -> ConfigError:
+    """Return the error of a key that does not exist, with the key that was probably meant.
+
+    Keys of other groups are suggested only if they have the same name.
+    """
     prefix, _, name = key.rpartition(".")
-    candidates = sorted(candidates, key=lambda candidate: candidate.rpartition(".")[0] != prefix)
-    by_name = {candidate.rpartition(".")[2]: candidate for candidate in reversed(candidates)}
+    siblings = {each.rpartition(".")[2]: each for each in candidates if each.rpartition(".")[0] == prefix}
     former = re.sub(r"\b_(split|loader|classes|inputs|targets)_\b", r"\1", key)  # as keys of data once were
-    near = former if former != key else SYNONYMS.get(name) or by_name.get(nearest(name, by_name) or "")
+    namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
+    synonym = SYNONYMS.get(name)
+    meant = [former, synonym, *namesakes, siblings.get(nearest(name, siblings) or "") if synonym is None else None]
+    near = next((each for each in meant if each in candidates), None)
     if near is None:
-        return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")
+        hint = COMMANDS.get(name) or f"one that {command or typed_command()} --help lists"
+        hint = hint if synonym is None else f"{synonym}={as_typed(value)} if the chosen option has this key"
+        return config_error(key, value, "there is no such key", hint)
     return config_error(key, value, f"there is no such key (did you mean {near}?)", f"{near}={as_typed(value)}")
 
 

@@ -1,5 +1,6 @@
 """The options of the group `data`, and the number of samples of each split."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal
@@ -163,6 +164,11 @@ class UserData(DataFacts, Target):
     input_key: SampleKey | None = None
     target_key: SampleKey | None = None
     marks: ClassVar[tuple[str, ...]] = (KEY, "dataset", "train")
+    files: ClassVar[dict[str, tuple[str, str]]] = {
+        "lockstep.data.image_folder.image_folder": ("root", "data.root=FOLDER, with a folder of images for each class"),
+        "lockstep.data.npz.npz": ("file", "data.file=FILE.npz, with arrays x and y"),
+        "lockstep.data.text.text": ("file", "data.file=FILE.txt, or null"),
+    }
     settings: ClassVar[dict[str, str]] = {
         **{"split": "split", "loader": "loader"},
         **{"classes": "num_classes", "inputs": "input_key", "targets": "target_key"},
@@ -174,6 +180,13 @@ class UserData(DataFacts, Target):
             raise config_error(f"data.loader.{name}", self.loader[name], "the run determines it", hint)
         fits = self.target_key is None or self.input_key is not None
         require(fits, "data.targets", self.target_key, "it needs the key of the inputs", "data.inputs=KEY beside it")
+
+    def require_files(self) -> None:
+        """Raise if the folder or the file of one of Lockstep's data sets does not exist."""
+        name, hint = self.files.get(self._target_, ("", ""))
+        path = self.arguments.get(name)
+        exists = path is None or os.path.exists(str(path))  # noqa: PTH110  # pathlib's may raise
+        require(exists, f"{self.key}.{name}", path, "there is no such path", hint)
 
     @classmethod
     def from_values(cls, key: str, values: Mapping[str, Any]) -> "UserData":

@@ -1,6 +1,7 @@
 """User code passed from Python, as a YAML file would name it: `run(model=Net)` is `_target_: package.module.Net`."""
 
 import functools
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,4 +33,6 @@ def _target(key: str, value: Any) -> dict[str, Any]:
         "it is neither a class nor a function at the top of a module, or of a notebook's cell",
         f"{key}=CLASS, or functools.partial(CLASS, …): an object is created on each rank, under the run's seed",
     )
+    if call.__module__ == "__main__":  # of another process's: Ray sends a script's class by value
+        vars(sys.modules["__main__"]).setdefault(call.__qualname__, call)
     return {KEY: f"{call.__module__}.{name}"} | ({ARGS: list(value.args), **value.keywords} if is_partial else {})

@@ -6,8 +6,10 @@ Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib.util import find_spec
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
@@ -84,6 +86,13 @@ def locate(key: str, path: Any) -> Any:
     hint = f"{key}={renamed}" if path.startswith(OLD_NAME) else f"import {NEW_NAME} as pl in its file"
     require(fits, key, path, f"it derives from {OLD_NAME}, not from lightning", hint)
     return target
+
+
+def require_package(key: str, path: Any) -> None:
+    """Raise if there is no package or module of the first name of an import path. It is not imported."""
+    name, dot, _ = str(path).partition(".")
+    if dot and name.isidentifier() and name not in sys.modules and find_spec(name) is None:
+        raise _missing_name(key, path, name, None)
 
 
 def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:

@@ -1,0 +1,53 @@
+"""What is missing is refused before user code or torch is imported; otherwise the title of the run comes first."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
+from lockstep.command_line.hydra_errors import planning
+from lockstep.config_error import ConfigError
+from lockstep.launch import forkserver
+from tests.conftest import require_refused
+
+MISSING = {
+    "ckpt_path=nope.ckpt model=example": "nope.ckpt: there is no such file; write the path of a .ckpt file, or null.",
+    "data=image_folder data.root=nope": "data.root=nope: there is no such path; write data.root=FOLDER, with a",
+    "data=npz data.file=nope.npz": "data.file=nope.npz: there is no such path; write data.file=FILE.npz, with",
+    "data=text data.file=nope.txt": "data.file=nope.txt: there is no such path; write data.file=FILE.txt, or null.",
+    "model=example model._target_=nope.Net": "model._target_=nope.Net: there is no module nope; write",
+}
+
+
+class Imported(Exception):
+    """The fork server, or this process, is about to import user code."""
+
+
+def make(*words: str) -> Any:
+    with planning(words):
+        return plan_from(compose_job([*words])[0], Path("logs/train/here").absolute())
+
+
+@pytest.fixture(autouse=True)
+def import_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_: Sequence[str]) -> NoReturn:
+        raise Imported
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(forkserver, "start_forkserver", fail)
+
+
+@pytest.mark.parametrize("words", MISSING)
+def test_what_is_missing_is_refused_without_an_import(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    require_refused(MISSING[words], make, *words.split())
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("resumes", "folder"), [("false", ": logs/train/here"), ("true", "")])
+def test_the_title_comes_before_user_code(resumes: str, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="Imported"):
+        make("model=example", "strategy=ddp", "devices=2", "engine=both", "accelerator=cpu", f"resume={resumes}")
+    assert capsys.readouterr().out == f"Net on digits, ddp × 2, both, cpu{folder}\n"
