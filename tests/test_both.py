@@ -77,10 +77,13 @@ def test_engines_that_are_apart_in_a_sweep(command: Command) -> None:
 
 
 def test_a_checkpoint_is_tested_by_both(command: Command) -> None:
-    trained = command.train("engine=raw", *QUICK)
+    trained = command.train("engine=raw", "checkpoint.monitor=val/loss", "checkpoint.mode=max", "test=best", *QUICK)
     [best] = trained.folder.glob("logs/train/*/checkpoints/best.ckpt")
     ended = command.train("engine=both", "train=false", f"ckpt_path={best}", "name=tested", *QUICK)
     assert (ended.status, ended.err) == (0, "")
     [comparison] = command.folder.glob("logs/tested/*/comparison.json")
     assert {"test", "digest"} <= read(comparison)["quantities"].keys()
     assert read(comparison)["verdict"] == "identical"
+    metrics, tested = read(best.parents[1] / "metrics.json"), read(comparison.with_name("metrics.json"))
+    assert (metrics["best_epoch"], metrics["test/loss"]) == (1, tested["test/loss"])
+    assert "in epoch 1; tested: epoch 1" in trained.out

@@ -22,8 +22,8 @@ def manager_of(plan: Plan) -> CheckpointManager:
     return CheckpointManager(plan, 0, Recorder(plan, 0, NET))
 
 
-def best_so_far(manager: CheckpointManager, metrics: dict[str, float]) -> bool:
-    manager.update_best(metrics)
+def best_so_far(manager: CheckpointManager, metrics: dict[str, float], epoch: int = 1) -> bool:
+    manager.update_best(metrics, epoch)
     return manager.best_yet
 
 
@@ -49,12 +49,14 @@ def test_best_is_the_first_of_equals_and_nan_is_worst(make_plan: MakePlan) -> No
 def test_best_of_a_resumed_run(overrides: list[str], resume: bool, better: bool, make_plan: MakePlan) -> None:
     """By the same metric, in the same folder, where best.ckpt lies."""
     before = manager_of(make_plan("accelerator=cpu"))
-    before.update_best({"val/acc": 0.9})
+    before.update_best({"val/acc": 0.9}, epoch=4)
     saved = before.extra_state(Progress(1, 0, 20), {"val/acc": 0.9}, {})[SECTION]
     after = manager_of(replace(make_plan("accelerator=cpu", *overrides), resume=resume))
     after.restore(saved)
     assert best_so_far(after, {"val/acc": 0.8, "val/f1": 0.8}) == better
-    assert best_so_far(after, {"val/acc": 0.95, "val/f1": 0.95})
+    assert after.best_epoch == (1 if better else 4)
+    assert best_so_far(after, {"val/acc": 0.95, "val/f1": 0.95}, epoch=7)
+    assert after.best_metrics["best_epoch"] == 7
 
 
 def test_undamaged_checkpoint_replaces_the_damaged(make_plan: MakePlan, tmp_path: Path) -> None:

@@ -1,5 +1,9 @@
 """The summary of a run, and the line of an epoch."""
 
+from pathlib import Path
+
+import pytest
+
 from lockstep.progress import epoch_line
 from lockstep.run_summary import run_summary
 
@@ -7,19 +11,34 @@ METRICS = {
     **{"engine": "raw", "strategy": "ddp", "devices": 2, "num_nodes": 2, "world_size": 4, "accelerator": "cpu"},
     **{"model": "mlp", "data": "digits", "lr": 0.001, "epochs": 3, "steps": 60, "train_seconds": 0.884784},
     **{"samples_per_second": 4262.06, "train/loss": 0.276719, "val/loss": 0.249028, "val/acc": 0.894444},
-    **{"monitor": "val/acc", "mode": "max", "best": 0.9, "test/acc": 0.933333, "digest": "6c", "total_seconds": 13.37},
+    **{"parameters": 1234, "monitor": "val/acc", "mode": "max", "best": 0.9, "best_epoch": 2},
+    **{"test/acc": 0.933333, "digest": "6c", "total_seconds": 13.37},
 }
 
 
 def test_each_line_has_a_name() -> None:
     assert run_summary(METRICS).splitlines() == [
-        "  run     mlp on digits, ddp × 4, raw, cpu",
+        "  run     mlp on digits, ddp × 4, raw, cpu, 1234 parameters",
         "  time    3 epochs, 60 steps in 0.8848 s: 4262 samples/s, 13.37 s in all",
         "  train   loss 0.2767",
         "  val     loss 0.249, acc 0.8944",
         "  test    acc 0.9333",
-        "  best    val/acc 0.9",
+        "  best    val/acc 0.9 in epoch 2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("test", "best_epoch", "line"),
+    [
+        (True, 2, "in epoch 2; tested: epoch 3 (test=best: epoch 2)"),
+        (True, 3, "in epoch 3; tested: epoch 3"),
+        ("best", 2, "in epoch 2; tested: epoch 2"),
+    ],
+)
+def test_the_net_that_was_tested_and_the_next_command(test: bool | str, best_epoch: int, line: str) -> None:
+    *_, best, board = run_summary({**METRICS, "best_epoch": best_epoch}, test, Path("a run")).splitlines()
+    assert best == f"  best    val/acc 0.9 {line}"
+    assert board == "  next    tensorboard --logdir 'a run'"
 
 
 def test_of_many_values_the_first_are_shown() -> None:
@@ -30,7 +49,7 @@ def test_of_many_values_the_first_are_shown() -> None:
 
 
 def test_a_run_that_only_tests() -> None:
-    names = ("engine", "strategy", "devices", "num_nodes", "accelerator", "model", "data", "test/acc")
+    names = ("engine", "strategy", "devices", "num_nodes", "accelerator", "model", "data", "test/acc", "parameters")
     lines = run_summary({name: METRICS[name] for name in names}).splitlines()
     assert [line.split()[0] for line in lines] == ["run", "test"]
 

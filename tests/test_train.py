@@ -55,6 +55,9 @@ def test_help_explains_and_imports_no_torch(command: Command) -> None:
     probe += "atexit.register(lambda: print('torch imported:', 'torch' in sys.modules)); "
     ended = command(sys.executable, "-c", probe + f"runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')")
     assert ended.status == 0
+    examples = ended.out.split("\n\n")[1].splitlines()
+    assert [line.split()[0] for line in examples] == ["train", "compare", "sweep", "own", "test"]
+    assert max(map(len, examples)) <= 80
     for word in ("ddp_spawn", "batch_size_per_device", "split_cnn", "optimized_metric", "torch imported: False"):
         assert word in ended.out
 

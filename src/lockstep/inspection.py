@@ -54,7 +54,7 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     if isinstance(optimizer, schemas.UserOptimizer):
         values["strategy"].check_optimizer(optimizer.classes)
     has_test_data = not isinstance(data, schemas.DataFacts) or data.test_size > 0
-    return {**values, "batch_size": values["batch_size"] or BATCH_SIZE, "test": values["test"] and has_test_data}
+    return {**values, "batch_size": values["batch_size"] or BATCH_SIZE, "test": has_test_data and values["test"]}
 
 
 def user_code(values: Mapping[str, Any]) -> list[schemas.Target]:

@@ -21,7 +21,7 @@ from lockstep.checkpoint.choice import choose_checkpoint, runs_of, words_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.disk import disk_errors_as_config_errors, run_lock
-from lockstep.files import save_text
+from lockstep.files import save_text, short_path
 from lockstep.inspection import announce, user_code
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
@@ -125,7 +125,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
             else:
                 metrics, verdict = _run_engine(plan, began, external), ""
     if is_first:
-        print(f"\n{run_summary(metrics)}\n{verdict}\n  {run_dir}", flush=True)
+        board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
+        print(f"\n{run_summary(metrics, plan.test, board)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from lockstep import schemas
 from lockstep.config_error import config_error
 from lockstep.constraints import Constraint, PositiveInt, Rules, only, require_measured
+from lockstep.files import is_utf8
 from lockstep.objectives import Objective, objective_of
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import Strategy
@@ -71,7 +72,7 @@ class Plan:
     ckpt_path: str | None
     resume: bool
     train: bool
-    test: bool
+    test: Literal[True, False, "best"]
     optimized_metric: str | None
     run_dir: str
     command: schemas.Command = field(default=schemas.Command())
@@ -164,7 +165,7 @@ class Plan:
 def check(plan: Plan) -> None:
     """Check that a plan can be run."""
     plan.strategy.check(plan)
-    parts = (plan.model, plan.task, plan.scheduler, *plan.logger, *plan.callbacks, plan.trainer)
+    parts = (plan.model, plan.task, plan.scheduler, *plan.callbacks, plan.trainer)
     for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):
         if not is_valid:
             value = attrgetter(key)(plan)
@@ -200,11 +201,16 @@ def _rules(plan: Plan) -> Rules:
     """Yield the rules of keys that exclude each other."""
     fits = plan.precision != "16-mixed" or plan.accelerator != "cpu"
     yield fits, "precision", "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu"
+    fits = plan.test != "best" or (plan.train and plan.saves)
+    yield fits, "test", "only a run that trains and saves checkpoints has a best.ckpt", "test=true"
+    fits = schemas.logger.tensorboard_of(plan) is None or is_utf8(plan.run_dir)
+    reason = f"TensorBoard writes to folders with UTF-8 names only, and the run's is {plan.run_dir}"
+    yield fits, "logger", reason, "logger=csv or logger=none, or another hydra.run.dir"
     hint = "resume=false, or engine=raw hydra.run.dir=…/raw for one of them"
     fits = not plan.resume or plan.engine.name != "both"
     yield fits, "resume", "engine=both is two runs, each in a folder of its own", hint
     if not plan.train:
-        yield plan.test, "test", "with train=false nothing is left to do", "train=true or test=true"
+        yield bool(plan.test), "test", "with train=false nothing is left to do", "train=true or test=true"
         yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False)
         hint = "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true"
         yield plan.ckpt_path is not None, "ckpt_path", "with train=false there is no trained net to test", hint

@@ -1,6 +1,8 @@
 """The end of a run in a few lines: what was run, how fast, how good the net is; metrics.json has the rest."""
 
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lockstep.run_files import net_metrics
@@ -9,14 +11,16 @@ from lockstep.text_table import GAP
 MAX_VALUES_IN_LINE = 12
 
 
-def run_summary(metrics: Mapping[str, object]) -> str:
-    """Return indented lines, each with a name."""
-    lines, values = {"run": run_title(metrics), "time": _time(metrics)}, net_metrics(metrics)
+def run_summary(metrics: Mapping[str, Any], test: bool | str = False, board: Path | None = None) -> str:
+    """Return indented lines, each with a name. `test`: the plan's; `board`: a folder with files of TensorBoard."""
+    run = f"{run_title(metrics)}, {metrics['parameters']} parameters"
+    lines, values = {"run": run, "time": _time(metrics)}, net_metrics(metrics)
     for stage in ("train/", "val/", "test/"):
         names = [name for name in values if name.startswith(stage)]
         lines[stage[:-1]] = _values({name.removeprefix(stage): values.pop(name) for name in names})
-    lines["best"] = f"{metrics['monitor']} {_text(metrics['best'])}" if "best" in metrics else ""
+    lines["best"] = _best(metrics, test) if "best" in metrics else ""
     lines["logged"] = _values(values)
+    lines["next"] = f"tensorboard --logdir {shlex.quote(str(board))}" if board else ""
     return "\n".join(f"{GAP}{name:<6}{GAP}{line}" for name, line in lines.items() if line)
 
 
@@ -28,6 +32,13 @@ def run_title(values: Mapping[str, Any]) -> str:
     devices = values["devices"] * values["num_nodes"]
     world = f"{strategy} × {devices}" if devices > 1 else strategy
     return f"{model} on {data}, {world}, {engine}, {values['accelerator']}"
+
+
+def _best(metrics: Mapping[str, Any], test: bool | str) -> str:
+    last, best = metrics["epochs"], metrics["best_epoch"]
+    hint = "" if test == "best" or last == best else f" (test=best: epoch {best})"
+    tested = f"; tested: epoch {best if test == 'best' else last}{hint}" if test else ""
+    return f"{metrics['monitor']} {_text(metrics['best'])} in epoch {best}{tested}"
 
 
 def _time(metrics: Mapping[str, object]) -> str:

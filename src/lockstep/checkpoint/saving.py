@@ -22,6 +22,7 @@ from lockstep.record.digest import digest
 from lockstep.record.fingerprint import buffers_of
 from lockstep.record.recorder import Recorder, not_finite
 from lockstep.record.run_metadata import depends_on_world
+from lockstep.run_files import Metrics
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
@@ -35,7 +36,7 @@ class CheckpointManager:
         self.tensors = plan.strategy.tensors
         self.monitor = plan.monitor
         self.best: float | None = None
-        self.best_yet = False
+        self.best_epoch, self.best_yet = 0, False
         self.last = Path(plan.run_dir) / FOLDER / LAST
         previous = self.last.with_name(PREVIOUS)
         if self.rank == 0 and Path(str(plan.ckpt_path)).resolve() == previous.resolve():
@@ -61,7 +62,7 @@ class CheckpointManager:
         self.recorder.steps.carried = {name: sums[name] for name in ("window", "ids")}
         best = content["best"]
         if self.plan.resume and best and self.monitor[0] in ("", best[0]):
-            self.best = best[1]  # in a new folder the best is that of its own epochs
+            _, self.best, self.best_epoch = best  # in a new folder the best is that of its own epochs
             self.monitor = best[0], self.monitor[1]
         return sums
 
@@ -122,7 +123,7 @@ class CheckpointManager:
             "position": {**vars(position)},
             "record": recorder.file.offset if recorder.file else {},
             "results": dict(results),
-            "best": None if self.best is None else (self.monitor[0], self.best),
+            "best": None if self.best is None else (self.monitor[0], self.best, self.best_epoch),
             "best_yet": self.best_yet,
             "ranks": ranks,
             "prefix": prefix,
@@ -131,21 +132,22 @@ class CheckpointManager:
         self.best_yet = False
         return {SECTION: content}
 
-    def update_best(self, metrics: Mapping[str, float]) -> None:
+    def update_best(self, metrics: Mapping[str, float], epoch: int) -> None:
         """Note whether an epoch is the best so far, in float32; NaN is worst, and the first of equals is the best."""
         name, mode = self.monitor
         value = torch.tensor(metrics[name], dtype=torch.float32).item()
         badness = math.inf if math.isnan(value) else value if mode == "min" else -value
         self.best_yet = self.best is None or badness < self.best
         if self.best_yet:
-            self.best = badness
+            self.best, self.best_epoch = badness, epoch
 
     @property
-    def best_metrics(self) -> dict[str, str | float]:
-        """Return for metrics.json the metric of best.ckpt, whether less or more of it is better, and its value."""
+    def best_metrics(self) -> Metrics:
+        """Return for metrics.json the metric of best.ckpt, whether less or more is better, its value and its epoch."""
         name, mode = self.monitor
         sign = 1 if mode == "min" else -1
-        return {} if self.best is None else {"monitor": name, "mode": mode, "best": sign * self.best}
+        values = () if self.best is None else (name, mode, sign * self.best, self.best_epoch)
+        return dict(zip(("monitor", "mode", "best", "best_epoch"), values, strict=False))
 
     def _check_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():

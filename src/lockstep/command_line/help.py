@@ -9,9 +9,13 @@ from lockstep.conf import CONF
 from lockstep.config_error import as_typed, typed_command
 from lockstep.schemas.groups import SEVERAL
 
-PAGE = """Lockstep trains a net under any parallel strategy:  {command} strategy=ddp devices=2
+PAGE = """Lockstep trains a net under any parallel strategy. Write KEY=VALUE after the command:
 
-Write KEY=VALUE after the command. Several values and -m run a sweep:  {command} -m devices=1,2
+  train    {command} strategy=ddp devices=2
+  compare  {command} engine=both strategy=ddp devices=2
+  sweep    {command} -m strategy=ddp,fsdp devices=1,2
+  own net  python -m lockstep.new mine
+  test     {command} train=false ckpt_path=RUN/checkpoints/best.ckpt
 
 Groups (GROUP=OPTION; an option's own keys are GROUP.KEY=VALUE)
 {several} take several options: {first}=[OPTION,OPTION], with {first}.OPTION.KEY=VALUE

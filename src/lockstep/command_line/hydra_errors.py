@@ -14,15 +14,7 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBase
 
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.overrides import OPTIONS, options_with, parse
-from lockstep.config_error import (
-    ConfigError,
-    config_error,
-    errors_as,
-    is_number,
-    option_error,
-    shorten,
-    typed_command,
-)
+from lockstep.config_error import ConfigError, config_error, errors_as, is_number, option_error, shorten, typed_command
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.groups import SEVERAL
 
@@ -60,9 +52,10 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
 
 def _several(override: Override) -> ConfigError:
     key, _, typed = str(override.input_line).partition("=")
-    sweep = f"-m {key}={typed} to run a job for each"
-    hint = f"{key}=[{typed}], or {sweep}" if key in SEVERAL else sweep
-    return config_error(key, typed, "several values are a list or a sweep", hint)
+    hint = f"{key}=[{typed}], or " if key in SEVERAL else ""
+    return config_error(
+        key, typed, "several values are a list or a sweep", f"{hint}-m {key}={typed} to run a job for each"
+    )
 
 
 def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:

@@ -25,12 +25,13 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         callback.attach(trainer)
         if session.progress.is_finished:  # Lightning would not even restore it
             session.begin([])
-            session.load_weights()
+            session.load_weights(session.start.checkpoint)
             session.end_finished(trainer)
         elif plan.train:
             with session.progress.accepting_stop():
                 trainer.fit(module, datamodule=datamodule, ckpt_path=plan.ckpt_path, weights_only=True)
         if plan.test and session.data.runs("test"):
+            session.choose_net_to_test()
             ckpt_path = None if plan.train else plan.ckpt_path
             trainer.test(module, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True, verbose=False)
         loggers.close()

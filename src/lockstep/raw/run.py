@@ -45,5 +45,6 @@ def fit_and_test(training: Training, plan: Plan) -> None:
     if plan.test and session.data.runs("test"):
         if plan.train:
             training.setup("test")
+            session.choose_net_to_test()
         evaluate(training, "test")
         training.teardown("test")

@@ -53,7 +53,7 @@ def load_state(run: "Training") -> None:
         return
     for hook in run.hooks.of_module("on_load_checkpoint"):
         hook(checkpoint)
-    session.load_weights()
+    session.load_weights(checkpoint)
     if not session.plan.train or session.progress.is_finished:
         return
     for callback in run.trainer.callbacks:

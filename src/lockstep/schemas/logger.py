@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 from lockstep.config_error import require
 from lockstep.constraints import NonNegativeInt, Rules, only, require_measured
-from lockstep.files import is_utf8
 from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
@@ -27,25 +26,15 @@ class TensorBoard:
     histograms: NonNegativeInt = 0
     graph: bool = False
 
-    def rules(self, plan: "Plan") -> Rules:
-        reason = f"TensorBoard writes to folders with UTF-8 names only, and the run's is {plan.run_dir}"
-        yield is_utf8(plan.run_dir), "logger", reason, "logger=csv or logger=none, or another hydra.run.dir"
-
 
 @dataclass(frozen=True)
 class CSV:
     name: Literal["csv"]
 
-    def rules(self, plan: "Plan") -> Rules:
-        yield from ()
-
 
 @dataclass(frozen=True)
 class UserLogger(Target):
     """A logger of Lightning."""
-
-    def rules(self, plan: "Plan") -> Rules:
-        yield from ()
 
     def require_package(self) -> None:
         """Raise if the package that an option of Lockstep needs is not installed."""

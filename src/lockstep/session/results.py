@@ -124,6 +124,7 @@ class Results:
         seconds, samples = self.phases.seconds, self.phases.total_samples
         metrics: Metrics = {
             **run_metadata(plan, self.net),
+            "parameters": sum(parameter.numel() for parameter in self.net.parameters()),
             "epochs": position.begun,
             "steps": position.steps,
             "train_seconds": seconds,
@@ -155,7 +156,7 @@ class Results:
             raise config_error("checkpoint.monitor", name, reason, f"one of {logged}")
         if monitor:
             self.checkpoints.monitor = monitor, mode
-            self.checkpoints.update_best(self.values)
+            self.checkpoints.update_best(self.values, self.progress.position.begun)
         else:
             self.checkpoints.best_yet = True  # no value ranks them: the newest is the best
 

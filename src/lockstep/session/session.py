@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import PREFIX, net_weights
+from lockstep.checkpoint.files import BEST, read_checkpoint
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager, replace_weights
 from lockstep.config_error import require
@@ -25,7 +26,7 @@ from lockstep.loggers import Loggers
 from lockstep.memory.allocation import set_malloc_trim
 from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import show_net, shows_net
-from lockstep.parallel.messages import broadcast_buffers
+from lockstep.parallel.messages import all_gather_json, broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
 from lockstep.record.digest import digest
@@ -112,11 +113,19 @@ class Session:
                 example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
                 show_net(plan, self.loggers, self.module, example, self.device)
 
-    def load_weights(self) -> None:
-        """Load the weights of the checkpoint, if there is one."""
-        if self.start.checkpoint is not None:
+    def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
+        """Load the weights of a checkpoint, if there is one."""
+        if checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            self.plan.strategy.tensors.load_state_dict(self.net, net_weights(self.start.checkpoint), strict)
+            self.plan.strategy.tensors.load_state_dict(self.net, net_weights(checkpoint), strict)
+
+    def choose_net_to_test(self) -> None:
+        """Load the weights of best.ckpt before the test, if the plan tests these."""
+        if self.plan.test == "best":
+            path = self.checkpoints.last.with_name(BEST)
+            all_gather_json(None)  # rank 0 has saved it
+            require(path.is_file(), "test", "best", "this run has saved no best.ckpt", "test=true")
+            self.load_weights(read_checkpoint(path))
 
     def restore(self) -> None:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
