@@ -10,7 +10,7 @@ import torch
 from bench.__main__ import HELP, BenchOptions, run_bench
 from bench.measurement import INCONCLUSIVE, Measurement
 from bench.runs import BenchContext
-from bench.workloads import TRAINING, USER_CODE, WORKLOADS, Training, Variant
+from bench.workloads import MODULE, TRAINING, USER_CODE, WORKLOADS, Training, Variant
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
@@ -164,5 +164,5 @@ def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capf
 @pytest.mark.slow
 def test_a_users_module_is_trained_by_all(context: BenchContext) -> None:
     """By Lightning's own Trainer and by both engines."""
-    words = (*USER_CODE, "+model.tensors=false", "+model.samples=64", "max_epochs=1", "threads=1", "test=false")
+    words = (*USER_CODE, MODULE, "+model.tensors=false", "+model.samples=64", "max_epochs=1", "threads=1", "test=false")
     assert all(context.train_seconds(name, *words) > 0 for name in ("stock", *ENGINES))

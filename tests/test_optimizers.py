@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
-from lockstep.optimizers import create_optimizer
+from lockstep.optimizers import create_optimizer, update_together
 from lockstep.schedulers import one_cycle, warmup_linear
 from tests.conftest import MakePlan
 
@@ -80,3 +80,28 @@ def test_every_parameter_is_trained(make_plan: MakePlan, name: str) -> None:
             parameter.grad = torch.ones_like(parameter)
         optimizer.step()
         assert all((after < start).all() for after, start in zip(net.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_adam_updates_all_parameters_together_to_the_same_bits(kind: type[torch.optim.Adam]) -> None:
+    ends = []
+    for prepare in (lambda optimizer: optimizer, update_together):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(7, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+        optimizer = prepare(kind(net.parameters(), lr=0.01, weight_decay=0.1, amsgrad=True))
+        for _ in range(20):
+            for parameter in net.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            optimizer.step()
+        ends.append((torch.cat([parameter.flatten() for parameter in net.parameters()]), optimizer.param_groups[0]))
+    (one_by_one, default), (together, group) = ends
+    assert (default["foreach"], group["foreach"]) == (None, True)
+    assert torch.equal(one_by_one, together)
+
+
+def test_options_of_an_optimizer_stay() -> None:
+    parameters = [nn.Parameter(torch.ones(2))]
+    chosen = torch.optim.Adam(parameters, foreach=False)
+    with_tensor = torch.optim.Adam(parameters, lr=torch.tensor(0.1))  # rejects foreach
+    for optimizer in (chosen, with_tensor):
+        assert not update_together(optimizer).param_groups[0]["foreach"]

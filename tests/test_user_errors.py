@@ -14,7 +14,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
 from lockstep.targets.frames import is_user_file
 from tests import test_user_code
-from tests.conftest import USER_CODE, Command, MakeUserPlan
+from tests.conftest import ROOT, USER_CODE, Command, Ended, MakeUserPlan
 from tests.test_user_code import QUIET
 
 make_user_plan = test_user_code.make_user_plan
@@ -143,12 +143,25 @@ def test_an_error_of_lockstep_is_shown_with_all_frames(
     assert frames(text) == [("in_process.py", "run_in_process"), ("worker.py", "run_engine"), ("run.py", "run")]
 
 
+def under_torchrun(command: Command, *job: str) -> Ended:
+    line = ("torchrun", "--nproc_per_node=2", str(ROOT / "train.py"), f"hydra.searchpath=[file://{USER_CODE / 'conf'}]")
+    return command(*line, "strategy=ddp", "devices=2", *QUIET, *job, PYTHONPATH=str(USER_CODE))
+
+
+@pytest.mark.slow
+def test_torchrun_names_a_rank_that_loops(command: Command) -> None:
+    module = ("model=classifier", "model._target_=strange_endings.Ending", "+model.how=loops", "engine=lightning")
+    ended = under_torchrun(command, *module, "data=blobs_data", "+data.samples=63", "process_group.timeout=5")
+    assert ended.status == 1
+    _, _, cause = ended.err.partition("Root Cause (first observed failure):")
+    lines = [line.strip() for line in cause[cause.index("rank 1 failed: Traceback") :].splitlines()]
+    assert [line.rpartition(" in ")[2] for line in lines if line.startswith("File")] == ["training_step", "end"]
+    assert lines[-3:-1] == ["time.sleep(0.01)", "this rank did not answer within 5 s (process_group.timeout)"]
+
+
 @pytest.mark.slow
 def test_torchrun_shows_it_once(command: Command) -> None:
-    job = (*FAILING, "+model.where=rank 1", "engine=raw", "strategy=ddp", "devices=2", *QUIET)
-    train = str(Path(__file__).parents[1] / "train.py")
-    searched = f"hydra.searchpath=[file://{USER_CODE / 'conf'}]"
-    ended = command("torchrun", "--nproc_per_node=2", train, searched, *job, PYTHONPATH=str(USER_CODE))
+    ended = under_torchrun(command, *FAILING, "+model.where=rank 1", "engine=raw")
     assert ended.status == 1
     assert ended.err.count("RuntimeError: of 6 rows") == 1
     assert "rank 1 failed: Traceback" in ended.err

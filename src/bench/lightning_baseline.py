@@ -1,4 +1,4 @@
-"""An ordinary LightningModule with its dataloader, and `stock`: an ordinary Trainer with TensorBoard that runs it.
+"""Ordinary LightningModules with their dataloaders, and `stock`: an ordinary Trainer with TensorBoard that runs them.
 
 The steps are small, so that the cost of everything around them shows.
 """
@@ -38,6 +38,51 @@ class Module(pl.LightningModule):
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         loss = F.cross_entropy(self.net(batch[0]), batch[1])
         self.log("train_loss", loss, on_step=True, on_epoch=True)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=1e-3)
+
+
+class Boring(pl.LightningModule):
+    """Lightning's BoringModel, on tensors: one layer, whose loss is logged by step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 2)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        inputs = torch.randn(24000, 32, generator=torch.Generator().manual_seed(0))
+        return DataLoader(TensorDataset(inputs), batch_size=8)
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> dict[str, Tensor]:
+        outputs = self.layer(batch[0])
+        loss = F.mse_loss(outputs, torch.ones_like(outputs))
+        self.log("train_loss", loss)
+        return {"loss": loss}
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.layer.parameters(), lr=0.1)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)]
+
+
+class MLP(pl.LightningModule):
+    """Three layers on random inputs of MNIST's shape: mostly arithmetic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = (nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+        self.net = nn.Sequential(nn.Flatten(), *layers)
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(55040, 1, 28, 28, generator=generator)
+        dataset = TensorDataset(inputs, torch.randint(0, 10, (55040,), generator=generator))
+        return DataLoader(dataset, batch_size=64, shuffle=True)
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        loss = F.cross_entropy(self.net(batch[0]), batch[1])
+        self.log("train_loss", loss, prog_bar=True)
         return loss
 
     def configure_optimizers(self) -> Any:

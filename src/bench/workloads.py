@@ -12,7 +12,8 @@ from bench.measurement import Measurement
 from bench.runs import BASELINES, BenchContext
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
-USER_CODE = ("model=linear", f"++model._target_={BASELINES['stock']}.Module", "data=model")
+USER_CODE = ("model=linear", "data=model")
+MODULE, BORING, MLP = (f"++model._target_={BASELINES['stock']}.{name}" for name in ("Module", "Boring", "MLP"))
 SHORT = ("experiment=linear_regression", "max_epochs=2")
 DDP = ("strategy=ddp", "devices=2", "accelerator=cpu")
 WRONG_KEY = "a wrong key"
@@ -29,12 +30,16 @@ class Variant(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Variants of the same work, whose seconds of training are compared; `full` or `quick` says how much of it."""
+    """Variants of the same work, whose seconds of training are compared; `full` or `quick` says how much of it.
+
+    `rounds`: in which the variants take turns; 2 of a quick benchmark.
+    """
 
     variants: Mapping[str, Variant]
     overrides: tuple[str, ...]
     full: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
+    rounds: int = 3
 
     def measure(self, name: str, context: BenchContext) -> list[Measurement]:
         words = (*self.overrides, *(self.quick if context.quick else self.full), "test=false")
@@ -46,7 +51,7 @@ class Training(NamedTuple):
         first = next(iter(calls))
         context.report(f"{first}, not counted: the first run finds files and memory cold")
         calls[first]()
-        values = take_turns(calls, context)
+        values = take_turns(calls, context, self.rounds)
         return [
             Measurement(name, variant, values[variant], baseline, values.get(baseline, ()), goal)
             for variant, (_, goals, _) in self.variants.items()
@@ -54,9 +59,11 @@ class Training(NamedTuple):
         ]
 
 
-def take_turns(calls: Mapping[str, Callable[[], float]], context: BenchContext) -> dict[str, tuple[float, ...]]:
+def take_turns(
+    calls: Mapping[str, Callable[[], float]], context: BenchContext, rounds: int = 3
+) -> dict[str, tuple[float, ...]]:
     """Return the seconds of each variant in each round: a slower machine slows all of them."""
-    rounds = 2 if context.quick else 3
+    rounds = 2 if context.quick else rounds
     values: dict[str, tuple[float, ...]] = dict.fromkeys(calls, ())
     for number in range(1, rounds + 1):
         for name, measure in calls.items():
@@ -108,10 +115,24 @@ TRAINING = {
             for form, (tensors, workers) in FORMS.items()
             for engine, goal in {"stock": None, "raw": 0.7, "lightning": 1.0}.items()
         },
-        (*USER_CODE, "max_epochs=2", "threads=1"),
+        (*USER_CODE, MODULE, "max_epochs=2", "threads=1"),
         full=("+model.samples=25600",),
         quick=("+model.samples=6400",),
     ),
+    **{
+        name: Training(
+            {
+                "stock": Variant("stock"),
+                "raw": Variant("raw", {"stock": raw_goal}),
+                "lightning": Variant("lightning", {"stock": lightning_goal}),
+            },
+            (*USER_CODE, target, "threads=1"),
+            full=("max_epochs=2",),
+            quick=("max_epochs=1",),
+            rounds=5,
+        )
+        for name, target, raw_goal, lightning_goal in (("boring", BORING, 0.25, 0.5), ("module_mlp", MLP, 0.55, 0.6))
+    },
 }
 
 
@@ -171,6 +192,8 @@ HELP = """
   mlp            an MLP on MNIST, batch 128, one epoch: the same
   cnn            SimpleCNN on MNIST, batch 2000: the source's loop, both engines, and both in bf16
   module         a user's LightningModule, 2 epochs: Lightning's own Trainer, both engines; three forms of data
+  boring         a LightningModule of one small layer, 3,000 steps of 8 an epoch: Lightning's own Trainer, both engines
+  module_mlp     a LightningModule of the size of an MLP on MNIST, 860 steps of 64 an epoch: the same
   startup        whole commands, beyond importing Lightning or torch: single, ddp, ddp_spawn, raw; --help; a wrong key
   sweep          what a further job costs beyond its training
 """

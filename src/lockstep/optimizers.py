@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 
 from lockstep import schemas
@@ -18,8 +18,7 @@ def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
             return SGD(groups, lr=choice.lr, momentum=choice.momentum, weight_decay=choice.weight_decay)
         case schemas.Adam():
             kind = AdamW if choice.name == "adamw" else Adam
-            # all parameters in each call: the same bits as one after the other, the default on a CPU
-            return kind(groups, lr=choice.lr, weight_decay=choice.weight_decay, foreach=True)
+            return update_together(kind(groups, lr=choice.lr, weight_decay=choice.weight_decay))
         case schemas.UserOptimizer():
             from lockstep.targets.locate import create  # for the user's code alone
 
@@ -44,6 +43,15 @@ def parameter_groups(choice: schemas.Optimizer, net: nn.Module) -> list[dict[str
         {"params": [parameter for parameter in parameters if parameter.dim() > 1]},
         {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
     ]
+
+
+def update_together(optimizer: Optimizer) -> Optimizer:
+    """Have Adam update all parameters in each call: the same bits as one after the other, torch's default on a CPU."""
+    for group in optimizer.param_groups if type(optimizer) in (Adam, AdamW) else ():
+        is_default = group["foreach"] is None and not group["fused"] and not group["differentiable"]
+        if is_default and not isinstance(group["lr"], Tensor):  # torch rejects that
+            group["foreach"] = True
+    return optimizer
 
 
 def clear_gradients(optimizer: Optimizer) -> None:

@@ -3,7 +3,7 @@
 Small batches are fetched and moved together: an index of hundreds of rows takes as long as one of a single row.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -71,21 +71,30 @@ class Split(Dataset[Batch]):
 
     def batches(self, slices: Iterable[Tensor]) -> Iterator[Batch]:
         """Yield a batch for each tensor of ids, on the device, as the net takes it."""
-        sample_bytes, slices = self.inputs[:1].nbytes, iter(slices)
-        for first in slices:
-            block = [first, *islice(slices, BLOCK_BYTES // (sample_bytes * len(first)))]
-            rows = self[torch.cat(block).to(self.inputs.device, non_blocking=True)]
+
+        def fetch(ids: Tensor) -> Batch:
+            rows = self[ids.to(self.inputs.device, non_blocking=True)]
             fetched = Batch(*(tensor.to(self.device, non_blocking=True) for tensor in rows))
-            if not self.is_images:
-                fetched = self.as_float(fetched, self.dtype)
-            sizes = [len(ids) for ids in block]
-            for batch in map(Batch, *(torch.split(tensor, sizes) for tensor in fetched)):
-                if self.is_images:  # batch by batch: a float takes four bytes, and a batch of them fits in the cache
-                    yield self.as_float(batch, self.dtype)
-                elif batch.inputs.data_ptr() % ALIGNED:  # it depends on where training began
-                    yield batch._replace(inputs=batch.inputs.clone())
-                else:
-                    yield batch
+            return fetched if self.is_images else self.as_float(fetched, self.dtype)
+
+        batches = map(Batch._make, fetch_in_blocks(fetch, slices, self.inputs[:1].nbytes))
+        if not self.is_images:
+            return batches
+        # batch by batch: a float takes four bytes, and a batch of them fits in the cache
+        return (self.as_float(batch, self.dtype) for batch in batches)
+
+
+def fetch_in_blocks(
+    fetch: Callable[[Tensor], Iterable[Tensor]], slices: Iterable[Tensor], sample_bytes: int
+) -> Iterator[list[Tensor]]:
+    """Yield the rows that `fetch` returns for each tensor of ids; several small batches are fetched at once."""
+    slices = iter(slices)
+    for first in slices:
+        block = [first, *islice(slices, BLOCK_BYTES // max(1, sample_bytes * first.shape[0]))]
+        sizes = [ids.shape[0] for ids in block]
+        for batch in zip(*(torch.split(tensor, sizes) for tensor in fetch(torch.cat(block))), strict=True):
+            # where a batch lies in its block depends on where training began
+            yield [tensor.clone() if tensor.data_ptr() % ALIGNED else tensor for tensor in batch]
 
 
 def prepare_for_net(

@@ -3,10 +3,8 @@
 Each has a pipe to the command for its report; the fork server knows how a process ended.
 """
 
-import os
 import sys
 import time
-from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -14,17 +12,16 @@ from typing import Any
 
 import torch.multiprocessing
 
-from lockstep.launch.failure import FailureReport, RankFailed, first_failure, timeout_text
+from lockstep.launch.absent_rank import PEER_DELAY, absent_rank
+from lockstep.launch.failure import FailureReport, RankFailed, first_failure
 from lockstep.launch.forkserver import ensure_forkserver
-from lockstep.launch.processes import is_stopped, kill_trees
+from lockstep.launch.processes import kill_trees
 from lockstep.launch.topology import SHUTDOWN_TIMEOUT
-from lockstep.launch.worker import DUMP_SIGNAL, Done, LaunchSpec, run_rank
+from lockstep.launch.worker import Done, LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
-from lockstep.targets.frames import user_stack
 
 POLL_INTERVAL = 0.5
 KILL_TIMEOUT = 10.0  # s; only the kernel itself, for a disk or a GPU, keeps a killed process longer
-PEER_DELAY, DUMP_DELAY = 2.0, 0.5  # s in which peers report their timeouts, too; in which a rank writes its stack
 LOST = 255  # multiprocessing's exit status of a process whose fork server is gone
 OVERDUE = "rank {} has not ended {:g} s after training, because of a thread or process that is no daemon: it is killed"
 SERVER_LOST = "the fork server, from which all ranks start, is lost: the system may have killed it to free memory"
@@ -118,17 +115,8 @@ class Attempt:
         self._read()
         running = [rank for rank, process in enumerate(self.processes) if process.is_alive()]
         absent = [rank for rank in running if rank not in self.reports]
-        if not absent:
-            return None
-        reason = f"did not answer within {timeout_text(self.world)}"
-        if stopped := [rank for rank in absent if is_stopped(self.pids[rank])]:
-            return RankFailed(stopped[0], f"it was stopped (by SIGSTOP, say) and {reason}")
-        with suppress(OSError):
-            os.kill(self.pids[absent[0]], DUMP_SIGNAL)
-            time.sleep(DUMP_DELAY)
-            stack = user_stack((self.folder / f"stack-{absent[0]}").read_text())
-            return RankFailed(absent[0], f"{stack}this rank {reason}")
-        return RankFailed(absent[0], f"it {reason}")
+        stacks = {rank: (self.pids[rank], self.folder / f"stack-{rank}") for rank in absent}
+        return absent_rank(stacks, self.world)
 
     def end(self) -> None:
         """Kill the processes and their descendants, and wait until they are gone."""

@@ -16,8 +16,10 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
+from lockstep.launch.absent_rank import PEER_DELAY, absent_rank, write_stack_on_signal
 from lockstep.launch.external_launcher import rendezvous_variables
 from lockstep.launch.failure import (
+    RankFailed,
     failure_report,
     format_error,
     lost_a_peer,
@@ -26,7 +28,7 @@ from lockstep.launch.failure import (
     wait_for_first_failure,
 )
 from lockstep.launch.in_process import restored_process
-from lockstep.launch.private_dir import cache_variables
+from lockstep.launch.private_dir import cache_variables, private_folder
 from lockstep.launch.rendezvous import group_file
 from lockstep.launch.signals import end_command, end_with_parent, signal_handlers
 from lockstep.launch.stop_request import SignalRequest
@@ -69,6 +71,9 @@ class ExternalRank:
                 group_file(self.world, Path(self.world.folder).parent / name, self.context) as path,
                 process_group(self.world, self.context, path) as self.store,
             ):
+                if self.store is not None:
+                    write_stack_on_signal(stack := private_folder() / "stack")
+                    self.store.set(f"process {self.context.rank}", f"{socket.gethostname()} {os.getpid()} {stack}")
                 try:
                     yield self
                 finally:
@@ -108,20 +113,35 @@ class ExternalRank:
             if self.in_program:
                 raise failure_report(error, self.context.rank).error from None
             wait_for_first_failure(error)
+            absent = self._absent_rank() if timed_out(error) else None
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
             is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
             is_cut_off = is_last and self.world.num_nodes > 1 and timed_out(error)
-            write_report(error, self.context.rank, terminal, to_terminal=is_cut_off)
+            write_report(absent or error, self.context.rank, terminal, to_terminal=is_cut_off)
             if is_cut_off:  # torchrun waits a quarter of an hour for an unreachable machine, and handles no signal
                 os.kill(os.getppid(), signal.SIGKILL)
             raise SystemExit(1) from None
         finally:
             os.close(terminal)
 
+    def _absent_rank(self) -> RankFailed | None:
+        """Return the failure of a rank of this machine for which this one waited in vain, if there is one."""
+        keys, stacks = [f"process {rank}" for rank in range(self.context.world_size)], {}
+        if self.store is not None:
+            self.store.delete_key(keys[self.context.rank])  # as peers do that wait in vain, too
+            time.sleep(PEER_DELAY)
+            for rank, key in enumerate(keys):
+                host, pid, path = (
+                    self.store.get(key).decode().split(" ", 2) if self.store.check([key]) else ("", "", "")
+                )
+                if host == socket.gethostname():
+                    stacks[rank] = int(pid), Path(path)
+        return absent_rank(stacks, self.world)
+
 
 def write_report(error: BaseException, rank: int, terminal: int, to_terminal: bool) -> None:
     """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal."""
-    message = f"rank {rank} failed: {format_error(error)}"
+    message = str(error) if isinstance(error, RankFailed) else f"rank {rank} failed: {format_error(error)}"
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if file is None or to_terminal:
         os.write(terminal, f"{message}\n".encode())

@@ -1,6 +1,5 @@
 """The code of a rank: take over the command's environment, join the process group, run the engine, and report."""
 
-import faulthandler
 import gc
 import importlib
 import os
@@ -21,6 +20,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
+from lockstep.launch.absent_rank import write_stack_on_signal
 from lockstep.launch.failure import failure_report, root_error, wait_for_first_failure
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
@@ -32,8 +32,6 @@ from lockstep.private_api.cpython import release_forkserver
 from lockstep.private_api.torch import default_store
 from lockstep.streams import outlive_readers
 from lockstep.world import Launchable, World
-
-DUMP_SIGNAL = signal.SIGUSR2  # asks where a rank is; faulthandler answers, even in C++ with Python's lock
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     release_forkserver()  # which ends with the command, and its ranks with it
     os.environ.clear()  # the fork server's, as old as the server
     os.environ.update(variables)
-    faulthandler.register(DUMP_SIGNAL, (job.folder / f"stack-{rank}").open("w"), all_threads=False)
+    write_stack_on_signal(job.folder / f"stack-{rank}")
     try:
         redirect_output(Path(world.folder), context)
         if job.main is not None:

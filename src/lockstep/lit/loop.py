@@ -102,7 +102,8 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 zero_grad(trainer.current_epoch, batch_idx, optimizer)
                 progress.zero_grad.increment_completed()
             if loss is not None:
-                outputs = {**(returned if isinstance(returned, Mapping) else {}), "loss": loss.detach() / batches}
+                detached = loss.detach() if batches == 1 else loss.detach() / batches
+                outputs = {**(returned if isinstance(returned, Mapping) else {}), "loss": detached}
                 strategy.pre_backward(loss)
                 if hooks.named("on_before_backward"):
                     hooks.call("on_before_backward", loss / batches)

@@ -25,7 +25,7 @@ from torch.utils.data import (
 
 from lockstep.batch_math import batch_count
 from lockstep.data.seeded import Places, seeded_loader, start_workers
-from lockstep.data.tensors import Split
+from lockstep.data.tensors import Split, fetch_in_blocks
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.random_state import preserve_generators, seed_all
 from lockstep.sampler import epoch_order
@@ -131,9 +131,14 @@ class MapLoader(RankLoader):
         dataset = self.loader.dataset
         if isinstance(dataset, Split):
             return dataset.batches(slices)
-        if type(dataset) is TensorDataset and self.loader.collate_fn is default_collate:
+        is_plain = type(dataset) is TensorDataset and self.loader.collate_fn is default_collate
+        if is_plain and all(tensor.layout is torch.strided for tensor in dataset.tensors):
             # an index is faster than any worker, and nothing random happens
-            return ([tensor.index_select(0, ids) for tensor in dataset.tensors] if len(ids) else None for ids in slices)
+            sample_bytes = sum(tensor[:1].nbytes for tensor in dataset.tensors)
+            batches = fetch_in_blocks(
+                lambda ids: (tensor.index_select(0, ids) for tensor in dataset.tensors), slices, sample_bytes
+            )
+            return (batch if batch[0].shape[0] else None for batch in batches)
         if self.reader is None:
             self.reader = seeded_loader(self.loader, self.places, self.seed)
         self.places.epoch, self.places.slices = self.sampled_epoch, slices

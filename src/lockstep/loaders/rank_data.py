@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lockstep import schemas
 from lockstep.checkpoint.content import Progress
@@ -78,7 +79,11 @@ class RankData:
         if isinstance(batch, Batch):  # of data in memory, which is on the device
             return batch
         dtype = dtype_of(self.plan)
-        batch = map_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, batch)
+
+        def converted(tensor: Tensor) -> Tensor:
+            return tensor if tensor.dtype == dtype or not tensor.is_floating_point() else tensor.to(dtype)
+
+        batch = map_tensors(converted, batch)
         for name, hook in self._transfer_hooks.items():
             batch = hook(batch, self.device, loader) if name == TO_DEVICE else hook(batch, loader)
         return batch

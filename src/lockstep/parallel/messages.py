@@ -39,6 +39,13 @@ def gather_values(value: Any) -> list[Any]:
     return [load(io.BytesIO(received)) for received in gather_bytes(message.getvalue())]
 
 
+def gather_json(value: Any) -> list[Any]:
+    """Return the plain values of all ranks on rank 0, or of this process alone without a process group."""
+    if not dist.is_initialized():
+        return [value]
+    return [json.loads(message) for message in gather_bytes(json.dumps(value).encode())]
+
+
 def gather_bytes(message: bytes) -> list[bytes]:
     """Return all ranks' messages on rank 0, or in a single process; an empty list elsewhere."""
     if not dist.is_initialized():

@@ -37,7 +37,7 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
         run.session.step.backward(loss, batches, precision.scale)
         hooks.call("on_after_backward")
         mark("backward")
-        detached = loss.detach() / batches
+        detached = loss.detach() if batches == 1 else loss.detach() / batches
         outputs.update(returned if isinstance(returned, Mapping) else {}, loss=detached)
         return detached
 
@@ -65,8 +65,7 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
 
 def clip_gradients(run: "Training", optimizer: Optimizer) -> None:
     value, algorithm = run.trainer.gradient_clip_val, run.trainer.gradient_clip_algorithm
-    default = run.precision.clip_gradients if value is not None else lambda *_, **__: None
-    clip = run.hooks.method("configure_gradient_clipping", default)
+    clip = run.hooks.method("configure_gradient_clipping", run.precision.clip_gradients)
     clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
 
 

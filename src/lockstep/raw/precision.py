@@ -47,9 +47,11 @@ class Precision:
             optimizer.step(closure)
 
     def clip_gradients(
-        self, optimizer: Optimizer, gradient_clip_val: float = 0.0, gradient_clip_algorithm: str = "norm"
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str = "norm"
     ) -> None:
-        """Clip the gradients of an optimizer by norm or by value."""
+        """Clip the gradients of an optimizer by norm or by value, if there is a limit."""
+        if gradient_clip_val is None:
+            return
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if gradient_clip_val > 0 and gradient_clip_algorithm == "value":
             nn.utils.clip_grad_value_(parameters, gradient_clip_val)

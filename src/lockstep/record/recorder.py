@@ -4,7 +4,6 @@ Each rank buffers its own values of an epoch's steps. At the epoch's end, and be
 in one collective and writes the lines.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +15,7 @@ from torch.optim import Optimizer
 
 from lockstep.errors import NotFinite
 from lockstep.objectives.objective import LOSS
-from lockstep.parallel.messages import gather_bytes
+from lockstep.parallel.messages import gather_json
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.record.digest import digest
@@ -42,7 +41,7 @@ class Recorder:
     ) -> None:
         """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`."""
         self.plan, self.rank, self.net = plan, rank, net
-        self.epoch = epoch
+        self.epoch, self.tensors = epoch, plan.strategy.tensors
         self.steps = StepBuffer(plan, rank, batch)
         self.file: RecordFile | None = None
         if rank == 0:
@@ -71,14 +70,14 @@ class Recorder:
 
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
         """Return the norm of each gradient that is not None, reduced over all ranks."""
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        return self.plan.strategy.tensors.gradient_norms(gradients)
+        gradients = [gradient for parameter in parameters if (gradient := parameter.grad) is not None]
+        return self.tensors.gradient_norms(gradients)
 
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
         """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""
         if self.plan.record.weights == "step" or last:
-            step, local_shard = len(self.steps.rates) - 1, self.plan.strategy.tensors.local_shard
-            self.steps.fingerprints[step] = fingerprints(self.net, optimizers, local_shard)
+            step, local_shard = len(self.steps.rates) - 1, self.tensors.local_shard
+            self.steps.fingerprints[str(step)] = fingerprints(self.net, optimizers, local_shard)
 
     def flush(self, epoch: int, last_step: int) -> None:
         """Gather the ranks' steps of epoch `epoch` (from 1) that have no line yet, and write their lines.
@@ -89,9 +88,8 @@ class Recorder:
         if not self.steps.batches:
             return
         columns, carried = self.steps.columns()
-        messages = gather_bytes(json.dumps(columns).encode())
+        ranks, sharded = gather_json(columns), self.plan.strategy.sharded
         if self.file:
-            ranks, sharded = [json.loads(message) for message in messages], self.plan.strategy.sharded
             self.file.append(step_lines(ranks, self.steps.rates, epoch, last_step, sharded))
         self.steps = StepBuffer(self.plan, self.rank, self.steps.next_batch, carried)
 
@@ -111,7 +109,7 @@ class Recorder:
 
     def end(self) -> None:
         """Record the digest of every parameter and buffer, at the end of the run."""
-        state = tensors_of(self.plan.strategy.tensors.state_dict(self.net))
+        state = tensors_of(self.tensors.state_dict(self.net))
         if self.file:
             self.file.append({"tensor": {"name": name, "digest": digest({name: state[name]})}} for name in state)
             self.file.sync()

@@ -41,7 +41,7 @@ class StepBuffer:
         self.step_of_norm: list[int] = []
         self.rates: list[float] = []
         self.logged: list[LoggedValues] = []
-        self.fingerprints: dict[int, Mapping[str, str]] = {}  # by the index of a step
+        self.fingerprints: dict[str, Mapping[str, str]] = {}  # by the index of a step, as JSON has it
 
     @property
     def next_batch(self) -> int:
@@ -124,15 +124,14 @@ def step_lines(
         torch.tensor([columns[key] for columns in ranks], dtype=torch.float64)
         for key in ("loss_sum", "samples", "grad_norm")
     )
-    total_losses, total_counts = losses.sum(0).tolist(), counts.sum(0).tolist()
+    total_losses, total_counts, rank_0_norms = losses.sum(0).tolist(), counts.sum(0).tolist(), norms[0].tolist()
     equal = (norms == norms[0]) | (norms.isnan() & norms[0].isnan())
     spread = (norms - norms[0]).abs().masked_fill(equal, 0.0).amax(0).tolist()
     for index, rate in enumerate(rates):
         step = last_step - len(rates) + index + 1
-        logged = {
-            kind: _over_ranks([columns["logged"][index].get(kind, {}) for columns in ranks])
-            for kind in ("logged", "metrics")
-        }
+        of_ranks = [columns["logged"][index] for columns in ranks]
+        kinds = [kind for kind in ("logged", "metrics") if any(kind in values for values in of_ranks)]
+        logged = {kind: _over_ranks([values.get(kind, {}) for values in of_ranks]) for kind in kinds}
         yield {
             "step": {
                 "epoch": epoch,
@@ -141,7 +140,7 @@ def step_lines(
                 "ids": f"{sum(columns['ids'][index] for columns in ranks) % 2**64:016x}",
                 "lr": rate,
                 "loss_sum": total_losses[index],
-                "grad_norm": norms[0, index].item(),
+                "grad_norm": rank_0_norms[index],
                 "grad_norm_spread": spread[index],
                 **{kind: values for kind, values in logged.items() if values},
             }

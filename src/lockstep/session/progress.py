@@ -71,10 +71,12 @@ class RunProgress:
 
     def is_validation_due(self, trainer: Any, last: bool) -> bool:
         """Whether a validation follows the current batch; as in Lightning, also where a callback stops training."""
+        if not self.has_validation:
+            return False
         plan, epoch = self.plan, self.position.epochs + 1
         is_scheduled = plan.steps.is_validation_due(epoch, self.position.batch, last)
         stopped = trainer.should_stop and epoch % plan.trainer.check_val_every_n_epoch == 0
-        return self.has_validation and (is_scheduled or stopped)
+        return is_scheduled or stopped
 
     def epoch_goes_on(self, trainer: Any, last: bool) -> bool:
         """Whether the epoch does not end after this batch; one that max_steps or max_time interrupts does not end."""

@@ -123,15 +123,16 @@ class ExactLog:
 
     def of_record(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
         """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics."""
-        values = self.step_values.values()
-        return {
-            "logged": {value.step_name: value.joined for value in values if value.metric is None},
-            "metrics": {value.step_name: value.joined for value in values if value.metric is not None},
-        }
+        record: dict[str, dict[str, tuple[Scalar, float, str]]] = {}
+        for value in self.step_values.values():
+            kind = "logged" if value.metric is None else "metrics"
+            record.setdefault(kind, {})[value.step_name] = value.joined
+        return record
 
     def sync_steps(self) -> None:
         """Reduce the values of the batch that were logged with `sync_dist`. To be called by every rank."""
-        values = [value for _, value in sorted(self.step_values.items()) if value.sync_dist]
+        values = [value for value in self.step_values.values() if value.sync_dist]
+        values.sort(key=lambda value: value.name)
         if values and (dist.is_initialized() or any(len(value.of_ranks) > 1 for value in values)):
             ranks = all_gather_json([[float(value.joined[0]), value.joined[1]] for value in values])
             for value, totals in zip(values, zip(*ranks, strict=True), strict=True):

@@ -73,7 +73,7 @@ class Value:
         """Return total, weight and reduction of the batch over the virtual ranks."""
         is_mean, pairs = self.reduction == "mean", self.of_ranks.values()
         totals = [(value * weight if is_mean else value, weight) for value, weight in pairs]
-        return *join(self.reduction, totals), self.reduction
+        return *(totals[0] if len(totals) == 1 else join(self.reduction, totals)), self.reduction
 
     def of_epoch(self, totals: Sequence[Any]) -> float | None:
         """Return the value of an epoch: of its metric, or of the totals of all ranks."""

@@ -50,8 +50,9 @@ class Step:
 
         The bits are those of `scale(loss / batches * weight).backward()`, which takes longer.
         """
-        if loss.numel() != 1:
-            loss.backward()  # type: ignore[no-untyped-call]  # raises torch's error
+        if loss.numel() != 1 or (self.weight == 1.0 and batches == 1 and scale is None):
+            loss.backward()  # type: ignore[no-untyped-call]  # raises torch's error for a loss that is no scalar
+            return
         gradient = torch.full_like(loss, self.weight)
         if batches > 1:
             gradient /= batches

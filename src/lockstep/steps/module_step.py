@@ -5,7 +5,6 @@ loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
+from lockstep.optimizers import update_together
 from lockstep.parallel.divided_optimizer import divide
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.messages import all_gather_json
@@ -60,9 +60,8 @@ class ModuleStep(Step):
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
-        if self.plan.strategy.sharded:
-            for optimizer in optimizers:
-                divide(optimizer)
+        for optimizer in optimizers:
+            divide(optimizer) if self.plan.strategy.sharded else update_together(optimizer)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
@@ -117,10 +116,10 @@ class ModuleStep(Step):
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        with ExitStack() as stack:
-            if self.share.is_dummy:  # its loss has weight 0
-                stack.enter_context(preserve_metrics(self.module))
-                stack.enter_context(preserve_generators([self.data.device]))
+        if self.share.is_dummy:  # its loss has weight 0
+            with preserve_metrics(self.module), preserve_generators([self.data.device]):
+                outputs = original(batch, *rest, **options)
+        else:
             outputs = original(batch, *rest, **options)
         loss = self._require_loss(outputs)
         self.loss = None if loss is None else loss.detach()

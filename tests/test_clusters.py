@@ -1,0 +1,100 @@
+"""The files for clusters in docs/, played through on this machine: SLURM requeues a job, Kubernetes starts pods."""
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.conftest import ROOT, Command, free_port
+from tests.fault_injection.command import Leaves, leaves
+from tests.test_signals import wait_until
+
+SMALL = (
+    "data=digits",
+    "data.val_size=20",
+    "data.test_size=1740",
+    "batch_size=8",
+    "model=linear",
+    "logger=none",
+    "engine=raw",
+)
+LONG = (*SMALL, "max_epochs=60", "threads=1")
+"""Three hundred steps, some seconds of them."""
+
+SRUN = """#!/bin/bash
+for rank in 0 1 2 3; do
+    SLURM_PROCID=$rank SLURM_LOCALID=$((rank % 2)) {python} "${{@:2}}" {words} &
+done
+status=0
+for task in $(jobs -p); do wait "$task" || status=$?; done
+exit $status
+"""
+"""Four tasks on two nodes; as SLURM's own, it exits with the largest status."""
+SCONTROL = """#!/bin/bash
+echo "$@" >> requeued
+"""
+TASKS = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_NODELIST": "localhost"}
+MANIFEST = yaml.safe_load((ROOT / "docs" / "kubernetes_pytorchjob.yaml").read_text())
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def checkout(command: Command) -> Command:
+    """Commands in a folder with what a checkout has."""
+    for name in ("train.py", "conf", "src"):
+        (command.folder / name).symlink_to(ROOT / name)
+    return command.fresh
+
+
+def uninterrupted(command: Command, *words: str) -> Leaves:
+    ended = Command(command.folder).train("strategy=ddp", "devices=4", *words, "hydra.run.dir=alone")
+    assert ended.status == 0, ended.err
+    return leaves(command.folder / "alone")
+
+
+def test_sbatch_requeues_a_run_that_goes_on(checkout: Command) -> None:
+    (checkout.folder / "bin").mkdir()
+    for name, text in (("srun", SRUN.format(python=sys.executable, words=" ".join(LONG))), ("scontrol", SCONTROL)):
+        (checkout.folder / "bin" / name).write_text(text)
+        (checkout.folder / "bin" / name).chmod(0o755)
+    path = f"{checkout.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    script = ("bash", str(ROOT / "docs" / "slurm_requeue.sh"))
+    run, requeued = checkout.folder / "logs" / "slurm" / "4711", checkout.folder / "requeued"
+    job = checkout.popen(*script, **TASKS, PATH=path, GLOO_SOCKET_IFNAME="lo")
+    wait_until((run / "checkpoints" / "last.ckpt").is_file)
+    for task in psutil.Process(job.pid).children(recursive=True):
+        if "train.py" in task.cmdline():
+            task.send_signal(signal.SIGTERM)
+    ended = checkout.wait(job)
+    assert (ended.status, requeued.read_text()) == (143, "requeue 4711\n"), ended.err
+    assert ended.err.count("SIGTERM: stopped after step ") == 1
+    again = checkout.wait(checkout.popen(*script, **TASKS, PATH=path, GLOO_SOCKET_IFNAME="lo"))
+    assert (again.status, requeued.read_text()) == (0, "requeue 4711\n"), again.err
+    assert "resuming from" in again.out
+    assert leaves(run) == uninterrupted(checkout, *LONG)
+
+
+def test_the_pods_of_a_pytorchjob_train_together(checkout: Command) -> None:
+    """With the variables that the training operator sets, older and newer."""
+    port, replicas = str(free_port()), MANIFEST["spec"]["pytorchReplicaSpecs"]
+    assert {name: spec["replicas"] for name, spec in replicas.items()} == {"Master": 1, "Worker": 1}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "4", "PET_NPROC_PER_NODE": "auto"}
+    pods = []
+    for rank, spec in enumerate(replicas.values()):
+        [container] = spec["template"]["spec"]["containers"]
+        assert (container["name"], container["command"]) == ("pytorch", ["torchrun"])
+        variables = {**place, "RANK": str(rank), "PET_NNODES": "2", "PET_NODE_RANK": str(rank)}
+        words = [word.replace("/runs/", f"{checkout.folder}/runs/") for word in container["args"]]
+        words = [re.sub(r"\$\((\w+)\)", lambda name, values=variables: values[name[1]], word) for word in words]  # type: ignore[misc]
+        line = (sys.executable, "-m", "torch.distributed.run", *words, *SMALL, "max_epochs=2", "threads=1")
+        pods.append(checkout.popen(*line, **variables, GLOO_SOCKET_IFNAME="lo"))
+    ended = [checkout.wait(pod) for pod in pods]
+    assert [each.status for each in ended] == [0, 0], [each.err for each in ended]
+    run = Path(checkout.folder / "runs" / "lockstep")
+    assert leaves(run) == uninterrupted(checkout, *SMALL, "max_epochs=2", "threads=1")
