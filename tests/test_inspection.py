@@ -6,15 +6,17 @@ from typing import Any, NoReturn
 
 import pytest
 
-from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import planning
 from lockstep.config_error import ConfigError
+from lockstep.job import prepare
 from lockstep.launch import forkserver
 from tests.conftest import require_refused
 
 MISSING = {
     "ckpt_path=nope.ckpt model=example": "nope.ckpt: there is no such file; write the path of a .ckpt file, or null.",
+    "ckpt_path=last model=example": "ckpt_path=last: no run below logs/train has left an undamaged checkpoint; write",
+    "resume=true model=example": "resume=true: no run below logs/train has left an undamaged checkpoint; write",
     "data=image_folder data.root=nope": "data.root=nope: there is no such path; write data.root=FOLDER, with a",
     "data=npz data.file=nope.npz": "data.file=nope.npz: there is no such path; write data.file=FILE.npz, with",
     "data=text data.file=nope.txt": "data.file=nope.txt: there is no such path; write data.file=FILE.txt, or null.",
@@ -28,7 +30,7 @@ class Imported(Exception):
 
 def make(*words: str) -> Any:
     with planning(words):
-        return plan_from(compose_job([*words])[0], Path("logs/train/here").absolute())
+        return prepare(compose_job([*words])[0], Path("logs/train/here").absolute(), has_folder=False)
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +49,11 @@ def test_what_is_missing_is_refused_without_an_import(words: str, capsys: pytest
 
 
 @pytest.mark.parametrize(("resumes", "folder"), [("false", ": logs/train/here"), ("true", "")])
-def test_the_title_comes_before_user_code(resumes: str, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_title_comes_before_user_code(
+    resumes: str, folder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "logs" / "train" / "before" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "logs" / "train" / "before" / "checkpoints" / "last.ckpt").touch()
     with pytest.raises(ConfigError, match="Imported"):
         make("model=example", "strategy=ddp", "devices=2", "engine=both", "accelerator=cpu", f"resume={resumes}")
     assert capsys.readouterr().out == f"Net on digits, ddp × 2, both, cpu{folder}\n"

@@ -11,7 +11,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.checkpoint.choice import existing_path
 from lockstep.config_error import config_error, option_error, require
 from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
@@ -56,7 +55,6 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
             require(fits, key, values[key], reason, f"{group}={values[key]}")
         values[key] = coerce(kind, key, values[key])
     require_backend(values["process_group"])
-    existing_path(values["ckpt_path"])
     return coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
 
 

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import data, schemas
 from lockstep.build import plan_from
-from lockstep.checkpoint.choice import choose_checkpoint, runs_of, words_of
+from lockstep.checkpoint.choice import choose_checkpoint, require_start, runs_of, words_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.disk import disk_errors_as_config_errors, run_lock
@@ -89,6 +89,7 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
         has_folder: the command sets this folder. Otherwise a resumed run stays in the folder of the earlier run.
         command: what was typed.
     """
+    require_start(config.ckpt_path, config.resume, config.name, has_folder)
     plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
     check_launchable(plan.world)
     plan, damaged = choose_checkpoint(plan, has_folder)

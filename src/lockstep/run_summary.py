@@ -26,12 +26,10 @@ def run_summary(metrics: Mapping[str, Any], test: bool | str = False, board: Pat
 
 def run_title(values: Mapping[str, Any]) -> str:
     """Return what is trained, and how, from metrics or the options of a plan: `mlp on digits, ddp × 2, raw, cpu`."""
-    model, data, strategy, engine = (
-        getattr(values[group], "name", values[group]) for group in ("model", "data", "strategy", "engine")
-    )
+    names = {key: getattr(values[key], "name", values[key]) for key in ("model", "data", "strategy", "engine")}
     devices = values["devices"] * values["num_nodes"]
-    world = f"{strategy} × {devices}" if devices > 1 else strategy
-    return f"{model} on {data}, {world}, {engine}, {values['accelerator']}"
+    world = names["strategy"] + (f" × {devices}" if devices > 1 else "")
+    return f"{names['model']} on {names['data']}, {world}, {names['engine']}, {values['accelerator']}"
 
 
 def _best(metrics: Mapping[str, Any], test: bool | str) -> str:

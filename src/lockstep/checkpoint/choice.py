@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, DamagedCheckpoint, read_checkpoint
-from lockstep.config_error import config_error, require
+from lockstep.config_error import ConfigError, config_error, require
 from lockstep.files import absolute
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG
@@ -24,11 +24,11 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     `resume=true` means the newest undamaged checkpoint of the run's folder if the command names one (without any the
     run starts from scratch), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
     """
-    path, logs = plan.ckpt_path, LOGS / plan.name
+    path = plan.ckpt_path
     if plan.resume and path is not None:
         raise config_error("ckpt_path", path, "resume=true resumes from the run's own checkpoint", "one of the two")
     if not plan.resume and path != NEWEST:
-        return replace(plan, ckpt_path=existing_path(path)), {}
+        return replace(plan, ckpt_path=_existing_path(path)), {}
     in_folder = plan.resume and folder_given
     newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else runs_of(plan.name))
     if newest is not None:
@@ -37,13 +37,24 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     if in_folder:
         _require_readable(damaged)
         return plan, {}
+    raise _no_checkpoint(plan.name, plan.resume)
+
+
+def _no_checkpoint(name: str, resume: bool) -> ConfigError:
     key, value, hint = ("ckpt_path", NEWEST, "ckpt_path=null to start from scratch, or the path of a .ckpt file")
-    if plan.resume:
+    if resume:
         key, value, hint = "resume", "true", "resume=false, or hydra.run.dir=FOLDER, the folder of a run"
-    raise config_error(key, value, f"no run below {logs} has left an undamaged checkpoint", hint)
+    return config_error(key, value, f"no run below {LOGS / name} has left an undamaged checkpoint", hint)
 
 
-def existing_path(path: Any) -> Any:
+def require_start(path: Any, resume: Any, name: Any, folder_given: bool) -> None:
+    """Raise if there is no checkpoint to begin from, whatever the rest of the plan."""
+    if (path == NEWEST or (path is None and resume is True and not folder_given)) and not runs_of(str(name)):
+        raise _no_checkpoint(name, resume)
+    _existing_path(path)
+
+
+def _existing_path(path: Any) -> Any:
     """Return the absolute path of the file that `ckpt_path` names, if it names one."""
     if isinstance(path, str) and path != NEWEST:
         path = absolute(path)

@@ -12,9 +12,6 @@ from lockstep.schemas.target import Target
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-TRACKERS = ("wandb", "mlflow")
-"""Options that need the optional package of their name."""
-
 
 @dataclass(frozen=True)
 class TensorBoard:
@@ -38,7 +35,7 @@ class UserLogger(Target):
 
     def require_package(self) -> None:
         """Raise if the package that an option of Lockstep needs is not installed."""
-        fits, hint = self.name not in TRACKERS or find_spec(self.name) is not None, "or logger=tensorboard"
+        fits, hint = self.name not in ("wandb", "mlflow") or find_spec(self.name) is not None, "or logger=tensorboard"
         require(fits, "logger", self.name, f"it needs the package {self.name}", f"pip install {self.name}, {hint}")
 
 
