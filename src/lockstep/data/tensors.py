@@ -77,7 +77,7 @@ class Split(Dataset[Batch]):
             fetched = Batch(*(tensor.to(self.device, non_blocking=True) for tensor in rows))
             return fetched if self.is_images else self.as_float(fetched, self.dtype)
 
-        batches = map(Batch._make, fetch_in_blocks(fetch, slices, self.inputs[:1].nbytes))
+        batches = (Batch(*rows) for rows in fetch_in_blocks(fetch, slices, self.inputs[:1].nbytes))
         if not self.is_images:
             return batches
         # batch by batch: a float takes four bytes, and a batch of them fits in the cache

@@ -61,7 +61,9 @@ class ModuleStep(Step):
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         for optimizer in optimizers:
-            divide(optimizer) if self.plan.strategy.sharded else update_together(optimizer)
+            update_together(optimizer)
+            if self.plan.strategy.sharded:
+                divide(optimizer)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
