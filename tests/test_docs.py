@@ -135,7 +135,7 @@ def test_the_two_commands_are_those_of_a_fresh_clone() -> None:
 
 def test_from_python_as_it_stands_there(command: Command) -> None:
     [code] = re.findall(r"```python\n(.*?)```", PAGES["commands.md"], re.DOTALL)
-    (command.folder / "script.py").write_text(f"{code}\nprint('DIGEST', metrics['digest'])")
+    (command.folder / "script.py").write_text(f"{code}\nprint('DIGEST', result['digest'])")
     ended = command(sys.executable, "script.py")
     assert ended.out.count("DIGEST") == 1, "ranks do not import the script, which has no guard"
     assert metrics_in(ended.run_dir)["digest"] in ended.out.split("DIGEST")[1]

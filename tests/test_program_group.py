@@ -66,7 +66,7 @@ def train_in_the_group(plan: Plan, context: RankContext) -> Metrics:
     for words, sentence in ((["devices=4", "batch_size=8"], "devices=4: 2 proc"), (["strategy=single"], "strategy=si")):
         with pytest.raises(ConfigError, match=sentence):
             run([*DDP, "model=linear", *words])
-    metrics = {}
+    metrics: Metrics = {}
     for name in ("first", "second"):  # the store of the group stays, too
         metrics = run([*DDP, "engine=raw", "model=linear", "max_epochs=1", f"hydra.run.dir={plan.run_dir}/{name}"])
     assert (dict(os.environ), torch.get_num_threads()) == before

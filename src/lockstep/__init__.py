@@ -1,6 +1,6 @@
 """Lockstep: the same nets under every parallel strategy, from one command.
 
-`run` and `RankFailed` are imported on first use, since the fork server and each rank would import Hydra with them.
+`run`, `load` and `RankFailed` are imported on first use: the fork server and each rank would import Hydra with them.
 """
 
 import signal
@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from lockstep.config_error import ConfigError
 
 if TYPE_CHECKING:
+    from lockstep.inference import load
     from lockstep.job import run
     from lockstep.launch.failure import RankFailed
 
-__all__ = ["ConfigError", "RankFailed", "run"]
+__all__ = ["ConfigError", "RankFailed", "load", "run"]
 
-MODULES = {"run": "lockstep.job", "RankFailed": "lockstep.launch.failure"}
+MODULES = {"load": "lockstep.inference", "run": "lockstep.job", "RankFailed": "lockstep.launch.failure"}
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,7 @@ from lockstep.launch.external_launcher import check_launchable, is_rank_zero, ra
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, METRICS, Metrics, clear_records, run_of, save_metrics
+from lockstep.run_result import RunResult
 from lockstep.run_summary import run_summary
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.logger import tensorboard_of
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from lockstep.launch.external_worker import ExternalRank
 
 
-def run(overrides: list[str] | None = None, **user_code: Any) -> Metrics:
-    """Do what `python train.py OVERRIDES` does, and return the content of metrics.json.
+def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
+    """Do what `python train.py OVERRIDES` does, and return the metrics, the folder, the history and the net.
 
     Args:
         user_code: by group (`model`, `data`, …) a class, a function, a functools.partial of one with its arguments,
@@ -56,7 +57,7 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> Metrics:
         with open_dict(config):
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
-    return execute(plan, began)
+    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test)
 
 
 def with_earlier_words(words: Sequence[str]) -> list[str]:

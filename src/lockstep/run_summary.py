@@ -13,6 +13,14 @@ MAX_VALUES_IN_LINE = 12
 
 def run_summary(metrics: Mapping[str, Any], test: bool | str = False, board: Path | None = None) -> str:
     """Return indented lines, each with a name. `test`: the plan's; `board`: a folder with files of TensorBoard."""
+    rows = summary_rows(metrics, test)
+    if board:
+        rows["next"] = f"tensorboard --logdir {shlex.quote(str(board))}"
+    return "\n".join(f"{GAP}{name:<6}{GAP}{line}" for name, line in rows.items())
+
+
+def summary_rows(metrics: Mapping[str, Any], test: bool | str) -> dict[str, str]:
+    """Return what the lines say, by their names."""
     run = f"{run_title(metrics)}, {metrics['parameters']} parameters"
     lines, values = {"run": run, "time": _time(metrics)}, net_metrics(metrics)
     for stage in ("train/", "val/", "test/"):
@@ -20,8 +28,7 @@ def run_summary(metrics: Mapping[str, Any], test: bool | str = False, board: Pat
         lines[stage[:-1]] = _values({name.removeprefix(stage): values.pop(name) for name in names})
     lines["best"] = _best(metrics, test) if "best" in metrics else ""
     lines["logged"] = _values(values)
-    lines["next"] = f"tensorboard --logdir {shlex.quote(str(board))}" if board else ""
-    return "\n".join(f"{GAP}{name:<6}{GAP}{line}" for name, line in lines.items() if line)
+    return {name: line for name, line in lines.items() if line}
 
 
 def run_title(values: Mapping[str, Any]) -> str:

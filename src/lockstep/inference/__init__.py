@@ -1,0 +1,5 @@
+"""A trained net, back from the folder of its run: `load`; and what `predict` and `export` do with it."""
+
+from lockstep.inference.trained_net import load
+
+__all__ = ["load"]

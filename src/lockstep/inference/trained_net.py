@@ -1,0 +1,92 @@
+"""`lockstep.load`: the trained net of a run, or its LightningModule, in evaluation mode."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from lockstep import data
+from lockstep.checkpoint.content import net_weights
+from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
+from lockstep.checkpoint.reading import require_net
+from lockstep.config_error import config_error
+from lockstep.files import absolute
+from lockstep.inference.preprocessing import Preprocessing
+from lockstep.inference.saved_plan import HINT, read_plan
+from lockstep.plan import Plan
+from lockstep.precision import MIXED, convert, default_dtype
+from lockstep.random_state import preserve_generators
+from lockstep.schemas.target import BuiltIn
+from lockstep.session.module_facts import create_module
+from lockstep.session.task import create_net
+from lockstep.targets.kinds import overrides
+
+
+class TrainedNet(nn.Module):
+    """A trained net that takes inputs as its data set has them.
+
+    net: the net itself. preprocessing: what it expects its inputs to have gone through.
+    """
+
+    def __init__(self, net: nn.Module, preprocessing: Preprocessing, precision: str) -> None:
+        super().__init__()
+        self.net, self.preprocessing, self.autocast_dtype = net, preprocessing, MIXED.get(precision)
+
+    def forward(self, inputs: Any) -> Any:
+        """Return the outputs of the net, for (batch, *shape) on any device."""
+        device = next(self.net.parameters()).device
+        inputs = self.preprocessing(inputs).to(device)
+        with torch.autocast(device.type, self.autocast_dtype, enabled=self.autocast_dtype is not None):
+            return self.net(inputs)
+
+
+def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
+    """Return the trained net of a run in evaluation mode, ready to be called.
+
+    Args:
+        run: the folder of a run: its last net, or with `test=best` its best one; or one of its checkpoints.
+
+    Returns:
+        A TrainedNet, which takes inputs as the data set has them, (batch, *shape); or, of a run that trained a
+        LightningModule, this module, with the weights and what its `on_load_checkpoint` restores.
+
+    Raises:
+        ConfigError: there is no such run or checkpoint, or its code has changed.
+    """
+    return load_planned(read_plan(run)).to(device)
+
+
+def load_planned(plan: Plan) -> Any:
+    """Return the trained net of a plan, on the CPU; the generators are preserved."""
+    path = Path(absolute(str(plan.ckpt_path)))
+    try:
+        checkpoint = read_checkpoint(path)
+        weights = net_weights(checkpoint)
+    except (DamagedCheckpoint, LookupError, TypeError, AttributeError) as error:
+        raise config_error("run", path, f"this checkpoint cannot be read ({error})", HINT) from None
+    with preserve_generators():
+        if not plan.model.lightning:
+            net = create_net(plan, shapes_of(plan))
+            require_net(plan, net, checkpoint)
+            net.load_state_dict(weights)
+            return TrainedNet(net, Preprocessing(plan), plan.precision).eval()
+        module = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
+        if overrides(module, "configure_model"):
+            with default_dtype(torch.float32):
+                module.configure_model()
+        convert(plan, module)
+        module.on_load_checkpoint(checkpoint)
+        module.load_state_dict(weights, strict=module.strict_loading)
+    return module.eval()
+
+
+def shapes_of(plan: Plan) -> Any:
+    """Return the `shape` of a sample and the number of `outputs`, without the data if the plan has them."""
+    choice = plan.data
+    if not isinstance(choice, BuiltIn):
+        return choice
+    if choice.shape:
+        return SimpleNamespace(shape=choice.shape, outputs=choice.classes)
+    return data.load(choice, plan.seed, plan.task.samples)

@@ -1,0 +1,101 @@
+"""What `lockstep.run` returns: the metrics of a run, its folder, its history and its net."""
+
+import html
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from lockstep.run_files import RECORD, Metrics
+from lockstep.run_summary import summary_rows
+
+
+class RunResult(dict[str, str | int | float]):
+    """The content of metrics.json, as a dict. Jupyter shows it as a table.
+
+    folder: of the run. test: the plan's: whether the last net was tested, or the best one.
+    """
+
+    def __init__(self, metrics: Metrics, folder: Path, test: bool | str = False) -> None:
+        super().__init__(metrics)
+        self.folder, self.test = folder, test
+
+    @property
+    def metrics(self) -> Metrics:
+        """Return the content of metrics.json."""
+        return dict(self)
+
+    @property
+    def history(self) -> Any:
+        """Return a column for each value of an epoch: a pandas.DataFrame if pandas is installed, else NumPy arrays.
+
+        `epoch`, from 1; `train/loss`, the mean over the samples of the epoch; `lr`, of its last step; and what was
+        validated or logged at its end. NaN where an epoch has no such value.
+        """
+        return _columns(_epochs(self._record()))
+
+    def net(self, device: str = "cpu") -> Any:
+        """Return the trained net, as `lockstep.load` does."""
+        from lockstep.inference import load  # with torch
+
+        return load(self.folder, device)
+
+    def _record(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the lines of the record: of `engine=both` those of Lightning's run."""
+        folder = self.folder if (self.folder / RECORD).is_file() else self.folder / "lightning"
+        if (folder / RECORD).is_file():
+            with (folder / RECORD).open() as lines:
+                for line in lines:
+                    yield from json.loads(line).items()
+
+    def _rows(self) -> dict[str, str]:
+        return {**summary_rows(self, self.test), "folder": str(self.folder)}
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:<6}  {text}" for name, text in self._rows().items())
+
+    def _repr_html_(self) -> str:
+        style = 'style="text-align:left"'
+        rows = [
+            f"<tr><th {style}>{html.escape(name)}</th><td {style}>{html.escape(text)}</td></tr>"
+            for name, text in self._rows().items()
+        ]
+        return f"<table>{''.join(rows)}</table>"
+
+    def __reduce__(self) -> Any:
+        return RunResult, (self.metrics, self.folder, self.test)
+
+
+def _epochs(record: Iterator[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return a row for each epoch, with its latest values."""
+    rows: dict[int, dict[str, Any]] = defaultdict(dict)
+    sums: dict[int, list[float]] = defaultdict(lambda: [0.0, 0])
+    for kind, fields in record:
+        if kind == "step":
+            row, total = rows[fields["epoch"]], sums[fields["epoch"]]
+            if fields.get("loss_sum") is not None:
+                total[0] += fields["loss_sum"]
+                total[1] += fields["samples"]
+            row |= {"epoch": fields["epoch"], "train/loss": total[0] / total[1] if total[1] else None}
+            row["lr"] = fields["lr"]
+        elif kind == "validation":
+            values = {name: value for name, value in fields.items() if name not in ("after_step", "after_batch")}
+            rows[fields["epoch"]] |= values
+    return [rows[epoch] for epoch in sorted(rows)]
+
+
+def _columns(rows: list[dict[str, Any]]) -> Any:
+    import numpy as np
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    values = {name: [row.get(name) for row in rows] for name in names}  # None becomes NaN
+    columns = {
+        name: np.array(column, dtype=np.int64 if name == "epoch" else np.float64) for name, column in values.items()
+    }
+    if find_spec("pandas") is None:
+        return columns
+    import pandas as pd
+
+    return pd.DataFrame(columns)

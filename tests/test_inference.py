@@ -1,0 +1,126 @@
+"""`lockstep.load` returns the net that a run has tested: its test metrics come out again."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import lockstep
+from lockstep import ConfigError, data
+from lockstep.inference.saved_plan import read_plan
+from lockstep.inference.trained_net import TrainedNet
+from lockstep.run_result import RunResult
+from tests.conftest import IN_PROCESS
+
+pytestmark = IN_PROCESS
+
+QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true", "engine=raw")
+DIGITS = ("data.test_size=200", "data.val_size=100", "model.hidden=[16]")
+
+
+class Scaled(nn.Module):
+    """A net with a buffer, and drawn weights."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int, width: int = 8) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.rand(1))
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.Dropout(0.5), nn.Linear(width, outputs))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.layers(inputs * self.scale)  # type: ignore[operator]
+        return outputs
+
+
+def trained(folder: Path, *words: str, **user_code: Any) -> RunResult:
+    return lockstep.run([*QUIET, *words, f"hydra.run.dir={folder}"], **user_code)
+
+
+def scores(net: nn.Module, run: Path) -> tuple[float, float]:
+    """Return the loss and the accuracy on the test split, computed by hand."""
+    plan = read_plan(run)
+    split = data.load(plan.data, plan.seed).test
+    with torch.no_grad():
+        outputs = net(split.inputs).float()
+    return cross_entropy(outputs, split.targets).item(), (outputs.argmax(1) == split.targets).double().mean().item()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("model.hidden=[16]", "engine=lightning"), ("model.hidden=[16]", "precision=64-true"), ("precision=bf16-mixed",)],
+)
+def test_it_scores_as_in_the_run(tmp_path: Path, words: tuple[str, ...]) -> None:
+    result, before = trained(tmp_path / "run", *DIGITS[:2], *words), torch.get_rng_state()
+    net = lockstep.load(tmp_path / "run")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert isinstance(net, TrainedNet)
+    assert not net.training
+    loss, accuracy = scores(net, tmp_path / "run")
+    assert loss == pytest.approx(result["test/loss"], abs=1e-6)
+    assert accuracy == result["test/acc"]
+
+
+def test_pixels_from_0_to_1_and_arrays_are_taken_too(tmp_path: Path) -> None:
+    trained(tmp_path, *DIGITS)
+    net, images = lockstep.load(tmp_path), data.load(read_plan(tmp_path).data).test.inputs[:4]
+    outputs = net(images)
+    assert torch.equal(net(images.numpy()), outputs)
+    assert torch.allclose(net(images.double().numpy() / 255), outputs, atol=1e-5)
+    assert not torch.allclose(net(np.zeros((4, 1, 28, 28), np.uint8)), outputs, atol=1e-5)
+
+
+def test_the_best_net_or_the_one_of_a_checkpoint(tmp_path: Path) -> None:
+    result = trained(tmp_path, *DIGITS, "max_epochs=3", "optimizer.lr=0.2", "test=best")
+    assert result["best_epoch"] != 3, "a rate at which the last epoch is not the best"
+    best, last = (tmp_path / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))
+    accuracies = {run: scores(lockstep.load(run), tmp_path)[1] for run in (tmp_path, best, last)}
+    assert accuracies[tmp_path] == accuracies[best] == result["test/acc"] != accuracies[last]
+
+
+def test_code_of_ones_own(tmp_path: Path) -> None:
+    result = trained(tmp_path / "net", *DIGITS[:2], model={"_target_": f"{__name__}.Scaled", "width": 12})
+    net = lockstep.load(tmp_path / "net")
+    assert net.net.layers[1].out_features == 12
+    assert scores(net, tmp_path / "net")[1] == result["test/acc"]
+
+
+def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
+    result = trained(tmp_path, "model=example_module", "data=example_module", "model.width=5", "engine=both")
+    module = lockstep.load(tmp_path)
+    assert (type(module).__name__, module.hparams["width"], module.training) == ("Classifier", 5, False)
+    saved = torch.load(tmp_path / "raw" / "checkpoints" / "last.ckpt")["state_dict"]
+    assert all(torch.equal(saved[name], value) for name, value in module.state_dict().items())
+    assert result.net().lr == module.lr
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nothing", "there is no run: "),
+        (".", "it is a sweep of 1 jobs; write "),
+        ("0/checkpoints", "there is no run: "),
+        ("0/config.yaml", "there is no run: "),
+    ],
+)
+def test_what_is_no_run_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
+    (tmp_path / "0" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "0" / "config.yaml").write_text("name: train")
+    with pytest.raises(ConfigError, match=sentence):
+        lockstep.load(tmp_path / name)
+
+
+def test_damaged_files_and_other_versions_are_refused(tmp_path: Path) -> None:
+    trained(tmp_path, *DIGITS)
+    for name in ("last.ckpt", "previous.ckpt"):
+        (tmp_path / "checkpoints" / name).write_bytes(b"garbage")
+    with pytest.raises(ConfigError, match="it is no complete checkpoint of this project"):
+        lockstep.load(tmp_path)
+    with pytest.raises(ConfigError, match="this checkpoint cannot be read"):
+        lockstep.load(tmp_path / "checkpoints" / "last.ckpt")
+    config = tmp_path / "config.yaml"
+    config.write_text(config.read_text().replace("hidden:", "sizes:"))
+    with pytest.raises(ConfigError, match=r"this version does not read its config.yaml \(.*sizes"):
+        lockstep.load(tmp_path / "checkpoints" / "best.ckpt")
