@@ -30,13 +30,13 @@ def save_metrics(folder: Path, metrics: Metrics) -> None:
     save_json(folder / METRICS, metrics)
 
 
-def save_confusion(folder: Path, counts: Sequence[Sequence[int]]) -> None:
+def save_confusion(folder: Path, counts: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
     """Write confusion.csv: how often each class (row) of the test split was predicted as each class (column)."""
     save_table(
         folder / CONFUSION,
         [
-            {"true": label, **{f"predicted {other}": count for other, count in enumerate(row)}}
-            for label, row in enumerate(counts)
+            {"true": label, **{f"predicted {other}": count for other, count in zip(labels, row, strict=True)}}
+            for label, row in zip(labels, counts, strict=True)
         ],
     )
 

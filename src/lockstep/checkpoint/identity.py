@@ -19,7 +19,7 @@ TRAINING = (
 )
 """What may not change; engine, strategy, devices, threads, memory_format, logger and the number of epochs may."""
 
-MAY_MOVE = ("data.root", "data.loader")
+MAY_MOVE = ("data.root", "data.loader", "data.class_names")
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What may not change either if ranks draw their own random numbers, or take statistics of their share of a batch."""
 

@@ -43,15 +43,12 @@ def image_folder(
     """
     stages = [stage for stage in STAGES if (Path(root) / stage).is_dir()]
     is_split = "train" in stages
-    resized = [v2.Resize(size), v2.CenterCrop(size)] if size is not None else []
     datasets: dict[str, Any] = {}
     for stage in stages if is_split else STAGES:
-        augmented = transforms if stage == "train" else ()
-        to_float = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
-        transform = v2.Compose([*to_float, *augmented, *resized, v2.ToPureTensor()])
+        transform = transform_to(size, transforms if stage == "train" else ())
         folder = Path(root) / stage if is_split else root
         try:
-            datasets[stage] = Images(folder, _read, (*IMG_EXTENSIONS, ".gif"), transform)
+            datasets[stage] = Images(folder, read_image, (*IMG_EXTENSIONS, ".gif"), transform)
         except (OSError, ValueError) as error:
             raise config_error("data.root", root, str(error), "a folder of images for each class") from None
     if is_split:
@@ -64,9 +61,16 @@ def image_folder(
     return {stage: Subset(images, rows[stage]) for stage, images in datasets.items()}
 
 
-def _read(path: str) -> Image.Image:
+def transform_to(size: int | None, augmentation: Sequence[Callable[[Any], Any]] = ()) -> Callable[[Any], Any]:
+    """Return what makes a float image (3, size, size) from 0 to 1 of a picture, augmented before it is resized."""
+    to_float = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    resized = [v2.Resize(size), v2.CenterCrop(size)] if size is not None else []
+    return v2.Compose([*to_float, *augmentation, *resized, v2.ToPureTensor()])  # type: ignore[no-any-return]
+
+
+def read_image(path: str, mode: str = "RGB") -> Image.Image:
     try:
         with Image.open(path) as image:
-            return image.convert("RGB")
+            return image.convert(mode)
     except OSError as error:
         raise ConfigError(f"data: {path} is no image that can be read ({error}); remove it.") from None

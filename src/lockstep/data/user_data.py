@@ -4,7 +4,7 @@ A target creates a Dataset or a pair of tensors (inputs, targets), which the set
 tuple of such: train, val, test.
 """
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,7 +61,9 @@ def describe(choice: UserData, created: Any, samples: Samples = "pairs") -> Data
         if samples != "module" or isinstance(error, UserCodeError):
             raise
         return DataFacts(train, val, test)
-    return DataFacts(train, val, test, **shape_facts(inputs.shape[1:], target, outputs))
+    facts = shape_facts(inputs.shape[1:], target, outputs)
+    names = _class_names(datasets["train"])
+    return DataFacts(train, val, test, **facts, class_names=names if len({*names}) == facts["classes"] else ())
 
 
 def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str, Any]:
@@ -103,13 +105,19 @@ def outputs_of(
         classes = [split.targets for split in splits if len(split)]
         classes += [split.inputs for split in splits if len(split) and samples == "sequences"]
         return max(int(tensor.max()) for tensor in classes) + 1
-    dataset = datasets[0].dataset if isinstance(datasets[0], Subset) else datasets[0]
-    names = getattr(dataset, "classes", None)
-    if isinstance(names, Sized):
+    if names := _class_names(datasets[0]):
         return len(names)
     if samples != "any":
         raise ConfigError("data.classes is missing: the targets are whole numbers; write data.classes=10.")
     return 0
+
+
+def _class_names(dataset: Any) -> tuple[str, ...]:
+    """Return the attribute `classes` of a Dataset, or of the one that it is a subset of; empty if it has none."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    names = getattr(dataset, "classes", None)
+    return tuple(map(str, names)) if isinstance(names, Iterable) and not isinstance(names, str) else ()
 
 
 def _loader_options(choice: UserData) -> dict[str, Any]:

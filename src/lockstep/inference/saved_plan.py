@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -106,4 +106,6 @@ def _restore(kind: Any, value: Any) -> Any:
 def _fits(option: Any, values: Mapping[str, Any]) -> bool:
     name = get_type_hints(option).get("name")
     is_named = get_origin(name) is not Literal or values.get("name") in get_args(name)
-    return is_named and {field.name for field in fields(option)} == values.keys()
+    names = {field.name for field in fields(option)}
+    needed = {field.name for field in fields(option) if field.default is field.default_factory is MISSING}
+    return is_named and needed <= values.keys() <= names

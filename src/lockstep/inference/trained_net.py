@@ -55,7 +55,16 @@ def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
     Raises:
         ConfigError: there is no such run or checkpoint, or its code has changed.
     """
-    return load_planned(read_plan(run)).to(device)
+    return move(load_planned(read_plan(run)), device)
+
+
+def move(net: Any, device: str | torch.device) -> Any:
+    """Return a net on a device, or raise a ConfigError if this machine has no such device."""
+    try:
+        return net.to(device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise config_error("device", str(device), reason, "device=cpu") from None
 
 
 def load_planned(plan: Plan) -> Any:

@@ -56,8 +56,8 @@ class EpochMonitor:
             self._show_pictures(counts, self.plan.steps.is_finished(epoch, step), step)
         if self.samples is not None and self.samples.scores:
             probabilities, targets = (torch.cat(column) for column in zip(*self.samples.scores, strict=True))
-            for label, scores in enumerate(probabilities.T):
-                self.board.writer.add_pr_curve(f"val/class {label}", targets == label, scores, step)
+            for index, (label, scores) in enumerate(zip(self.plan.data.labels, probabilities.T, strict=False)):
+                self.board.writer.add_pr_curve(f"val/class {label}", targets == index, scores, step)
 
     def _histograms_due(self, epoch: int) -> bool:
         return self.histograms > 0 and epoch % self.histograms == 0
@@ -80,7 +80,7 @@ class EpochMonitor:
 
         worst = None if self.samples is None else self.samples.worst
         net = None if self.plan.strategy.sharded else self.net
-        for name, picture in pictures_of(counts, worst, net, self.shape).items():
+        for name, picture in pictures_of(counts, worst, net, self.shape, self.plan.data.labels).items():
             self.board.writer.add_image(name, picture, step, dataformats="HWC")
         now = time.perf_counter()
         self.next_pictures = now + (now - began) / SHARE

@@ -25,6 +25,10 @@ class BuiltInData(BuiltIn):
     total: ClassVar[int] = 0
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.classes)))
+
+    @property
     def train_samples(self) -> int:
         return getattr(self, "samples", None) or self.total - self.val_size - getattr(self, "test_size", 0)
 
@@ -98,6 +102,7 @@ class DataFacts:
 
     outputs: classes, or numbers of a target. shape: of a sample.
     parts: the shape of a sample's target if each element has a class of its own.
+    class_names: of the Dataset's attribute `classes`, if it has one.
     """
 
     train_samples: int = 0
@@ -107,6 +112,12 @@ class DataFacts:
     outputs: int = 0
     shape: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Return what to call the classes: their names, or their numbers."""
+        return self.class_names or tuple(map(str, range(self.classes)))
 
 
 @dataclass(frozen=True)

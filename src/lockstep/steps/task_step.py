@@ -154,7 +154,7 @@ class TaskStep(Step):
                 self.confusion = objective.confusion_of(total)
         self.results |= measured
         if stage == "test" and self.loggers.rank == 0 and self.confusion is not None:
-            save_confusion(Path(self.plan.run_dir), self.confusion.tolist())
+            save_confusion(Path(self.plan.run_dir), self.confusion.tolist(), self.plan.data.labels)
         metrics = {name: value for name, value in measured.items() if not name.startswith("train/")}
         curves = {**measured, **work} if ends_epoch and not within else metrics
         for name in ("train/loss", "samples_per_second"):  # these are curves over steps

@@ -1,0 +1,66 @@
+"""`python -m lockstep.predict RUN INPUT…`: what the net of a run says of pictures, arrays or texts."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lockstep.config_error import ConfigError, require
+from lockstep.disk import disk_errors_as_config_errors
+from lockstep.streams import outlive_readers
+from lockstep.text_table import figures, rows_text, width_shown
+
+SHOWN = 20
+"""Rows that are printed."""
+SHOWN_COLUMNS = 6
+
+
+def main() -> int:
+    """Print the predictions, and write them to a file; return 2 if an input cannot be read."""
+    outlive_readers()
+    parser = argparse.ArgumentParser(prog="python -m lockstep.predict", description="Print the predictions of a net.")
+    parser.add_argument("run", help="the folder of a run, or a checkpoint")
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="a picture, a folder of them, .npz, .npy; a text")
+    parser.add_argument("--output", type=Path, help="a .csv or .npz file to write")
+    parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, …")
+    parser.add_argument("--length", type=int, default=100, help="characters to add to a text (100)")
+    typed = parser.parse_args()
+    try:
+        _predict(typed)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _predict(typed: argparse.Namespace) -> None:
+    if typed.output is not None:
+        hint = "--output predictions.csv, or a .npz file"
+        require(typed.output.suffix in (".csv", ".npz"), "--output", typed.output, "it is neither .csv nor .npz", hint)
+        require(typed.output.parent.is_dir(), "--output", typed.output, "there is no such folder", hint)
+    from lockstep.inference import inputs, saved_plan, trained_net  # with torch
+    from lockstep.inference.predictions import predict
+
+    plan = saved_plan.read_plan(typed.run)
+    net = trained_net.move(trained_net.load_planned(plan), typed.device)
+    if inputs.is_text_net(plan) and not typed.inputs[0].endswith(inputs.ARRAYS):
+        for text in typed.inputs:
+            print(inputs.continue_text(plan, net, text, typed.length))
+        return
+    predictions = predict(plan, net, inputs.read_samples(plan, typed.inputs))
+    rows = predictions.rows()
+    columns = [*rows[0]][:3] if predictions.classes else [*rows[0]][:SHOWN_COLUMNS]
+    shown = [
+        {name: cell if isinstance(cell, str) else figures(cell) for name, cell in row.items() if name in columns}
+        for row in rows[:SHOWN]
+    ]
+    print(rows_text(shown, width_shown(), left=2 if predictions.classes else 1))
+    if len(rows) > SHOWN:
+        print(f"… and {len(rows) - SHOWN} more" + ("" if typed.output else "; --output FILE.csv has all"))
+    if typed.output is not None:
+        with disk_errors_as_config_errors(typed.output.parent):
+            predictions.save(typed.output)
+        print(f"\n{typed.output}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
