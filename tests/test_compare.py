@@ -289,7 +289,7 @@ def test_noise_that_adam_scales_up_is_named(tmp_path: Path) -> None:
         lockstep.run([*job, "max_epochs=12", "optimizer.lr=0.05", *world])
     runs = tmp_path / "single", tmp_path / "ddp"
     comparison = compare(*runs)
-    assert first_of(comparison)[0] == "weights saved"
+    assert first_of(comparison)[0] in ("weights saved", "validation"), "which comes first depends on the processor"
     assert "zero except for rounding noise (below 1e-12 of the largest), which the optimizer" in str(comparison.likely)
     assert compare(*runs, 0.0).likely is None
     checkpoint = runs[1] / "checkpoints" / "last.ckpt"

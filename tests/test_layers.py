@@ -41,7 +41,7 @@ LAYERS = [
     {"command_line"},
     {"job"},
     {"sweep"},
-    {"cli", "new"},
+    {"cli", "new", "predict", "export"},
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
@@ -181,7 +181,7 @@ def test_no_rank_unpickles_what_another_sent() -> None:
 
 
 def test_errors_become_sentences_at_the_ends_of_a_job() -> None:
-    """Once around all that makes a plan, once around all that writes: not at each call."""
+    """Once around all that makes a plan, once around all that a command writes: not at each call."""
     calls = [
         (node.func.id, room(path))
         for path in FILES
@@ -191,8 +191,10 @@ def test_errors_become_sentences_at_the_ends_of_a_job() -> None:
     boundaries = ("planning", "disk_errors_as_config_errors")
     assert [call for call in calls if call[0] in boundaries and call[1] != "launch"] == [
         (boundaries[0], "cli"),
+        (boundaries[1], "export"),
         (boundaries[0], "job"),
         (boundaries[1], "job"),
+        (boundaries[1], "predict"),
     ]
 
 
