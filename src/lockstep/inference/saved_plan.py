@@ -16,12 +16,12 @@ from lockstep.files import absolute, short_path
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, run_of
 from lockstep.schemas.engine import ENGINES
-from lockstep.strategies.single import Single
+from lockstep.strategies.registry import ONE_DEVICE
 
 HINT = "the folder of a run, or one of its checkpoints"
 
 FOR_TEST: dict[str, Any] = {
-    **{"engine": schemas.Lightning("lightning"), "strategy": Single("single"), "devices": 1, "num_nodes": 1},
+    **{"engine": schemas.Lightning("lightning"), "strategy": ONE_DEVICE, "devices": 1, "num_nodes": 1},
     **{"train": False, "test": True, "resume": False, "model_summary": False, "optimized_metric": None},
     **{"logger": (), "callbacks": (), "sync_batchnorm": False, "dropout_rng": "per_rank", "show_shapes": False},
 }
