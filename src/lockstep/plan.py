@@ -76,6 +76,7 @@ class Plan:
     optimized_metric: str | None
     run_dir: str
     tags: tuple[str, ...] = ()
+    profiler: Literal["simple", "pytorch"] | None = None
     command: schemas.Command = field(default=schemas.Command())
     inferred: ClassVar[tuple[str, ...]] = ("command",)
 
@@ -213,5 +214,7 @@ def _rules(plan: Plan) -> Rules:
     if not plan.train:
         yield bool(plan.test), "test", "with train=false nothing is left to do", "train=true or test=true"
         yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False)
+        fits, reason = plan.profiler != "pytorch", "it profiles training, and train=false"
+        yield fits, "profiler", reason, "profiler=simple"
         hint = "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true"
         yield plan.ckpt_path is not None, "ckpt_path", "with train=false there is no trained net to test", hint
