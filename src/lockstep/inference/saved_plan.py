@@ -24,7 +24,7 @@ FOR_TEST: dict[str, Any] = {
     **{"engine": schemas.Lightning("lightning"), "strategy": ONE_DEVICE, "devices": 1, "num_nodes": 1},
     **{"train": False, "test": True, "resume": False, "model_summary": False, "optimized_metric": None},
     **{"logger": (), "callbacks": (), "sync_batchnorm": False, "dropout_rng": "per_rank", "show_shapes": False},
-    **{"profiler": None},
+    **{"compile": False, "profiler": None},
 }
 """Options in place of those that the run was trained with."""
 

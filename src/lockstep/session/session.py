@@ -33,6 +33,7 @@ from lockstep.random_state import random_state, restore_random_state, seed_by, s
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
 from lockstep.session.callbacks import require_planned_steps
+from lockstep.session.compiled import compile_nets
 from lockstep.session.module_state import ModuleState
 from lockstep.session.profiler import Profiler
 from lockstep.session.progress import RunProgress
@@ -115,6 +116,7 @@ class Session:
                 array = self.data.transfer(self.module.example_input_array)
                 example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
                 show_net(plan, self.loggers, self.module, example, self.device)
+            compile_nets(plan, self.context.rank, self.module)
 
     def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
         """Load the weights of a checkpoint, if there is one."""
@@ -185,7 +187,7 @@ class Session:
     @contextmanager
     def running(self) -> Iterator[Loggers]:
         """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
-        with self.loggers as loggers, torch_flags(self.plan.trainer), closing(self.results.display), self.profiler:
+        with self.loggers as loggers, torch_flags(self.plan), closing(self.results.display), self.profiler:
             yield loggers
 
     # a batch of training

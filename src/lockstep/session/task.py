@@ -32,20 +32,18 @@ def create_net(plan: Plan, shapes: Any) -> nn.Module:
     require(is_net, key, path, reason, "the path of a net")
     trains = any(parameter.requires_grad for parameter in net.parameters()) or not plan.train
     require(trains, key, path, "no parameter requires gradients", "a net with some, or train=false")
-    if plan.task.samples not in ("sequences", "any"):
-        _check_first_outputs(net, f"{key}={path}", outputs, plan.data.parts if plan.objective.classes else None)
     convert(plan, net)
     return net.to(memory_format=memory_format_of(plan, net))
 
 
-def _check_first_outputs(net: nn.Module, override: str, outputs: int, parts: tuple[int, ...] | None) -> None:
-    """Check the outputs of the first batch: a loss would broadcast another shape, or fail far from the cause.
+def _outputs_check(plan: Plan, outputs: int) -> Callable[[object], None]:
+    """Return a check of the first outputs: a loss would broadcast another shape, or fail far from the cause.
 
-    Of classes the net may have more. `parts` is the shape of a sample's targets if they are classes.
+    Of classes the net may have more. Targets that are classes have the shape `plan.data.parts`.
     """
+    override, parts = f"model.{KEY}={plan.model.call[KEY]}", plan.data.parts if plan.objective.classes else None
 
-    def check(_net: nn.Module, _inputs: object, returned: object) -> None:
-        handle.remove()
+    def check(returned: object) -> None:
         shape = tuple(returned.shape) if isinstance(returned, Tensor) else ()
         if parts is None:
             fits = len(shape) > 1 and prod(shape[1:]) == outputs
@@ -57,7 +55,7 @@ def _check_first_outputs(net: nn.Module, override: str, outputs: int, parts: tup
             described = f"outputs of shape {shape}" if shape else f"a {type(returned).__name__}"
             raise ConfigError(f"{override}: this returns {described}, but the task expects {expected}.")
 
-    handle = net.register_forward_hook(check)
+    return check
 
 
 def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, LoaderSource, Callable[..., TaskStep]]:
@@ -68,7 +66,8 @@ def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, Loa
         from lockstep.targets.task import create_task as create_user_task
 
         create_user_task(plan.task)
-    net = create_net(plan, splits if isinstance(plan.data, BuiltIn) else plan.data)
+    shapes: Any = splits if isinstance(plan.data, BuiltIn) else plan.data
+    net = create_net(plan, shapes)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm
 
@@ -88,6 +87,8 @@ def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, Loa
 
         kind = LightningTask
     module = kind(net, plan)
+    if plan.task.samples not in ("sequences", "any"):
+        module.check_outputs = _outputs_check(plan, plan.task.outputs(shapes.shape, shapes.outputs))
     if splits is None:
         source = create_source(plan.data, module, plan.seed, plan.batch_size)
     else:
