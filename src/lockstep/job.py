@@ -20,6 +20,7 @@ from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint, require_start, runs_of, words_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
+from lockstep.command_line.overrides import without_plus
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_text, short_path
 from lockstep.inspection import announce, user_code
@@ -65,11 +66,12 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
 
     In a sweep the words are returned alone: it resumes by the whole command.
     """
+    words = [*map(without_plus, words)]
     resumes = any(key_of(word) == "resume" and word.lower().endswith("=true") for word in words)
     if not resumes or {"-m", "--multirun"} & {*words}:
-        return [*words]
+        return words
     try:
-        config, run_dir = compose_job([*words])
+        config, run_dir = compose_job(words)
     except Exception:  # some words may need those that were typed for the earlier run
         config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
     earlier = words_of([run_dir] if sets_folder(words) else runs_of(config.name))

@@ -40,7 +40,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", "checkpoints beside last.ckpt", "best.ckpt previous.ckpt", ":"),
     ("not", CURVES, "tensorboard/ csv/ wandb/ mlruns/ ranks/", "*:"),
     ("not", VERDICTS, "comparison.json failure.json", ":"),
-    ("not", "names and paths", "config.yaml:", "name run_dir data.root command*"),
+    ("not", "names and paths", "config.yaml:", "name tags* run_dir data.root command*"),
     ("not", "where it resumed from", "config.yaml:", "ckpt_path resume"),
     ("not", MONITORING, "config.yaml:strategy.", "in_process max_restarts"),
     ("not", EXPECTED, "config.yaml:", f"{WORLD} memory_format"),
