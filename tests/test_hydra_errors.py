@@ -34,6 +34,8 @@ EXPLAINED = [
     ("logger=[csv,cvs]", "logger=cvs: there is no such option (did you mean csv?); write logger=csv, or another of"),
     ("logger.project=a", "logger.project=a: the chosen logger has no such key; write logger=wandb."),
     ("logger.wandb.project=a", "logger.wandb.project=a: the chosen logger has no such key; write logger=wandb."),
+    ("callbacks.timer.duration=1", "the chosen callbacks has no such key; write callbacks=timer."),
+    ("model=mpl", "model=mpl: there is no such option (did you mean mlp?); write model=mlp, or"),
     ("name=${nope}", "name=${nope}: Interpolation key 'nope' not found"),
     (LONG, "99999: this cannot be composed (ValueError: Exceeds the limit"),
     ("x" * 300 + "=[1]", "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),

@@ -110,6 +110,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
     """
     run_dir, is_first = Path(plan.run_dir), is_rank_zero()
     with disk_errors_as_config_errors(run_dir):
+        if not user_code(vars(plan)):
+            announce(vars(plan))
         if plan.ckpt_path is not None:
             from lockstep.checkpoint.reading import check_checkpoint  # with torch
 
@@ -118,8 +120,6 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 print(f"finished before: {run_dir}", flush=True)
                 metrics: Metrics = json.loads((run_dir / METRICS).read_text())
                 return metrics
-        if not user_code(vars(plan)):
-            announce(vars(plan))
         if is_first and plan.ckpt_path is not None:
             print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
@@ -130,7 +130,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 metrics, verdict = _run_engine(plan, began, external), ""
     if is_first:
         board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
-        print(f"\n{run_summary(metrics, plan.test, board)}\n{verdict}\n  {run_dir}", flush=True)
+        summary = run_summary(metrics, plan.test, board, resumed=plan.ckpt_path is not None)
+        print(f"\n{summary}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 
