@@ -66,6 +66,7 @@ def test_swept_keys_have_several_values_or_were_not_typed() -> None:
     typed = ["-m", "--config-dir", "x", "optimizer.lr=1,2", "model.hidden=[8, 16]", "seed=range(3)", "max_epochs=1"]
     job = ["optimizer.lr=1", "model.hidden=[8,16]", "seed=0", "max_epochs=1", "+data.size=7"]
     assert swept_keys(typed, job) == ("optimizer.lr", "seed", "data.size")
+    assert swept_keys(["seed=1", "seed=1,2"], ["seed=1", "seed=2"]) == ("seed",), "the last counts"
 
 
 def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:

@@ -52,6 +52,13 @@ class SweepJob:
         return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
 
     @property
+    def validations(self) -> list[tuple[float, dict[str, Any]]]:
+        """The record's lines of validations, each with the optimizer step that it followed."""
+        last_steps: dict[int, float] = dict(self.record.steps.keys())
+        lines = self.record.lines["validation"].items()
+        return [(line.get("after_step") or last_steps.get(epoch, 0), line) for (epoch, _), line in lines]
+
+    @property
     def epoch_samples(self) -> int:
         """Samples of the last epoch."""
         return sum(line["samples"] for line in self.steps if line["epoch"] == self.results["epochs"])
