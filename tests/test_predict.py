@@ -13,7 +13,7 @@ import lockstep
 from lockstep import ConfigError, data
 from lockstep.inference.inputs import continue_text, read_samples
 from lockstep.inference.predictions import predict
-from lockstep.inference.saved_plan import read_plan
+from lockstep.inference.saved_run import read_run
 from tests.conftest import IN_PROCESS, Command
 
 pytestmark = IN_PROCESS
@@ -28,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run: Path, tmp_path: Path) -> None:
-    plan, net = read_plan(run), lockstep.load(run)
+    plan, net = read_run(run)[0], lockstep.load(run)
     images = data.load(plan.data).test.inputs[:100]
     np.savez(tmp_path / "x.npz", x=images.numpy())
     (tmp_path / "pictures").mkdir()
@@ -36,8 +36,8 @@ def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run:
         Image.fromarray(image[0].numpy()).save(tmp_path / "pictures" / f"{index:03}.png")
     expected = net(images)
     for name in ("x.npz", "pictures"):
-        predictions = predict(plan, net, read_samples(plan, [str(tmp_path / name)]))
-        assert torch.allclose(torch.stack(predictions.outputs), expected, atol=1e-5)
+        predictions = predict(plan, net, read_samples(plan, net, [str(tmp_path / name)]))
+        assert torch.allclose(predictions.outputs, expected, atol=1e-5)
     rows = predictions.rows()
     assert [row["class"] for row in rows] == [str(label) for label in expected.argmax(1).tolist()]
     assert [row["probability"] for row in rows] == pytest.approx(
@@ -91,11 +91,11 @@ def test_class_names_of_folders_reach_every_place(tmp_path: Path) -> None:
             Image.new("RGB", (40, 30), (red, 220 - red, index)).save(tmp_path / "images" / name / f"{index}.png")
     job = ("data=image_folder", f"data.root={tmp_path / 'images'}", "data.size=16", "model=linear", "batch_size=4")
     lockstep.run([*QUIET, *job, "max_epochs=5", "optimizer.lr=0.02", f"hydra.run.dir={tmp_path / 'run'}"])
-    plan, net = read_plan(tmp_path / "run"), lockstep.load(tmp_path / "run")
+    plan, net = read_run(tmp_path / "run")[0], lockstep.load(tmp_path / "run")
     assert plan.data.labels == ("Käfer", "cat")
     with (tmp_path / "run" / "confusion.csv").open() as file:
         assert file.readline() == "true,predicted Käfer,predicted cat\n"
-    rows = predict(plan, net, read_samples(plan, [str(tmp_path / "images")])).rows()
+    rows = predict(plan, net, read_samples(plan, net, [str(tmp_path / "images")])).rows()
     assert {(Path(str(row["input"])).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
 
 
@@ -104,7 +104,7 @@ def test_a_text_is_continued_and_others_are_refused(tmp_path: Path) -> None:
     words = ("model=char_rnn", "data=text", f"data.file={tmp_path / 'a.txt'}", "data.length=8", "batch_size=4")
     training = ("task=language_modelling", "max_epochs=5", "optimizer.lr=0.01")
     lockstep.run([*QUIET, *words, *training, f"hydra.run.dir={tmp_path}"])
-    plan, net = read_plan(tmp_path), lockstep.load(tmp_path)
+    plan, net = read_run(tmp_path)[0], lockstep.load(tmp_path)
     assert continue_text(plan, net, "ba", length=6) == "babababa"
     with pytest.raises(ConfigError, match="the net knows the characters 'ab' alone"):
         continue_text(plan, net, "abc", length=6)
@@ -112,8 +112,8 @@ def test_a_text_is_continued_and_others_are_refused(tmp_path: Path) -> None:
 
 def test_predict_step_of_a_module_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lockstep.run([*QUIET, "model=example_module", "data=example_module", f"hydra.run.dir={tmp_path}"])
-    plan, module = read_plan(tmp_path), lockstep.load(tmp_path)
+    plan, module = read_run(tmp_path)[0], lockstep.load(tmp_path)
     np.savez(tmp_path / "x.npz", x=np.array([[3.0, 4.0]], np.float32))
     monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
-    [row] = predict(plan, module, read_samples(plan, [str(tmp_path / "x.npz")])).rows()
+    [row] = predict(plan, module, read_samples(plan, module, [str(tmp_path / "x.npz")])).rows()
     assert row == {"input": f"{tmp_path / 'x.npz'}[0]", "output 0": 5.0}

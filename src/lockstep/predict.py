@@ -37,16 +37,16 @@ def _predict(typed: argparse.Namespace) -> None:
         hint = "--output predictions.csv, or a .npz file"
         require(typed.output.suffix in (".csv", ".npz"), "--output", typed.output, "it is neither .csv nor .npz", hint)
         require(typed.output.parent.is_dir(), "--output", typed.output, "there is no such folder", hint)
-    from lockstep.inference import inputs, saved_plan, trained_net  # with torch
+    from lockstep.inference import inputs, saved_run, trained_net  # with torch
     from lockstep.inference.predictions import predict
 
-    plan = saved_plan.read_plan(typed.run)
-    net = trained_net.move(trained_net.load_planned(plan), typed.device)
+    plan, checkpoint = saved_run.read_run(typed.run)
+    net = trained_net.move(trained_net.restore(plan, checkpoint), typed.device)
     if inputs.is_text_net(plan) and not typed.inputs[0].endswith(inputs.ARRAYS):
         for text in typed.inputs:
             print(inputs.continue_text(plan, net, text, typed.length))
         return
-    predictions = predict(plan, net, inputs.read_samples(plan, typed.inputs))
+    predictions = predict(plan, net, inputs.read_samples(plan, net, typed.inputs))
     rows = predictions.rows()
     columns = [*rows[0]][:3] if predictions.classes else [*rows[0]][:SHOWN_COLUMNS]
     shown = [
