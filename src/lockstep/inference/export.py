@@ -1,7 +1,11 @@
 """A trained net in the formats of other programs. What has been written is read again, and compared with the net."""
 
+import io
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -9,15 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lockstep.config_error import ConfigError, require, shorten
+from lockstep.config_error import ConfigError, errors_as, require, shorten
 from lockstep.files import atomic_write
 from lockstep.inference.inputs import example_inputs
 from lockstep.inference.saved_run import read_run
 from lockstep.inference.trained_net import restore
-from lockstep.precision import MIXED
 from lockstep.run_files import EXPORTED, run_of
 
-TOLERANCE, MIXED_TOLERANCE = 1e-3, 3e-2
+TOLERANCE = 1e-3
 """By how much outputs may differ, as a fraction of the largest: other programs sum in another order."""
 
 Compute = Callable[[Tensor], Tensor]
@@ -29,7 +32,7 @@ def export(run: str | Path, kind: str, output: Path | None = None) -> tuple[Path
 
     Args:
         kind: `safetensors`: the weights by their names in the net. `onnx` and `torch_export`: the net with its
-            preprocessing, for batches of any size.
+            preprocessing, for batches of any size, in float32 or float64.
 
     Raises:
         ConfigError: the net cannot be written in this format, or the file computes something else.
@@ -39,22 +42,30 @@ def export(run: str | Path, kind: str, output: Path | None = None) -> tuple[Path
     plan, checkpoint = read_run(run)
     net = restore(plan, checkpoint)
     path = output or run_of(Path(str(plan.ckpt_path))) / EXPORTED[kind]
-    with atomic_write(path) as temporary:
+    with atomic_write(path) as temporary, errors_as(partial(_not_exported, kind)), _silenced():
         if kind == "safetensors":
             return path, _save_weights(net if plan.model.lightning else net.net, temporary)
-        example = example_inputs(plan, net)
-        try:
-            with warnings.catch_warnings(), torch.no_grad():
-                warnings.simplefilter("ignore")
-                compute = PROGRAMS[kind](net, example, temporary)
-                difference = _difference(net, compute, torch.cat([example, example[:1]]))
-        except Exception as error:  # exporters raise all kinds of errors for nets that they do not support
-            reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            raise ConfigError(f"--format={kind}: this net cannot be exported: {shorten(reason.strip())}") from None
-        reason = f"the file computes something else than the net: outputs differ by {difference:.1e} of the largest"
-        fits = difference <= (MIXED_TOLERANCE if plan.precision in MIXED else TOLERANCE)
-        require(fits, "--format", kind, reason, "another format")
-    return path, f"checked: outputs for 3 inputs differ from the net's by {difference:.1e} of the largest"
+        net.autocast_dtype = None  # few programs compute in bfloat16
+        return path, _save_program(kind, net, example_inputs(plan, net), temporary)
+
+
+def _not_exported(kind: str, error: Exception) -> ConfigError | None:
+    """Return the error of an exporter, which may raise anything for a net that it does not support."""
+    text = str(error.__cause__ or error)
+    reason = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return ConfigError(f"--format={kind}: this net cannot be exported: {shorten(reason)}")
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep exporters from printing warnings, and programs that they do not support."""
+    disabled = logging.root.manager.disable
+    logging.disable()
+    try:
+        with warnings.catch_warnings(action="ignore"), redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def _save_weights(net: nn.Module, path: Path) -> str:
@@ -71,7 +82,7 @@ def _save_onnx(net: nn.Module, example: Tensor, path: Path) -> Compute:
     from onnx.reference import ReferenceEvaluator
 
     program: Any = torch.onnx.export(net, (example,), dynamo=True, dynamic_shapes=({0: BATCH},), verbose=False)
-    program.save(path)
+    program.save(path, external_data=False)  # its name would be that of the temporary file
     evaluator = ReferenceEvaluator(onnx.load(path))
     return lambda inputs: torch.as_tensor(evaluator.run(None, {evaluator.input_names[0]: inputs.numpy()})[0])
 
@@ -91,7 +102,12 @@ PROGRAMS: dict[str, Callable[[nn.Module, Tensor, Path], Compute]] = {
 """What writes each format, and returns what the file computes."""
 
 
-def _difference(net: nn.Module, compute: Compute, inputs: Tensor) -> float:
-    """Return by how much the outputs of a file differ from the net's, as a fraction of the largest."""
+@torch.no_grad()
+def _save_program(kind: str, net: nn.Module, example: Tensor, path: Path) -> str:
+    """Write a net as a program, and compare its outputs for a batch of another size than that of the example."""
+    compute, inputs = PROGRAMS[kind](net, example, path), torch.cat([example, example[:1]])
     expected = net(inputs).double()
-    return float((compute(inputs).double() - expected).abs().max() / expected.abs().max().clamp(1e-12))
+    difference = float((compute(inputs).double() - expected).abs().max() / expected.abs().max().clamp(1e-12))
+    reason = f"the file computes something else than the net: outputs differ by {difference:.1e} of the largest"
+    require(difference <= TOLERANCE, "--format", kind, reason, "another format")
+    return f"checked: outputs for 3 inputs differ from the net's by {difference:.1e} of the largest"

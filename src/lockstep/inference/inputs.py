@@ -52,7 +52,7 @@ def read_samples(plan: Plan, net: Any, inputs: Sequence[str]) -> Iterator[Sample
         path = Path(name)
         require(path.exists(), "INPUT", name, "there is no such file or folder", "a picture, a .npz file, or a folder")
         if path.suffix in ARRAYS:
-            yield from (Sample(f"{name}[{row}]", value) for row, value in enumerate(_read_array(name)))
+            yield from (Sample(f"{name}[{row}]", value) for row, value in enumerate(_read_array(plan, name)))
             continue
         read_image = read_image or image_reader(plan, net)
         files = _pictures(path) if path.is_dir() else [path]
@@ -108,18 +108,18 @@ def _pictures(folder: Path) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if file.suffix.lower() in (*IMG_EXTENSIONS, ".gif"))
 
 
-def _read_array(name: str) -> Tensor:
+def _read_array(plan: Plan, name: str) -> Tensor:
     """Return the inputs (n, *shape) of a .npz file, at x or x_test, or of a .npy file."""
     from lockstep.data.npz import npz
 
-    if name.endswith(".npy"):
-        try:
-            return torch.from_numpy(np.load(name))
-        except (OSError, ValueError, TypeError) as error:
-            raise config_error("INPUT", name, f"it is no array of numbers ({error})", "another file") from None
     arrays = npz(name)
     chosen = arrays.get("test", next(iter(arrays.values()))) if isinstance(arrays, dict) else arrays
-    return chosen[0] if isinstance(chosen, tuple) else chosen
+    inputs = chosen[0] if isinstance(chosen, tuple) else chosen
+    shape, expected = tuple(inputs.shape), tuple(shapes_of(plan).shape)  # images of another size may be possible
+    fits = not expected or (len(shape) == 1 + len(expected) and (len(expected) != 3 or shape[1] == expected[0]))
+    hint = f"an array of shape (n, {', '.join(map(str, expected)) or '…'}), as the run had"
+    require(shape[:1] > (0,) and fits, "INPUT", name, f"its array has the shape {shape}", hint)
+    return inputs
 
 
 def example_inputs(plan: Plan, net: Any) -> Tensor:

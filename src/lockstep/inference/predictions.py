@@ -9,11 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lockstep.config_error import ConfigError, errors_as, require
+from lockstep.config_error import ConfigError, errors_as
 from lockstep.files import atomic_write, save_table
 from lockstep.inference.inputs import Sample, batches
 from lockstep.inference.preprocessing import Preprocessing
+from lockstep.inference.trained_net import shapes_of
 from lockstep.plan import Plan
+from lockstep.targets.frames import user_traceback
+from lockstep.targets.locate import UserCodeError
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,16 @@ def predict(plan: Plan, net: nn.Module, samples: Iterator[Sample]) -> Prediction
             )
         names += batch_names
         outputs.append(returned.float().cpu() if returned.element_size() == 2 else returned.cpu())
-    require(names != [], "INPUT", "", "it holds no sample", "an array x with a row for each")
     has_logits = plan.objective.classes and outputs[0].dim() == 2
     return Predictions(names, torch.cat(outputs), plan.data.labels if has_logits else ())
 
 
 def _not_taken(inputs: Tensor, plan: Plan, error: Exception) -> ConfigError:
-    shape = getattr(plan.data, "shape", ())
-    hint = f"inputs of shape {shape}, as the run had" if shape else "inputs as the run had"
-    return ConfigError(f"INPUT: the net fails for inputs of shape {tuple(inputs.shape[1:])}: {error}; write {hint}.")
+    """Return the error of a net that does not take its inputs; with its traceback if it is likely the net's own."""
+    shape, dtype = tuple(shapes_of(plan).shape), str(inputs.dtype).removeprefix("torch.")
+    hint = f"{plan.data.dtype} of shape {shape}, as the run had" if shape else "inputs as the run had"
+    hint += ", which predict_step gets alone" if plan.model.lightning else ""
+    text = f"INPUT: the net fails for {dtype} of shape {tuple(inputs.shape[1:])}: {error}; write {hint}."
+    if isinstance(error, RuntimeError):  # torch's, for shapes and types
+        return ConfigError(text)
+    return UserCodeError(f"{user_traceback(error, is_called=True)}\n{text}")

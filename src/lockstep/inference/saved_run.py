@@ -59,6 +59,6 @@ def _read(path: Path) -> tuple[Plan, Mapping[str, Any]]:
     except DamagedCheckpoint as error:
         reason = str(error)
     except UNREADABLE as error:
-        reason = f"this version did not write it, and cannot read it ({shorten(str(error))})"
+        reason = f"it is no checkpoint of this version ({shorten(str(error))})"
         reason = str(error) if isinstance(error, ConfigError) else reason
     raise config_error("run", short_path(path), reason, HINT)

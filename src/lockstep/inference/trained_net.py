@@ -61,7 +61,7 @@ def move(net: Any, device: str | torch.device) -> Any:
     try:
         return net.to(device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
         raise config_error("device", str(device), reason, "device=cpu") from None
 
 
