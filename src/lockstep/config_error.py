@@ -83,9 +83,9 @@ def is_number(value: object) -> bool:
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Return the name that was probably meant: one that begins with the word, contains it, or is spelled alike."""
+    """Return the name that was probably meant: one with a part that begins with the word, or is spelled alike."""
     by_lower, word = {name.lower(): name for name in names}, word.lower()
-    containing = [name for name in by_lower if name.startswith(word) or (len(word) > 2 and word in name)]
+    containing = [name for name in by_lower if name.startswith(word) or (len(word) > 2 and f"_{word}" in name)]
     alike = (sorted(containing, key=len) if word else []) or get_close_matches(word, by_lower, n=1, cutoff=0.65)
     return by_lower[alike[0]] if alike else None
 

@@ -20,6 +20,7 @@ from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint, require_start, runs_of, words_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
+from lockstep.command_line.overrides import without_plus
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_text, short_path
 from lockstep.inspection import announce, user_code
@@ -65,11 +66,12 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
 
     In a sweep the words are returned alone: it resumes by the whole command.
     """
+    words = [*map(without_plus, words)]
     resumes = any(key_of(word) == "resume" and word.lower().endswith("=true") for word in words)
     if not resumes or {"-m", "--multirun"} & {*words}:
-        return [*words]
+        return words
     try:
-        config, run_dir = compose_job([*words])
+        config, run_dir = compose_job(words)
     except Exception:  # some words may need those that were typed for the earlier run
         config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
     earlier = words_of([run_dir] if sets_folder(words) else runs_of(config.name))
@@ -108,6 +110,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
     """
     run_dir, is_first = Path(plan.run_dir), is_rank_zero()
     with disk_errors_as_config_errors(run_dir):
+        if not user_code(vars(plan)):
+            announce(vars(plan))
         if plan.ckpt_path is not None:
             from lockstep.checkpoint.reading import check_checkpoint  # with torch
 
@@ -116,8 +120,6 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 print(f"finished before: {run_dir}", flush=True)
                 metrics: Metrics = json.loads((run_dir / METRICS).read_text())
                 return metrics
-        if not user_code(vars(plan)):
-            announce(vars(plan))
         if is_first and plan.ckpt_path is not None:
             print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
@@ -128,7 +130,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 metrics, verdict = _run_engine(plan, began, external), ""
     if is_first:
         board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
-        print(f"\n{run_summary(metrics, plan.test, board)}\n{verdict}\n  {run_dir}", flush=True)
+        summary = run_summary(metrics, plan.test, board, resumed=plan.ckpt_path is not None)
+        print(f"\n{summary}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 

@@ -13,7 +13,7 @@ MONITORING = (
     *("show_shapes", "model_summary", "detect_nan", "log_every_n_steps", "train", "test", "callbacks", "data.root"),
 )
 """Groups and keys that say where a run lies and how it is watched, not what is trained."""
-MACHINE = ("hydra", "threads", "accelerator", "trainer.enable_progress_bar", "model._target_", "data._target_")
+MACHINE = ("hydra", "tags", "threads", "accelerator", "trainer.enable_progress_bar", "model._target_", "data._target_")
 """Others that are in a label only if a sweep varies them."""
 
 LONGEST = 90
