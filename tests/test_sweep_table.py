@@ -1,5 +1,6 @@
 """Tables in the terminal, that over a sweep among them: what matters, as wide as the terminal at most."""
 
+import math
 from pathlib import Path
 
 from lockstep import run
@@ -70,8 +71,8 @@ def test_columns_line_up() -> None:
 
 
 def test_three_figures_and_no_powers_of_ten() -> None:
-    assert [figures(value) for value in (None, 0.0, 0.012345, 1.2345, 123.45, 12345.0)] == [
-        *("–", "0", "0.0123", "1.23", "123", "12345")
+    assert [figures(value) for value in (None, 0.0, 0.012345, 1.2345, 123.45, 12345.0, math.nan)] == [
+        *("–", "0", "0.0123", "1.23", "123", "12345", "nan")
     ]
 
 
