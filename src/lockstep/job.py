@@ -21,6 +21,7 @@ from lockstep.checkpoint.choice import choose_checkpoint, require_start, runs_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import without_plus
+from lockstep.config_error import ConfigError
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_text, short_path
 from lockstep.inspection import announce, user_code
@@ -51,6 +52,8 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         RankFailed: a rank failed.
     """
     began, words = time.perf_counter(), overrides or []
+    if sweeping := {"-m", "--multirun"} & {*words}:
+        raise ConfigError(f"{sweeping.pop()}: run(…) runs one job; call it once for each, or write train.py -m ….")
     with planning(words):
         words = with_earlier_words(words)
         targets = targets_of(user_code, words)
@@ -58,7 +61,7 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         with open_dict(config):
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
-    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test)
+    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test, None if plan.train else plan.ckpt_path)
 
 
 def with_earlier_words(words: Sequence[str]) -> list[str]:
