@@ -17,6 +17,7 @@ LINES = [
     {"validation": {"epoch": 1, "after_step": 1, "after_batch": 1, "val/acc": 0.25}},
     {"validation": {"epoch": 1, "val/acc": 0.5}},
     {"step": {"epoch": 2, "step": 3, "samples": 2, "lr": 0.3, "loss_sum": None}},
+    {"step": {"epoch": 2, "step": 4, "samples": 2, "lr": 0.3, "loss_sum": 0.0}},
 ]
 METRICS = {
     **{"engine": "raw", "strategy": "ddp", "devices": 2, "num_nodes": 1, "accelerator": "cpu", "model": "<b>"},

@@ -77,10 +77,11 @@ def _epochs(record: Iterator[tuple[str, Mapping[str, Any]]]) -> list[dict[str, A
     for kind, fields in record:
         if kind == "step":
             row, total = rows[fields["epoch"]], sums[fields["epoch"]]
-            if fields.get("loss_sum") is not None:
+            row["epoch"] = fields["epoch"]
+            if fields.get("loss_sum"):  # 0 of a module that steps its optimizers itself
                 total[0] += fields["loss_sum"]
                 total[1] += fields["samples"]
-            row |= {"epoch": fields["epoch"], "train/loss": total[0] / total[1] if total[1] else None}
+                row["train/loss"] = total[0] / total[1]
             row["lr"] = fields["lr"]
         elif kind == "validation":
             values = {name: value for name, value in fields.items() if name not in ("after_step", "after_batch")}
