@@ -78,6 +78,8 @@ def test_the_best_net_or_the_one_of_a_checkpoint(tmp_path: Path) -> None:
     best, last = (tmp_path / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))
     accuracies = {run: scores(lockstep.load(run), tmp_path)[1] for run in (tmp_path, best, last)}
     assert accuracies[tmp_path] == accuracies[best] == result["test/acc"] != accuracies[last]
+    tested = trained(tmp_path / "tested", *DIGITS, "train=false", f"ckpt_path={last}")
+    assert scores(tested.net(), tmp_path)[1] == accuracies[last]
 
 
 def test_code_of_ones_own(tmp_path: Path) -> None:

@@ -15,11 +15,18 @@ LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 """Characters that end a line in a terminal or in a log."""
 
 
+def message_lines(error: Exception) -> list[str]:
+    """Return what IPython shows for an error that has this as `_render_traceback_`: its message alone."""
+    return [f"{type(error).__name__}: {error}"]
+
+
 class ConfigError(ValueError):
     """Invalid input. The command prints the message on one line, and exits with status 2."""
 
     def __str__(self) -> str:
         return LINE_BREAKS.sub(lambda match: repr(match[0])[1:-1], super().__str__())
+
+    _render_traceback_ = message_lines
 
 
 @contextmanager

@@ -5,6 +5,7 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -21,11 +22,12 @@ from lockstep.checkpoint.choice import choose_checkpoint, require_start, runs_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import without_plus
+from lockstep.config_error import ConfigError
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_text, short_path
 from lockstep.inspection import announce, user_code
 from lockstep.launch import forkserver
-from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
+from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, METRICS, Metrics, clear_records, run_of, save_metrics
@@ -51,6 +53,8 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         RankFailed: a rank failed.
     """
     began, words = time.perf_counter(), overrides or []
+    if sweeping := {"-m", "--multirun"} & {*words}:
+        raise ConfigError(f"{sweeping.pop()}: run(…) runs one job; call it once for each, or write train.py -m ….")
     with planning(words):
         words = with_earlier_words(words)
         targets = targets_of(user_code, words)
@@ -58,7 +62,12 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         with open_dict(config):
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
-    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test)
+    if program_group():
+        from lockstep.parallel.messages import all_gather_bytes  # with torch
+
+        folders = all_gather_bytes(os.fsencode(plan.run_dir))  # the clock may name them
+        plan = replace(plan, run_dir=os.fsdecode(folders[0]))
+    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test, None if plan.train else plan.ckpt_path)
 
 
 def with_earlier_words(words: Sequence[str]) -> list[str]:

@@ -81,7 +81,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", EXPECTED, "last.ckpt:lockstep.identity.", WORLD),
     ("exact", CONFIGURATION, "last.ckpt:lockstep.", "identity.* prefix"),
     ("bound", "results", "last.ckpt:lockstep.", "results*"),
-    ("not", "the plan, as in config.yaml", "last.ckpt:lockstep.", "plan"),
+    ("not", "the saved plan", "last.ckpt:lockstep.", "plan"),
     ("not", "best epoch", "last.ckpt:lockstep.", "best*"),
     ("not", CURVES, RANKS, "sums.curve"),
     ("bits", "state of each rank", RANKS, "*"),
