@@ -91,7 +91,7 @@ def image_reader(plan: Plan, net: Any) -> Callable[[str], Tensor]:
 
 def _transform_of(plan: Plan) -> Callable[[Any], Any] | None:
     """Return the attribute `transform` or `transforms` of a user's Dataset or LightningDataModule."""
-    if not isinstance(plan.data, schemas.UserData):
+    if not isinstance(plan.data, schemas.UserData) or plan.data.is_built_in:
         return None
     from lockstep.data.user_data import create_data
 
