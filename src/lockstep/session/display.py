@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Never
 
 from lockstep.checkpoint.content import Progress
 from lockstep.plan import Plan
