@@ -11,7 +11,7 @@ import torch
 
 from lockstep.checkpoint import choice
 from lockstep.checkpoint.choice import choose_checkpoint, resume_after_restart, words_of
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, read_checkpoint
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, read_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.run_files import CONFIG
 from tests.conftest import MakePlan
@@ -59,9 +59,20 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(make_plan: M
     assert all(f"{path} (it is no complete checkpoint" in str(refused.value) for path in (last, previous))
     with pytest.raises(ConfigError, match=r"^resume=true: no checkpoint there can be read"):
         resume_after_restart(plan)
+    for path in (last, previous):
+        path.unlink()
+    last.mkdir()
+    previous.symlink_to(tmp_path / "missing" / PREVIOUS)
+    best = a_checkpoint(run / FOLDER / BEST, age=10)
+    with pytest.raises(ConfigError, match=r"previous.ckpt \(No such .* \(Is a directory\)"):
+        choose_checkpoint(replace(plan, resume=True), folder_given=True)
+    last.rmdir()
+    previous.unlink()
+    resumed, _ = choose_checkpoint(replace(plan, resume=True), folder_given=True)
+    assert resumed.ckpt_path == str(best), "a run of which nothing else is left"
+    a_checkpoint(previous, age=20, damaged=True)
     (run / CONFIG).touch()
     os.utime(run / CONFIG, (time.time() - 5,) * 2)
-    os.utime(previous, (time.time() - 20,) * 2)
     assert resume_after_restart(plan) == plan
 
 

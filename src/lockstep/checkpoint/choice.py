@@ -1,5 +1,6 @@
 """Which checkpoint a run begins from, and so in which folder it runs: what `resume` and `ckpt_path` mean."""
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, DamagedCheckpoint, read_checkpoint
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, read_checkpoint
 from lockstep.config_error import ConfigError, config_error, require
 from lockstep.files import absolute
 from lockstep.plan import Plan
@@ -34,8 +35,9 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     if newest is not None:
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
-    if in_folder:
+    if plan.resume:
         _require_readable(damaged)
+    if in_folder:
         return plan, {}
     raise _no_checkpoint(plan.name, plan.resume)
 
@@ -84,11 +86,11 @@ def words_of(runs: Iterable[Path]) -> list[str]:
 def resume_after_restart(plan: Plan) -> Plan:
     """Return the plan of restarted ranks, with their run's own last checkpoint; raise if all of these are damaged."""
     run = Path(plan.run_dir)
-    last, damaged = newest_checkpoint([run]) if plan.train else (None, {})
     config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's
     began = config.stat().st_mtime_ns if config.is_file() else 0
-    if last is None or last.stat().st_mtime_ns < began:
-        _require_readable({path: reason for path, reason in damaged.items() if path.stat().st_mtime_ns >= began})
+    last, damaged = newest_checkpoint([run], began) if plan.train else (None, {})
+    if last is None:
+        _require_readable(damaged)
         return plan
     return replace(plan, ckpt_path=str(last), resume=True)
 
@@ -101,15 +103,29 @@ def _require_readable(damaged: Mapping[Path, str]) -> None:
         raise config_error("resume", "true", f"no checkpoint there can be read: {files}", hint)
 
 
-def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, dict[Path, str]]:
-    """Return the newest undamaged checkpoint of these run folders; and newer ones, which are damaged, with reasons."""
-    paths = [run / FOLDER / name for run in runs for name in (LAST, PREVIOUS)]
-    paths = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise
+def newest_checkpoint(runs: Iterable[Path], since: float = 0) -> tuple[Path | None, dict[Path, str]]:
+    """Return the newest undamaged checkpoint of these run folders; and newer ones, which are damaged, with reasons.
+
+    The best one counts in a folder that has no other. `since`: a time in nanoseconds, before which none counts.
+    """
+    times: dict[Path, float] = {}
+    for folder in (run / FOLDER for run in runs):
+        times |= _modified(folder / LAST) | _modified(folder / PREVIOUS) or _modified(folder / BEST)
     damaged: dict[Path, str] = {}
-    for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+    for path in sorted((path for path in times if times[path] >= since), key=lambda path: -times[path]):
         try:
             read_checkpoint(path, mmap=True)
             return path, damaged
         except DamagedCheckpoint as reason:
             damaged[path] = str(reason)
     return None, damaged
+
+
+def _modified(path: Path) -> dict[Path, float]:
+    """Return when a path was modified, by that path; infinity if that cannot be read, nothing if there is no file."""
+    try:
+        return {path: path.stat().st_mtime_ns}
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {path: math.inf} if path.is_symlink() else {}
+    except OSError:
+        return {path: math.inf}
