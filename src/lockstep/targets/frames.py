@@ -49,7 +49,8 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
         hint = "\nA worker process of a DataLoader has ended; if memory ran out, lower num_workers."
     if "timed out waiting" in message:  # a rank for which others waited is blamed instead
         hint = f"\n{MISMATCH}"
-    return cut_frames(text, is_first, is_called or bool(hint)) + hint
+    is_explained = is_called or bool(hint) or message.startswith("engine=raw has no ")
+    return cut_frames(text, is_first, is_explained) + hint
 
 
 def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:
