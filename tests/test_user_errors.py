@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils.data import default_collate
 
 import lockstep
 from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
-from lockstep.targets.frames import is_user_file
+from lockstep.targets.frames import is_user_file, user_traceback
 from tests import test_user_code
 from tests.conftest import ROOT, USER_CODE, Command, Ended, MakeUserPlan
 from tests.test_user_code import QUIET
@@ -170,6 +172,12 @@ def test_torchrun_shows_it_once(command: Command) -> None:
     assert ended.err.count("RuntimeError: of 6 rows") == 1
     assert "rank 1 failed: Traceback" in ended.err
     assert "lockstep" not in ended.err[ended.err.index("rank 1 failed:") :]
+
+
+def test_samples_of_unequal_shapes_are_explained() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        default_collate([torch.zeros(3, 4), torch.zeros(3, 5)])
+    assert user_traceback(raised.value).splitlines()[-1].startswith("Samples of a batch have unequal shapes: give")
 
 
 def test_which_files_are_the_users() -> None:

@@ -29,6 +29,9 @@ MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
 
 OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "unable to allocate")
 """In messages of torch on a CPU, of the system, of torch on a GPU, and of numpy."""
+UNEQUAL = (
+    "Samples of a batch have unequal shapes: give them one (image_folder: data.size=64), or set loader.collate_fn."
+)
 MISMATCH = "All ranks waited, in different collectives: call each collective on every rank, in the same order."
 MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the data"
 
@@ -49,6 +52,8 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
         hint = "\nA worker process of a DataLoader has ended; if memory ran out, lower num_workers."
     if "timed out waiting" in message:  # a rank for which others waited is blamed instead
         hint = f"\n{MISMATCH}"
+    if "equal size" in message and f"{sep}collate.py" in text:
+        hint = f"\n{UNEQUAL}"
     is_explained = is_called or bool(hint) or message.startswith("engine=raw has no ")
     return cut_frames(text, is_first, is_explained) + hint
 
