@@ -29,9 +29,7 @@ MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
 
 OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "unable to allocate")
 """In messages of torch on a CPU, of the system, of torch on a GPU, and of numpy."""
-UNEQUAL = (
-    "Samples of a batch have unequal shapes: give them one (image_folder: data.size=64), or set loader.collate_fn."
-)
+UNEQUAL = "Samples of a batch have unequal shapes: give them one (image_folder: data.size=64), or write a collate_fn."
 MISMATCH = "All ranks waited, in different collectives: call each collective on every rank, in the same order."
 MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the data"
 
