@@ -99,4 +99,18 @@ def test_a_damaged_configuration_has_no_words(text: str, tmp_path: Path) -> None
     """The run can be resumed by its whole command."""
     a_checkpoint(tmp_path / FOLDER / LAST, age=10)
     (tmp_path / CONFIG).write_text(text)
-    assert words_of([tmp_path]) == []
+    assert words_of(tmp_path, "train") == []
+
+
+def test_a_run_without_a_checkpoint_begins_with_what_was_typed_for_it(tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text("engine: {name: raw}\ncommand: {words: [engine=raw, seed=3]}")
+    assert words_of(tmp_path, "train") == ["engine=raw", "seed=3"]
+
+
+def test_a_folder_of_runs_is_not_resumed(make_plan: MakePlan, tmp_path: Path) -> None:
+    """That of a sweep, say: another run would begin there, and write over its files."""
+    last = a_checkpoint(tmp_path / "sweep" / "1" / FOLDER / LAST, age=10)
+    plan = replace(make_plan(), resume=True, run_dir=str(tmp_path / "sweep"))
+    reason = rf"^resume=true: {plan.run_dir} is no run, but holds runs \(1\); write hydra.run.dir={last.parents[1]}\.$"
+    with pytest.raises(ConfigError, match=reason):
+        choose_checkpoint(plan, folder_given=True)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, read_checkpoint
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.config_error import ConfigError, config_error, require, shell_quote_override
 from lockstep.files import absolute
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG
@@ -38,8 +38,17 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     if plan.resume:
         _require_readable(damaged)
     if in_folder:
+        _require_no_runs_within(Path(plan.run_dir))
         return plan, {}
     raise _no_checkpoint(plan.name, plan.resume)
+
+
+def _require_no_runs_within(folder: Path) -> None:
+    """Raise if a folder holds runs, as that of engine=both or of a sweep does."""
+    runs = sorted({path.parents[1] for path in folder.glob(f"*/{FOLDER}/*.ckpt")})
+    if runs:
+        reason = f"{folder} is no run, but holds runs ({', '.join(run.name for run in runs)})"
+        raise config_error("resume", "true", reason, shell_quote_override("hydra.run.dir", str(runs[0])))
 
 
 def _no_checkpoint(name: str, resume: bool) -> ConfigError:
@@ -70,13 +79,13 @@ def runs_of(name: str) -> set[Path]:
     return {path.parents[1] for path in (LOGS / name).absolute().rglob(f"{FOLDER}/*.ckpt")}
 
 
-def words_of(runs: Iterable[Path]) -> list[str]:
-    """Return what was typed for the run of the newest checkpoint, none if that is not known."""
-    newest, _ = newest_checkpoint(runs)
-    if newest is None or not (config := newest.parents[1] / CONFIG).is_file():
-        return []
+def words_of(run: Path | None, name: str) -> list[str]:
+    """Return what was typed for a run, or for the one with the newest checkpoint of a name; none if it is not known."""
+    if run is None:
+        newest, _ = newest_checkpoint(runs_of(name))
+        run = newest.parents[1] if newest is not None else LOGS
     try:
-        values = yaml.safe_load(config.read_text())
+        values = yaml.safe_load((run / CONFIG).read_text())
         engine = f"engine={values['engine']['name']}"  # engine=both is two runs
         return [engine if word == "engine=both" else str(word) for word in values["command"]["words"]]
     except (OSError, ValueError, yaml.YAMLError, TypeError, LookupError):  # damaged, or of another version
