@@ -7,11 +7,11 @@ import yaml
 
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import planning
-from lockstep.command_line.overrides import OPTIONS
+from lockstep.command_line.overrides import OPTIONS, without_plus
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, typed_command
-from lockstep.schemas.coerce import SYNONYMS
-from tests.conftest import ROOT, USER_CODE, Command
+from lockstep.schemas.synonyms import synonym
+from tests.conftest import ROOT, USER_CODE, Command, MakePlan
 
 LONG = "seed=" + "9" * 5000
 """Python reads no number of so many digits: an error that neither Hydra nor Lockstep expects."""
@@ -25,6 +25,7 @@ EXPLAINED = [
         "logger=csv,tensorboard",
         "sweep; write logger=[csv,tensorboard], or -m logger=csv,tensorboard to run a job for each.",
     ),
+    ("tags=a,b", "tags=a,b: several values are a list or a sweep; write tags=[a,b], or -m tags=a,b to run"),
     ("model.dropout=0.1", "the chosen model has no such key; write model=example or lenet."),
     ("devices", "devices: this cannot be parsed; write KEY=VALUE"),
     ("=1", "=1: this cannot be composed (ValueError: Config group override must be a string or a list. Got int)"),
@@ -33,18 +34,20 @@ EXPLAINED = [
     ("logger=[csv,cvs]", "logger=cvs: there is no such option (did you mean csv?); write logger=csv, or another of"),
     ("logger.project=a", "logger.project=a: the chosen logger has no such key; write logger=wandb."),
     ("logger.wandb.project=a", "logger.wandb.project=a: the chosen logger has no such key; write logger=wandb."),
+    ("callbacks.timer.duration=1", "the chosen callbacks has no such key; write callbacks=timer."),
+    ("model=mpl", "model=mpl: there is no such option (did you mean mlp?); write model=mlp, or"),
     ("name=${nope}", "name=${nope}: Interpolation key 'nope' not found"),
     (LONG, "99999: this cannot be composed (ValueError: Exceeds the limit"),
     ("x" * 300 + "=[1]", "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),
     ("max_steps=5", "max_steps=5: there is no such key (did you mean trainer.max_steps?); write trainer.max_steps=5."),
-    ("trainer.strategy=ddp", "there is no such key (did you mean strategy?); write strategy=ddp."),
-    ("lr=0.1", "lr=0.1: there is no such key (did you mean optimizer.lr?); write optimizer.lr=0.1."),
+    ("trainer.strategy=ddp", "trainer.strategy=ddp: there is no such key; write strategy=ddp."),
+    ("lr=0.1", "lr=0.1: there is no such key; write optimizer.lr=0.1."),
     ("data=text data._split_.val=5", "there is no such key (did you mean data.split.val?); write data.split.val=5."),
     ("data._split_.val=5", "data._split_.val=5: there is no such key; write one that python train.py --help lists."),
-    ("model.lr=0.1", "model.lr=0.1: there is no such key (did you mean optimizer.lr?); write optimizer.lr=0.1."),
-    ("data.batch_size=8", "there is no such key (did you mean batch_size?); write batch_size=8."),
+    ("model.lr=0.1", "model.lr=0.1: there is no such key; write optimizer.lr=0.1."),
+    ("data.batch_size=8", "there is no such key; write batch_size=8."),
     ("optimizer.momentum=0.9", "optimizer.momentum=0.9: the chosen optimizer has no such key; write optimizer=sgd."),
-    ("num_workers=4", "there is no such key; write data.loader.num_workers=4 if the chosen option has this key."),
+    ("num_workers=4", "there is no such key; write data.loader.num_workers=4 if the chosen data has this key."),
     ("precison=64", "precison=64: there is no such key (did you mean precision?); write precision=64."),
     ("dataset=mnist", "dataset=mnist: there is no such key (did you mean data?); write data=mnist."),
     ("predict=true", "predict=true: there is no such key; write python -m lockstep.predict RUN INPUT."),
@@ -114,5 +117,52 @@ def test_messages_name_the_command_that_was_typed(program: str, typed: str, monk
     assert typed_command() == typed
 
 
-def test_synonyms_are_no_keys() -> None:
-    assert not {*SYNONYMS} & {*yaml.safe_load((CONF / "train.yaml").read_text()), *OPTIONS}
+TEMPLATE = [
+    ("trainer.max_epochs=20 model.optimizer.lr=1e-4", "write max_epochs=20 optimizer.lr=1e-4."),
+    ("trainer=ddp trainer.devices=4", "write strategy=ddp devices=4."),
+    ("trainer=ddp_sim trainer.devices=2", "write strategy=ddp devices=2 accelerator=cpu."),
+    ("trainer=gpu ++trainer.precision=16", "write accelerator=gpu precision=16-mixed."),
+    ("trainer=mps", "trainer=mps: it is a group of keys; write accelerator=cpu, or accelerator=gpu of CUDA."),
+    ("++trainer.gradient_clip_val=0.5", "write gradient_clip_val=0.5."),
+    ("task_name=mnist", "task_name=mnist: there is no such key; write name=mnist."),
+    ("paths.log_dir=/logs", "write hydra.run.dir=FOLDER for one run, or name=NAME for logs/NAME."),
+    ("paths.data_dir=/data", "write data.root=/data if the chosen data has this key."),
+    ("extras.print_config=true", "write --cfg job."),
+    ("model.compile=true", "model.compile=true: there is no such key; write compile=true."),
+    ("model.net.lin1_size=128", "write model.hidden=[128,128,64]."),
+    ("logger=many_loggers", "there is no such option; write logger=[csv,tensorboard], logger=wandb or logger=mlflow."),
+    ("logger=null", "logger=null: there is no such option; write logger=none."),
+    ("callbacks=default", "write callbacks=[early_stopping,model_summary], or nothing: it always saves."),
+    ("callbacks.model_checkpoint.save_top_k=3", "write checkpoint.monitor=METRIC or checkpoint.every_n_steps=N"),
+    ("hparams_search=mnist_optuna", "write -m experiment=optuna, after pip install hydra-optuna-sweeper."),
+    ("hydra/launcher=joblib", "there is no such option; write -m without it, which runs one job after another"),
+]
+"""What a user of lightning-hydra-template types."""
+
+
+@pytest.mark.parametrize(("words", "sentence"), TEMPLATE, ids=[case[0] for case in TEMPLATE])
+def test_words_of_the_template_are_answered_with_those_of_this_project(
+    words: str, sentence: str, make_plan: MakePlan
+) -> None:
+    typed = [*map(without_plus, words.split(" "))]
+    with pytest.raises(ConfigError) as refused, planning(typed):
+        make_plan(*typed)
+    assert sentence in str(refused.value)
+
+
+def test_a_plus_before_a_key_that_exists_is_of_no_harm() -> None:
+    typed = "+trainer.fast_dev_run=true ++devices=2 +experiment=toy_mlp +data.samples=9 ~logger +mine=1 -m a=1"
+    words = "trainer.fast_dev_run=true devices=2 experiment=toy_mlp ++data.samples=9 ~logger +mine=1 -m a=1"
+    assert [*map(without_plus, typed.split(" "))] == words.split(" ")
+
+
+def test_no_key_is_taken_for_a_word_of_another_tool() -> None:
+    files = {
+        (group, path.stem): yaml.safe_load(path.read_text())
+        for group in OPTIONS
+        for path in (CONF / group).glob("*.yaml")
+    }
+    keys = [f"{group}.{name}" for (group, file), options in files.items() for name in options if "example" not in file]
+    keys += yaml.safe_load((CONF / "train.yaml").read_text())
+    assert [key for key in keys if synonym(f"{key}=1")] == []
+    assert [option for option in files if synonym("=".join(option))] == []

@@ -222,7 +222,7 @@ def test_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, comma
         server.settimeout(0)
         proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
         away = {"http_proxy": proxy, "https_proxy": proxy, "HTTPS_PROXY": proxy, "no_proxy": "", "HOME": str(home)}
-        line = (sys.executable, str(ROOT / "train.py"), *SMALL, "engine=raw", f"logger={tracker}")
+        line = (sys.executable, str(ROOT / "train.py"), *SMALL, "engine=raw", f"logger={tracker}", "tags=[mnist,lenet]")
         ended = command.fresh(*line, **away)  # type: ignore[arg-type]
         assert (ended.status, ended.err) == (0, "")
         with pytest.raises(BlockingIOError):
@@ -233,12 +233,14 @@ def test_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, comma
     if tracker == "wandb":
         [run] = (ended.run_dir / "wandb").glob("offline-run-*/run-*.wandb")
         written = run.read_bytes()
-        assert all(name in written for name in (b"val/acc", b"train/loss", b"optimizer.lr"))
+        assert all(name in written for name in (b"val/acc", b"train/loss", b"optimizer.lr", b"lenet"))
     else:
         [file] = (ended.run_dir / "mlruns").glob("*/*/metrics/test/acc")
         assert float(file.read_text().split()[1]) == metrics["test/acc"]
         [seed] = (ended.run_dir / "mlruns").glob("*/*/params/seed")
         assert seed.read_text() == "42"
+        [tags] = (ended.run_dir / "mlruns").glob("*/*/tags/tags")
+        assert tags.read_text() == "mnist, lenet"
     assert command.survivors() == []
 
 

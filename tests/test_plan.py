@@ -12,6 +12,7 @@ from lockstep.schemas.plan_json import from_json, to_json
 from tests.conftest import ROOT, MakePlan
 
 REFUSED = [
+    (["tags=null"], "tags=null: it is a list", "tags=[a,b]"),
     (["devices=1.5"], "devices=1.5: it takes a whole number", "devices=1"),
     (["devices=2"], "devices=2: strategy=single trains on one device", "strategy=ddp"),
     (["strategy=ddp", "devices=3"], "batch_size=64: 3 ranks", "batch_size=63 or batch_size=66"),
@@ -43,9 +44,9 @@ REFUSED = [
     (["engine=raw", "engine.gradient_sync=rng"], "engine.gradient_sync=rng:", "engine.gradient_sync=ring"),
     (["process_group.backend=mpi"], "process_group.backend=mpi: this torch was built without it", "backend=auto"),
     (["process_group.timeout=0"], "process_group.timeout=0.0:", "process_group.timeout=60"),
-    (["trainer=ddp"], "trainer=ddp: it is a group of keys, not strategy", "write strategy=ddp."),
-    (["trainer=gpu"], "trainer=gpu: it is a group of keys, not accelerator", "write accelerator=gpu."),
-    (["trainer=default"], "trainer=default: it is a group of keys", "write trainer.KEY=VALUE."),
+    (["trainer=ddp"], "trainer=ddp: it is a group of keys", "write strategy=ddp devices=2."),
+    (["trainer=gpu"], "trainer=gpu: it is a group of keys", "write accelerator=gpu."),
+    (["trainer=default"], "trainer=default: it is a group of keys", "write trainer.KEY=VALUE, or nothing."),
     (["+data._loader_.num_workers=2"], "there is no such key; write one", "--help lists"),
     (["process_group=gloo"], "process_group=gloo", "process_group.backend"),
     (["+process_group.size=2"], "process_group.size=2: there is no such key", "--help lists"),

@@ -34,6 +34,14 @@ NESTED = {"process_group": ProcessGroup, "checkpoint": Checkpoint, "record": Rec
 """Groups of keys without options."""
 
 
+KEYS = (
+    "batch_size_per_device",
+    "scale_lr",
+    *(each.name for each in fields(Plan) if each.name not in ("run_dir", "command")),
+)
+"""The keys at the top of a configuration."""
+
+
 def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     """Return the plan of a composed configuration.
 
@@ -42,17 +50,13 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
-    keys = [field.name for field in fields(Plan) if field.name not in ("run_dir", "command")]
-    check_keys("", values, ["batch_size_per_device", "scale_lr", *keys])
+    check_keys("", values, KEYS)
     if values["loss_reduction"] == "as_is":
         notice("loss_reduction=as_is: write loss_reduction=none; the old name goes with the next version")
         values["loss_reduction"] = "none"
     for group in GROUPS:
         values[group] = _options(group, values[group]) if group in SEVERAL else _option(group, group, values[group])
     for key, kind in NESTED.items():
-        for group, options in (("strategy", GROUPS["strategy"]), ("accelerator", ("cpu", "gpu"))):
-            fits, reason = values[key] not in [*options], f"it is a group of keys, not {group}"
-            require(fits, key, values[key], reason, f"{group}={values[key]}")
         values[key] = coerce(kind, key, values[key])
     require_backend(values["process_group"])
     return coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))

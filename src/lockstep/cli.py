@@ -61,6 +61,7 @@ def run_hydra(arguments: list[str]) -> None:
 
     parser, job = get_args_parser(), Job()
     parser.error = fail  # type: ignore[method-assign]
+    arguments = sorted(arguments, key=lambda word: word not in ("-m", "--multirun"))  # argparse wants flags first
     flags = [word for word in arguments if word not in parser.parse_args(arguments).overrides]
     try:
         sys.argv[1:] = [*flags, *(word for word in with_earlier_words(arguments) if word not in flags)]

@@ -75,6 +75,7 @@ class Plan:
     test: Literal[True, False, "best"]
     optimized_metric: str | None
     run_dir: str
+    tags: tuple[str, ...] = ()
     command: schemas.Command = field(default=schemas.Command())
     inferred: ClassVar[tuple[str, ...]] = ("command",)
 

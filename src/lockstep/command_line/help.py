@@ -56,5 +56,5 @@ def _option(path: Path, is_default: bool) -> str:
     keys = {key: value for key, value in yaml.safe_load(text).items() if key not in ("name", "_target_")}
     listed = ", ".join(f"{key}: {as_typed(value)}" for key, value in keys.items())
     mark = "; the default" if is_default else ""
-    shows_keys = keys and path.parent.name != "experiment"  # an experiment sets keys of other groups
+    shows_keys = keys and "@package _global_" not in text  # an experiment sets keys of other groups
     return f"{comment[2:]}{mark}" + (f"  ({listed})" if shows_keys else "")

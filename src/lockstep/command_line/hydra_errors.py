@@ -3,7 +3,7 @@
 The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its traceback.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.overrides import OPTIONS, options_with, parse
@@ -19,6 +19,7 @@ from lockstep.config_error import ConfigError, config_error, errors_as, is_numbe
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.groups import SEVERAL
+from lockstep.schemas.synonyms import synonym
 
 
 def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
@@ -30,15 +31,19 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     """Return a ConfigError with the error as its cause: about an unknown option or key, else in Hydra's words."""
     refusal = None
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        group, _, option = error.missing_cfg_file.rpartition("/")
-        options = sorted(error.options or OPTIONS.get(group, []))
-        refusal = option_error(group, option, "there is no such option", options) if options else None
+        refusal = _missing_option(*error.missing_cfg_file.rpartition("/")[::2], error.options or [])
+    elif isinstance(error, ValueError) and "must be a string or a list" in str(error):
+        nulls = (word for word in parse(overrides) if word.key_or_group in OPTIONS and word.value() is None)
+        refusal = next((_missing_option(word.key_or_group, "null", []) for word in nulls), None)
     elif isinstance(error, OverrideParseException):
         hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
     elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
         missing = (word for word in parse(overrides) if f"'{word.key_or_group}'" in str(error))
         refusal = next((_missing_key(word, overrides) for word in missing), None)
+    elif isinstance(error, MissingMandatoryValue):
+        group = str(error.full_key).partition(".")[0]
+        refusal = ConfigError(f"{error.full_key}: the chosen {group} needs it; write {error.full_key}=VALUE.")
     elif "Ambiguous value" in str(error):
         refusal = next((_several(word) for word in parse(overrides) if word.is_sweep_override()), None)
     if refusal is None:
@@ -52,9 +57,16 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     return refusal
 
 
+def _missing_option(group: str, option: str, options: Collection[str]) -> ConfigError | None:
+    reason, hint, options = "there is no such option", synonym(f"{group}={option}"), options or OPTIONS.get(group, [])
+    if hint is not None:
+        return config_error(group, option, reason, hint)
+    return option_error(group, option, reason, sorted(options)) if options else None
+
+
 def _several(override: Override) -> ConfigError:
     key, _, typed = str(override.input_line).partition("=")
-    hint = f"{key}=[{typed}], or " if key in SEVERAL else ""
+    hint = f"{key}=[{typed}], or " if key in (*SEVERAL, "tags") else ""
     return config_error(
         key, typed, "several values are a list or a sweep", f"{hint}-m {key}={typed} to run a job for each"
     )
@@ -62,13 +74,28 @@ def _several(override: Override) -> ConfigError:
 
 def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     key, typed = override.key_or_group, str(override.input_line).partition("=")[2]
+    if synonym(f"{key}={typed}"):
+        return _synonyms(f"{key}={typed}", overrides) or unknown_key(key, typed, [])
     value = None if override.is_sweep_override() else override.value()
     keys = [name for name, default in _composed_keys(overrides).items() if _fits(name, value, default)]
     refusal, options = unknown_key(key, typed, keys), options_with(key)
-    if options and "did you mean" not in str(refusal):
-        group = key.partition(".")[0]
+    group, *names = key.split(".")
+    if options and ("did you mean" not in str(refusal) or names[0] in options):
         return config_error(key, typed, f"the chosen {group} has no such key", f"{group}={' or '.join(options)}")
     return refusal
+
+
+def _synonyms(typed: str, overrides: Sequence[str]) -> ConfigError | None:
+    """Return the error of several words of another tool, with all that is to be written in their place."""
+    hints = {word: synonym(word) or "" for word in (word.lstrip("+") for word in overrides)}
+    plain = {word: hint.split(" ") for word, hint in hints.items() if all("=" in part for part in hint.split(" "))}
+    if typed not in plain or len(plain) < 2:
+        return None
+    keys = _composed_keys(overrides)
+    words = [word for word in plain if word == typed or isinstance(keys.get(word.partition("=")[0], {}), dict)]
+    parts = dict(part.partition("=")[::2] for word in words for part in plain[word])
+    hint = " ".join(f"{key}={value}" for key, value in parts.items())
+    return ConfigError(f"{shorten(' '.join(words))}: there are no such keys; write {hint}.") if len(words) > 1 else None
 
 
 def _composed_keys(overrides: Sequence[str]) -> dict[str, Any]:

@@ -8,13 +8,24 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from lockstep.build import named_options
+from lockstep.build import KEYS, named_options
 from lockstep.conf import CONF
 from lockstep.config_error import config_error
-from lockstep.schemas.groups import GROUPS, SEVERAL
+from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
 
-OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in (*GROUPS, "experiment")}
+GROUP_NAMES = (*GROUPS, "experiment", "debug")
+OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in GROUP_NAMES}
 """The options of each group, by their files in conf/."""
+
+
+def without_plus(word: str) -> str:
+    """Return an override without `+`, as Lightning's arguments are often typed; arguments of user code get `++`."""
+    rest = word.lstrip("+")
+    key = rest.partition("=")[0]
+    group = key.partition(".")[0]
+    if rest in (word, key) or group not in (*KEYS, *OPTIONS):
+        return word
+    return f"++{rest}" if group in USER_CODE and group != key else rest
 
 
 def parse(words: Iterable[str]) -> list[Override]:
@@ -46,8 +57,8 @@ def check_lists(words: Iterable[str], config: Mapping[str, Any]) -> None:
 
 def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     """Return the keys of a job's overrides that the sweep varies: all but those with one value in the command."""
-    fixed = {override.key_or_group for override in parse(command) if not override.is_sweep_override()}
-    return tuple(key for word in job if (key := word.lstrip("+~").partition("=")[0]) not in fixed)
+    varies = {override.key_or_group: override.is_sweep_override() for override in parse(command)}  # the last counts
+    return tuple(dict.fromkeys(key for word in job if varies.get(key := word.lstrip("+~").partition("=")[0], True)))
 
 
 def options_with(key: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Subset
@@ -71,6 +72,8 @@ def transform_to(size: int | None, augmentation: Sequence[Callable[[Any], Any]] 
 def read_image(path: str, mode: str = "RGB") -> Image.Image:
     try:
         with Image.open(path) as image:
+            if image.mode.startswith("I"):  # 16 bits, which `convert` would cut at 255
+                return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert(mode)
             return image.convert(mode)
     except OSError as error:
         raise ConfigError(f"data: {path} is no image that can be read ({error}); remove it.") from None

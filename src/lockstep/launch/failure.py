@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from lockstep.config_error import ConfigError
+from lockstep.config_error import ConfigError, message_lines
 from lockstep.errors import ExpectedError, NotFinite
 from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import end_command
@@ -54,6 +54,8 @@ class RankFailed(RuntimeError):
 
     def __str__(self) -> str:
         return self.reason if self.rank is None else f"rank {self.rank} failed: {self.reason}"
+
+    _render_traceback_ = message_lines
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from lockstep.targets import locate
 if TYPE_CHECKING:
     from lockstep.loggers import Loggers
 
-FILLED = ("save_dir", "run_name")
-"""Parameters of a logger that are the run's folder and its name, unless they are given."""
+FILLED = ("save_dir", "run_name", "run_tags")
+"""Parameters of a logger that are the run's folder, its name and its tags, unless they are given."""
 TRACKER_VARIABLES = {
     **{"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off"},  # it redirects streams
     **{"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_ALLOW_FILE_STORE": "true"},
@@ -54,25 +54,28 @@ def create_logger(choice: schemas.UserLogger, plan: Plan, steps: int) -> pl_logg
         f"WANDB_{kind}_DIR": f"{plan.run_dir}/wandb/{kind.lower()}" for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")
     }
     with patch.dict(os.environ, TRACKER_VARIABLES | folders):
-        logger = locate.create(choice.key, choice.call, {"save_dir": plan.run_dir, "run_name": run_name})
+        values = (plan.run_dir, run_name, [*plan.tags])
+        logger = locate.create(choice.key, choice.call, dict(zip(FILLED, values, strict=True)))
         _require_logger(choice, type(logger), f"it creates a {type(logger).__name__}, not a Logger of Lightning")
         _ = getattr(logger, "experiment", None)
     return cast(pl_loggers.Logger, logger)
 
 
-def wandb(project: str, offline: bool, save_dir: str, run_name: str) -> pl_loggers.WandbLogger:
+def wandb(project: str, offline: bool, save_dir: str, run_name: str, run_tags: list[str]) -> pl_loggers.WandbLogger:
     """Start a run here: WandbLogger would with an option that wandb warns of."""
     import wandb
 
-    run = wandb.init(project=project, name=run_name, dir=save_dir, mode="offline" if offline else "online")
+    mode: Any = "offline" if offline else "online"
+    run = wandb.init(project=project, name=run_name, dir=save_dir, mode=mode, tags=run_tags)
     run.define_metric("trainer/global_step")
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
     return pl_loggers.WandbLogger(run_name, save_dir, offline=offline, project=project, experiment=run)
 
 
-def mlflow(experiment: str, save_dir: str, run_name: str) -> pl_loggers.MLFlowLogger:
+def mlflow(experiment: str, save_dir: str, run_name: str, run_tags: list[str]) -> pl_loggers.MLFlowLogger:
     logging.getLogger("lightning.pytorch.loggers").setLevel(logging.ERROR)  # it warns of every new store
-    return pl_loggers.MLFlowLogger(experiment, run_name, (Path(save_dir).absolute() / "mlruns").as_uri())
+    store, tags = (Path(save_dir).absolute() / "mlruns").as_uri(), {"tags": ", ".join(run_tags)} if run_tags else None
+    return pl_loggers.MLFlowLogger(experiment, run_name, store, tags)
 
 
 def set_rank(rank: int) -> None:

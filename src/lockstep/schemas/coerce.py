@@ -2,7 +2,7 @@
 
 import re
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -16,6 +16,7 @@ from lockstep.config_error import (
     require,
     typed_command,
 )
+from lockstep.schemas.synonyms import synonym
 
 T = TypeVar("T")
 
@@ -24,18 +25,6 @@ TYPES: dict[type, tuple[str, str]] = {
     **{bool: ("true or false", "true"), str: ("text", "a")},
 }
 """What to call the plain types, and an example."""
-
-SYNONYMS = {
-    **dict.fromkeys(("epochs", "max_epoch", "num_epochs", "n_epochs", "min_epochs"), "max_epochs"),
-    **dict.fromkeys(("gpus", "num_gpus", "num_processes", "nproc_per_node"), "devices"),
-    **{"lr": "optimizer.lr", "learning_rate": "optimizer.lr"},
-    **{"gradient_accumulation_steps": "accumulate_grad_batches"},
-    **{"num_workers": "data.loader.num_workers", "resume_from_checkpoint": "ckpt_path", "nnodes": "num_nodes"},
-}
-"""Names of the same thing in other tools."""
-
-COMMANDS = {"predict": "python -m lockstep.predict RUN INPUT", "export": "python -m lockstep.export RUN"}
-"""Commands for what is no key."""
 
 
 def coerce(cls: type[T], key: str, values: object) -> T:
@@ -50,13 +39,14 @@ def coerce(cls: type[T], key: str, values: object) -> T:
     names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]
     prefix = f"{key}." if key else ""
     if not isinstance(values, Mapping):
-        hint = next((f"{name}={as_typed(values)}" for name in names if values in get_args(hints[name])), "KEY=VALUE")
-        raise config_error(key, values, "it is a group of keys", prefix + hint)
+        example = next((f"{name}={as_typed(values)}" for name in names if values in get_args(hints[name])), "KEY=VALUE")
+        hint = synonym(f"{key}={as_typed(values)}") or prefix + example
+        raise config_error(key, values, "it is a group of keys", hint)
     check_keys(prefix, values, names)
     return cls(**{name: coerce_value(hints[name], prefix + name, values[name]) for name in names})
 
 
-def check_keys(prefix: str, values: Mapping[str, Any], names: list[str]) -> None:
+def check_keys(prefix: str, values: Mapping[str, Any], names: Sequence[str]) -> None:
     """Raise a ConfigError if a key is not among the names, or a name has no key."""
     for key, value in values.items():
         if key not in names:
@@ -71,17 +61,17 @@ def unknown_key(key: str, value: object, candidates: Collection[str], command: s
 
     Keys of other groups are suggested only if they have the same name.
     """
+    hint = synonym(f"{key}={as_typed(value)}") if command is None else None
+    if hint is not None:
+        return config_error(key, value, "there is no such key", hint)
     prefix, _, name = key.rpartition(".")
     siblings = {each.rpartition(".")[2]: each for each in candidates if each.rpartition(".")[0] == prefix}
     former = re.sub(r"\b_(split|loader|classes|inputs|targets)_\b", r"\1", key)  # as keys of data once were
     namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
-    synonym = SYNONYMS.get(name)
-    meant = [former, synonym, *namesakes, siblings.get(nearest(name, siblings) or "") if synonym is None else None]
+    meant = (former, *namesakes, siblings.get(nearest(name, siblings) or ""))
     near = next((each for each in meant if each in candidates), None)
     if near is None:
-        hint = COMMANDS.get(name) or f"one that {command or typed_command()} --help lists"
-        hint = hint if synonym is None else f"{synonym}={as_typed(value)} if the chosen option has this key"
-        return config_error(key, value, "there is no such key", hint)
+        return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")
     return config_error(key, value, f"there is no such key (did you mean {near}?)", f"{near}={as_typed(value)}")
 
 
@@ -103,7 +93,9 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
     if origin in (Union, types.UnionType):
         return coerce_value(type(value) if type(value) in options else options[0], key, value)
     if origin is tuple:
-        require(isinstance(value, list), key, value, "it is a list", f"{key}=[128,64]")
+        is_text = options[0] is str
+        value = [value] if is_text and isinstance(value, str) else value
+        require(isinstance(value, list), key, value, "it is a list", f"{key}={'[a,b]' if is_text else '[128,64]'}")
         return tuple(coerce_value(options[0], key, item) for item in value)
     return _coerce_plain(kind, key, value) if kind in TYPES else value
 

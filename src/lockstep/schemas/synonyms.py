@@ -1,0 +1,75 @@
+"""Words of other tools, of lightning-hydra-template above all, and what to write here in their place."""
+
+import re
+
+SEARCH = "-m experiment=optuna, after pip install hydra-optuna-sweeper"
+JOBLIB = "-m without it, which runs one job after another, or hydra/launcher=slurm"
+CHECKPOINTS = "checkpoint.monitor=METRIC or checkpoint.every_n_steps=N: best.ckpt and last.ckpt are always saved"
+TRAINER = (
+    r"trainer\.(max_epochs|devices|num_nodes|accelerator|strategy|gradient_clip_val|accumulate_grad_batches|"
+    r"sync_batchnorm|log_every_n_steps|profiler|callbacks|logger)=(.*)"
+)
+
+WORDS: tuple[tuple[str, str], ...] = (
+    # keys at the top
+    (r"task_name=(.*)", r"name=\1"),
+    (r"(?:num_|n_)?epochs=(.*)|max_epoch=(.*)", r"max_epochs=\1\2"),
+    (r"(?:num_)?gpus=(.*)|num_processes=(.*)|nproc_per_node=(.*)", r"devices=\1\2\3"),
+    (r"nnodes=(.*)", r"num_nodes=\1"),
+    (r"(?:trainer\.)?min_(?:epochs|steps)=.*", "max_epochs=N, and no early stopping before"),
+    (r"gradient_accumulation_steps=(.*)", r"accumulate_grad_batches=\1"),
+    (r"resume_from_checkpoint=(.*)", r"ckpt_path=\1"),
+    (r"predict=.*", "python -m lockstep.predict RUN INPUT"),
+    (r"export=.*", "python -m lockstep.export RUN"),
+    # groups
+    (r"trainer=(cpu|gpu)", r"accelerator=\1"),
+    (r"trainer=(single|dp|fsdp|ddp|ddp_spawn)", r"strategy=\1 devices=2"),
+    (r"trainer=ddp_sim", "strategy=ddp devices=2 accelerator=cpu"),
+    (r"trainer=mps", "accelerator=cpu, or accelerator=gpu of CUDA"),
+    (r"trainer=default", "trainer.KEY=VALUE, or nothing"),
+    (r"(callbacks|logger)=(?:null|\[\])", r"\1=none"),
+    (
+        r"callbacks=(?:default|model_checkpoint)",
+        "callbacks=[early_stopping,model_summary], or nothing: it always saves",
+    ),
+    (r"logger=(?:many_loggers|comet|neptune|aim)", "logger=[csv,tensorboard], logger=wandb or logger=mlflow"),
+    (r"model=mnist", "model=mlp data=mnist"),
+    (r"hparams_search[=.].*", SEARCH),
+    (r"hydra/sweeper=optuna", "pip install hydra-optuna-sweeper first"),
+    (r"hydra/launcher=joblib", JOBLIB),
+    (r"local=.*", "--config-dir FOLDER, with options of your own"),
+    # the keys of these groups
+    (TRAINER, r"\1=\2"),
+    (r"trainer\.precision=(16|bf16)", r"precision=\1-mixed"),
+    (r"trainer\.precision=(32|64)", r"precision=\1-true"),
+    (r"trainer\.precision=(.*)", r"precision=\1"),
+    (r"trainer\.default_root_dir=(.*)", r"hydra.run.dir=\1"),
+    (r"trainer\.enable_checkpointing=.*", "trainer.barebones=true for a run without checkpoints and loggers"),
+    (r"paths\.data_dir=(.*)|data\.data_dir=(.*)", r"data.root=\1\2 if the chosen data has this key"),
+    (r"paths\..*", "hydra.run.dir=FOLDER for one run, or name=NAME for logs/NAME"),
+    (r"extras\.print_config=.*", "--cfg job"),
+    (r"extras\.enforce_tags=.*", "tags=[mnist]"),
+    (r"extras\.ignore_warnings=.*", "PYTHONWARNINGS=ignore before python"),
+    (r"model\.compile=(.*)", r"compile=\1"),
+    (r"(?:model\.)?(?:lr|learning_rate)=(.*)", r"optimizer.lr=\1"),
+    (r"model\.((?:optimizer|scheduler)\..*)", r"\1"),
+    (r"model\.net\.lin\d_size=(.*)", r"model.hidden=[\1,128,64]"),
+    (r"model\.net\.(.*)", r"model.\1 if the net has this argument"),
+    (r"data\.batch_size=(.*)", r"batch_size=\1"),
+    (r"data\.train_val_test_split=.*", "data.val_size=5000"),
+    (
+        r"(?:data\.)?(num_workers|pin_memory|persistent_workers)=(.*)",
+        r"data.loader.\1=\2 if the chosen data has this key",
+    ),
+    (r"logger\.wandb\.tags=(.*)", r"tags=\1"),
+    (r"logger\.wandb\.(?:entity|group|job_type|notes|name)=.*", "WANDB_ENTITY or WANDB_RUN_GROUP in the environment"),
+    (r"callbacks\.model_checkpoint\.(monitor|mode)=(.*)", r"checkpoint.\1=\2"),
+    (r"callbacks\.model_checkpoint\..*", CHECKPOINTS),
+)
+"""Patterns of what is typed, and what to write; the first match counts. Keys that exist are never looked up."""
+
+
+def synonym(word: str) -> str | None:
+    """Return what to write here in place of an override of another tool, or None if none is known."""
+    matches = ((re.fullmatch(pattern, word), hint) for pattern, hint in WORDS)
+    return next((match.expand(hint) for match, hint in matches if match), None)
