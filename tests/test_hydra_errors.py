@@ -51,6 +51,7 @@ EXPLAINED = [
     ("precison=64", "precison=64: there is no such key (did you mean precision?); write precision=64."),
     ("dataset=mnist", "dataset=mnist: there is no such key (did you mean data?); write data=mnist."),
     ("predict=true", "predict=true: there is no such key; write python -m lockstep.predict RUN INPUT."),
+    ("predict", "predict: this cannot be parsed; write python -m lockstep.predict RUN INPUT."),
     ("log=false", "log=false: there is no such key; write one that python train.py --help lists."),
     ("amp=true", "amp=true: there is no such key; write one that python train.py --help lists."),
     ("validate=true", "validate=true: there is no such key; write one that python train.py --help lists."),

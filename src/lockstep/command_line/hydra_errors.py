@@ -36,7 +36,7 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         nulls = (word for word in parse(overrides) if word.key_or_group in OPTIONS and word.value() is None)
         refusal = next((_missing_option(word.key_or_group, "null", []) for word in nulls), None)
     elif isinstance(error, OverrideParseException):
-        hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
+        hint = synonym(str(error.override)) or "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
     elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
         missing = (word for word in parse(overrides) if f"'{word.key_or_group}'" in str(error))

@@ -38,7 +38,7 @@ def export(run: str | Path, kind: str, output: Path | None = None) -> tuple[Path
         ConfigError: the net cannot be written in this format, or the file computes something else.
     """
     missing = [name for name in ("onnx", "onnxscript") if kind == "onnx" and find_spec(name) is None]
-    require(not missing, "--format", kind, f"it needs {' and '.join(missing)}", "pip install 'lockstep[onnx]'")
+    require(not missing, "--format", kind, f"it needs {' and '.join(missing)}", "pip install onnx onnxscript")
     plan, checkpoint = read_run(run)
     net = restore(plan, checkpoint)
     path = output or run_of(Path(str(plan.ckpt_path))) / EXPORTED[kind]
