@@ -43,7 +43,7 @@ def test_the_net_that_was_tested_and_the_next_command(test: bool | str, best_epo
 
 def test_the_time_is_that_of_each_engine_or_since_the_checkpoint() -> None:
     both = run_summary({**METRICS, "lightning/train_seconds": 0.2, "raw/train_seconds": 100.4}).splitlines()[1]
-    assert both == "  time    3 epochs, 60 steps in 0.2 s (lightning) and 100 s (raw), 13.4 s in all"
+    assert both == "  time    3 epochs, 60 steps: lightning 0.2 s, raw 100 s, 13.4 s in all"
     resumed = run_summary({**METRICS, "total_seconds": 12345.6}, resumed=True).splitlines()[1]
     assert resumed == "  time    3 epochs, 60 steps, resumed for 0.885 s: 4262 samples/s, 12346 s in all"
 

@@ -62,7 +62,7 @@ def _time(metrics: Mapping[str, Any], resumed: bool) -> str:
         )
         took = {name: metrics[key] for name in ("lightning", "raw") if (key := f"{name}/train_seconds") in metrics}
         if took:  # by both engines
-            parts.append(f"{counted} in {' and '.join(f'{_seconds(each)} ({name})' for name, each in took.items())}")
+            parts.append(f"{counted}: {', '.join(f'{name} {_seconds(each)}' for name, each in took.items())}")
         else:
             speed = f"{_seconds(metrics['train_seconds'])}: {metrics['samples_per_second']:.0f} samples/s"
             parts.append(f"{counted}{', resumed for' if resumed else ' in'} {speed}")
