@@ -86,4 +86,4 @@ def test_a_checkpoint_is_tested_by_both(command: Command) -> None:
     assert read(comparison)["verdict"] == "identical"
     metrics, tested = read(best.parents[1] / "metrics.json"), read(comparison.with_name("metrics.json"))
     assert (metrics["best_epoch"], metrics["test/loss"]) == (1, tested["test/loss"])
-    assert "in epoch 1; tested: epoch 1" in trained.out
+    assert "in epoch 1; tested: this net" in trained.out

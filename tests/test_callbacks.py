@@ -12,6 +12,8 @@ import torch
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.start import start_ranks
 from lockstep.record.digest import digest
 from lockstep.schemas.engine import ENGINES
 from lockstep.session.callbacks import create_callbacks
@@ -85,12 +87,16 @@ def test_training_goes_on_with_other_weights_than_fit_has_left(engine: str, make
     assert digest(expected) == metrics_in(unbroken)["digest"]
 
 
-@pytest.mark.parametrize(("name", "error"), [("throughput", "Expected a precision plugin"), ("swa", "max_epochs")])
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("throughput", "Expected a precision plugin"), ("swa", r"^rank 0 failed: Attrib.* trainer.fit_loop.max_epochs")],
+)
 def test_a_callback_that_needs_lightnings_trainer_fails_by_raw(
     name: str, error: str, make_user_plan: MakeUserPlan
 ) -> None:
-    with pytest.raises(Exception, match=error):
-        trained(make_user_plan(*JOB, *SINGLE, f"callbacks={name}", "engine=raw", "logger=csv"))
+    plan = make_user_plan(*JOB, *SINGLE, f"callbacks={name}", "engine=raw", "logger=csv", "strategy.in_process=true")
+    with pytest.raises(RankFailed, match=error):
+        start_ranks(plan, ENGINES["raw"])
 
 
 def test_learning_rates_are_logged_alike(make_user_plan: MakeUserPlan) -> None:

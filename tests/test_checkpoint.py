@@ -70,7 +70,7 @@ def test_another_net_is_refused(engine: str, make_plan: MakePlan, tmp_path: Path
     trained(make_plan)
     path = f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"
     for model in ("model.hidden=[7]", "model=cnn"):
-        with pytest.raises(ConfigError, match="it holds another net than model="):
+        with pytest.raises(ConfigError, match=r"it holds another net than model=.*; write model=mlp model\.hidden=\["):
             ENGINES[engine](make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from lockstep.checkpoint import choice
 from lockstep.checkpoint.choice import choose_checkpoint, resume_after_restart, words_of
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, read_checkpoint
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, read_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.run_files import CONFIG
 from tests.conftest import MakePlan
@@ -59,9 +59,20 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(make_plan: M
     assert all(f"{path} (it is no complete checkpoint" in str(refused.value) for path in (last, previous))
     with pytest.raises(ConfigError, match=r"^resume=true: no checkpoint there can be read"):
         resume_after_restart(plan)
+    for path in (last, previous):
+        path.unlink()
+    last.mkdir()
+    previous.symlink_to(tmp_path / "missing" / PREVIOUS)
+    best = a_checkpoint(run / FOLDER / BEST, age=10)
+    with pytest.raises(ConfigError, match=r"previous.ckpt \(No such .* \(Is a directory\)"):
+        choose_checkpoint(replace(plan, resume=True), folder_given=True)
+    last.rmdir()
+    previous.unlink()
+    resumed, _ = choose_checkpoint(replace(plan, resume=True), folder_given=True)
+    assert resumed.ckpt_path == str(best), "a run of which nothing else is left"
+    a_checkpoint(previous, age=20, damaged=True)
     (run / CONFIG).touch()
     os.utime(run / CONFIG, (time.time() - 5,) * 2)
-    os.utime(previous, (time.time() - 20,) * 2)
     assert resume_after_restart(plan) == plan
 
 
@@ -88,4 +99,18 @@ def test_a_damaged_configuration_has_no_words(text: str, tmp_path: Path) -> None
     """The run can be resumed by its whole command."""
     a_checkpoint(tmp_path / FOLDER / LAST, age=10)
     (tmp_path / CONFIG).write_text(text)
-    assert words_of([tmp_path]) == []
+    assert words_of(tmp_path, "train") == []
+
+
+def test_a_run_without_a_checkpoint_begins_with_what_was_typed_for_it(tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text("engine: {name: raw}\ncommand: {words: [engine=raw, seed=3]}")
+    assert words_of(tmp_path, "train") == ["engine=raw", "seed=3"]
+
+
+def test_a_folder_of_runs_is_not_resumed(make_plan: MakePlan, tmp_path: Path) -> None:
+    """That of a sweep, say: another run would begin there, and write over its files."""
+    last = a_checkpoint(tmp_path / "sweep" / "1" / FOLDER / LAST, age=10)
+    plan = replace(make_plan(), resume=True, run_dir=str(tmp_path / "sweep"))
+    reason = rf"^resume=true: {plan.run_dir} is no run, but holds runs \(1\); write hydra.run.dir={last.parents[1]}\.$"
+    with pytest.raises(ConfigError, match=reason):
+        choose_checkpoint(plan, folder_given=True)

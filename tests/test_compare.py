@@ -15,7 +15,6 @@ import torch
 import lockstep
 from lockstep.compare import Comparison, compare
 from lockstep.compare.__main__ import main
-from lockstep.compare.comparison import difference
 from lockstep.compare.tolerance import FLOAT64, LIKELY
 from lockstep.config_error import ConfigError
 from tests.test_tolerance import run_metadata
@@ -128,9 +127,11 @@ def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
     ddp = str(two_runs / "ddp")
     assert status(ddp) == 0
-    assert "expected: within 1e-10" in capsys.readouterr().out
+    assert "expected: within 1e-10 (sums in another order, in float64)" in capsys.readouterr().out
     assert status(ddp, "--tolerance", "0") == 1
-    assert capsys.readouterr().out.splitlines()[-1].startswith("They differ first in ")
+    text = capsys.readouterr().out
+    assert "different; expected: identical (the tolerance that was given)" in text
+    assert "They differ first in " in text
     assert status(str(two_runs)) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
@@ -228,16 +229,6 @@ def test_float32_bound_holds_for_the_first_steps(copied: Path) -> None:
     assert first_of(compare(copied / "single", copied / "ddp"))[1] == "epoch 1, step 3, grad_norm: "
 
 
-def test_differences_are_absolute_below_1_and_relative_above() -> None:
-    assert difference(0.5, 0.25) == 0.25
-    assert difference(200.0, 100.0) == 0.5
-    assert difference("a", "a") == difference(None, None) == 0.0
-    assert math.isinf(difference("a", "b"))
-    assert math.isinf(difference(math.nan, 1.0))
-    assert math.isinf(difference(math.nan, math.nan))
-    assert math.isinf(difference(None, 0.0))
-
-
 def test_runs_without_training_are_compared_by_their_results(tmp_path: Path) -> None:
     runs = tmp_path / "a", tmp_path / "b"
     for run in runs:
@@ -262,8 +253,8 @@ def test_likely_reason_of_two_modules_and_interruption_are_named(copied: Path) -
         record.write_text("".join(line for line in lines if '"tensor"' not in line))
     change(copied / "ddp", "step", 2, lambda line: line.update(loss_sum=1.0))
     comparison = compare(copied / "single", copied / "ddp")
-    assert comparison.text().splitlines()[-1] == LIKELY
-    assert "neither run finished" in comparison.text()
+    assert " ".join(comparison.text().split()).endswith(LIKELY)
+    assert "neither run finished" in " ".join(comparison.text().split())
     comparison.save(copied)
     assert json.loads((copied / "comparison.json").read_text())["likely_reason"] == LIKELY
 

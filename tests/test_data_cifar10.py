@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lockstep.data import cifar10 as cifar10_files
-from lockstep.data.cifar10 import ARCHIVE, RECORD, cifar10
+from lockstep.data.cifar10 import ARCHIVE, CLASSES, RECORD, cifar10
 from lockstep.data.download import DataFile
 from tests.conftest import MakeUserPlan
 
@@ -33,8 +33,9 @@ def test_images_and_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mak
     splits = cifar10(str(tmp_path), val=3)
     rows = torch.from_numpy(records.reshape(-1, RECORD))
     for name, part in (("train", rows[:17]), ("val", rows[17:20]), ("test", rows[20:])):
-        assert torch.equal(splits[name][0], part[:, 1:].view(-1, 3, 32, 32))
-        assert torch.equal(splits[name][1], part[:, 0].long())
+        assert torch.equal(splits[name].tensors[0], part[:, 1:].view(-1, 3, 32, 32))
+        assert torch.equal(splits[name].tensors[1], part[:, 0].long())
     overrides = ("data=cifar10", f"data.root={tmp_path}", "data.val=3", "engine=raw", "strategy.in_process=true")
     choice: Any = make_user_plan(*overrides).data
     assert (choice.train_samples, choice.classes, choice.shape) == (17, 10, (3, 32, 32))
+    assert choice.labels == CLASSES

@@ -13,6 +13,7 @@ from PIL import Image
 from lockstep.config_error import ConfigError
 from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
+from lockstep.data.pictures import read_image
 from lockstep.data.text import SHAKESPEARE, text
 from lockstep.data.user_data import load
 from tests.comparing import require_close
@@ -142,6 +143,12 @@ def test_images_of_a_folder_for_each_class(tmp_path: Path) -> None:
         assert (type(image), image.shape) == (torch.Tensor, (3, 8, 8))
         expected = torch.tensor([200 * target, 10 * int(file.stem), 0]) / 255
         assert (image - expected[:, None, None]).abs().max() < 1e-6
+
+
+def test_pictures_of_16_bits_are_scaled_to_bytes(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 257, 32896, 65535]], np.uint16)).save(tmp_path / "deep.png")
+    assert np.array(read_image(str(tmp_path / "deep.png"), "L")).tolist() == [[0, 1, 128, 255]]
+    assert read_image(str(tmp_path / "deep.png")).getpixel((2, 0)) == (128, 128, 128)
 
 
 def test_images_in_three_splits_augmented_by_workers(tmp_path: Path, make_user_plan: MakeUserPlan) -> None:

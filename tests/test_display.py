@@ -27,7 +27,7 @@ def test_it_goes_on_where_an_earlier_run_stopped(make_plan: MakePlan, capsys: py
     display.close()
     assert "8/20" in shown.err
     assert "epoch 2/4" in shown.err
-    assert "train/loss 0.5 val/acc 0.9123" in shown.err
+    assert "val/acc 0.9123 train/loss 0.5" in shown.err
     assert not shown.out, "no line beside it"
 
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 import lockstep
 from lockstep import ConfigError, data
-from lockstep.inference.saved_plan import read_plan
+from lockstep.inference.saved_run import read_run
 from lockstep.inference.trained_net import TrainedNet
 from lockstep.run_result import RunResult
 from tests.conftest import IN_PROCESS
@@ -41,7 +41,7 @@ def trained(folder: Path, *words: str, **user_code: Any) -> RunResult:
 
 def scores(net: nn.Module, run: Path) -> tuple[float, float]:
     """Return the loss and the accuracy on the test split, computed by hand."""
-    plan = read_plan(run)
+    plan, _ = read_run(run)
     split = data.load(plan.data, plan.seed).test
     with torch.no_grad():
         outputs = net(split.inputs).float()
@@ -65,7 +65,7 @@ def test_it_scores_as_in_the_run(tmp_path: Path, words: tuple[str, ...]) -> None
 
 def test_pixels_from_0_to_1_and_arrays_are_taken_too(tmp_path: Path) -> None:
     trained(tmp_path, *DIGITS)
-    net, images = lockstep.load(tmp_path), data.load(read_plan(tmp_path).data).test.inputs[:4]
+    net, images = lockstep.load(tmp_path), data.load(read_run(tmp_path)[0].data).test.inputs[:4]
     outputs = net(images)
     assert torch.equal(net(images.numpy()), outputs)
     assert torch.allclose(net(images.double().numpy() / 255), outputs, atol=1e-5)
@@ -78,6 +78,8 @@ def test_the_best_net_or_the_one_of_a_checkpoint(tmp_path: Path) -> None:
     best, last = (tmp_path / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))
     accuracies = {run: scores(lockstep.load(run), tmp_path)[1] for run in (tmp_path, best, last)}
     assert accuracies[tmp_path] == accuracies[best] == result["test/acc"] != accuracies[last]
+    tested = trained(tmp_path / "tested", *DIGITS, "train=false", f"ckpt_path={last}")
+    assert scores(tested.net(), tmp_path)[1] == accuracies[last]
 
 
 def test_code_of_ones_own(tmp_path: Path) -> None:
@@ -85,6 +87,12 @@ def test_code_of_ones_own(tmp_path: Path) -> None:
     net = lockstep.load(tmp_path / "net")
     assert net.net.layers[1].out_features == 12
     assert scores(net, tmp_path / "net")[1] == result["test/acc"]
+    last = tmp_path / "net" / "checkpoints" / "last.ckpt"
+    checkpoint = torch.load(last)
+    checkpoint["lockstep"]["plan"] = checkpoint["lockstep"]["plan"].replace(f"{__name__}.Scaled", "__main__.Scaled")
+    torch.save(checkpoint, last)
+    with pytest.raises(ConfigError, match="no notebook's cell or script defines Scaled here; write its class into a"):
+        lockstep.load(last)
 
 
 def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
@@ -101,8 +109,9 @@ def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
     [
         ("nothing", "there is no run: "),
         (".", "it is a sweep of 1 jobs; write "),
+        ("0", "this run has saved no checkpoint; "),
         ("0/checkpoints", "there is no run: "),
-        ("0/config.yaml", "there is no run: "),
+        ("0/config.yaml", "it is no complete checkpoint of this project"),
     ],
 )
 def test_what_is_no_run_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
@@ -112,15 +121,28 @@ def test_what_is_no_run_is_refused(tmp_path: Path, name: str, sentence: str) -> 
         lockstep.load(tmp_path / name)
 
 
-def test_damaged_files_and_other_versions_are_refused(tmp_path: Path) -> None:
-    trained(tmp_path, *DIGITS)
-    for name in ("last.ckpt", "previous.ckpt"):
-        (tmp_path / "checkpoints" / name).write_bytes(b"garbage")
+def test_a_checkpoint_alone_is_enough_if_it_is_of_this_version_and_undamaged(tmp_path: Path) -> None:
+    trained(tmp_path / "run", *DIGITS)
+    last, copy = tmp_path / "run" / "checkpoints" / "last.ckpt", tmp_path / "copy.ckpt"
+    expected, checkpoint = lockstep.load(tmp_path / "run").state_dict(), torch.load(last)
+    copy.write_bytes(last.read_bytes())
+    last.rename(last.with_name("moved.ckpt"))
+    assert lockstep.load(tmp_path / "run").state_dict().keys() == expected.keys(), "of best.ckpt"
+    last.write_bytes(b"garbage")
     with pytest.raises(ConfigError, match="it is no complete checkpoint of this project"):
-        lockstep.load(tmp_path)
-    with pytest.raises(ConfigError, match="this checkpoint cannot be read"):
-        lockstep.load(tmp_path / "checkpoints" / "last.ckpt")
-    config = tmp_path / "config.yaml"
-    config.write_text(config.read_text().replace("hidden:", "sizes:"))
-    with pytest.raises(ConfigError, match=r"this version does not read its config.yaml \(.*sizes"):
-        lockstep.load(tmp_path / "checkpoints" / "best.ckpt")
+        lockstep.load(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert all(torch.equal(expected[name], value) for name, value in lockstep.load(copy).state_dict().items())
+    plan = checkpoint["lockstep"]["plan"]
+    for other, sentence in (
+        ('"sizes":', "it is no checkpoint of this version .*sizes"),
+        ('"hidden": [99], "rest":', "it is no checkpoint of this version"),
+    ):
+        checkpoint["lockstep"]["plan"] = plan.replace('"hidden":', other)
+        torch.save(checkpoint, copy)
+        with pytest.raises(ConfigError, match=sentence):
+            lockstep.load(copy)
+    checkpoint["lockstep"]["plan"] = plan.replace('"hidden": [16]', '"hidden": [12]')
+    torch.save(checkpoint, copy)
+    with pytest.raises(ConfigError, match=r"mlp has other weights than it had in this run: size mismatch for "):
+        lockstep.load(copy)

@@ -35,15 +35,17 @@ def labelled(plan: Plan, *words: str, swept: tuple[str, ...] = ()) -> str:
     return run_label(replace(plan, command=schemas.Command(words, swept))).rpartition(" · ")[0]
 
 
-def test_label_has_the_world_and_what_varies(make_plan: MakePlan) -> None:
+def test_label_begins_with_what_varies_or_was_typed(make_plan: MakePlan) -> None:
     plan, two = make_plan(), make_plan("strategy=ddp", "devices=2", "engine=raw")
     assert labelled(plan) == "single mlp"
-    assert labelled(plan, "engine=lightning", "logger=csv", "seed=3") == "lightning single mlp seed=3"
+    assert labelled(plan, "engine=lightning", "logger=csv", "seed=3") == "lightning seed=3 single mlp"
     assert labelled(two, "optimizer.lr=0.003", "model.hidden=[8]", "+data.x='a/b c'") == (
-        "raw ddp×2 mlp lr=0.003 hidden=[8] x=b c"
+        "lr=0.003 hidden=[8] x=b c raw ddp×2 mlp"
     )
-    assert labelled(two, "optimizer.lr=1", "max_epochs=2", "threads=2", swept=("threads",)) == "raw ddp×2 mlp threads=2"
-    assert labelled(plan, "data.size=1", "model.size=2") == "single mlp data.size=1 model.size=2"
+    job = ("engine=raw", "strategy=ddp", "optimizer.lr=1", "max_epochs=2", "threads=2")
+    assert labelled(two, *job, swept=("threads",)) == "threads=2 raw ddp×2 mlp"
+    assert labelled(two, *job, swept=("optimizer.lr", "strategy")) == "ddp×2 lr=1 raw mlp"
+    assert labelled(plan, "data.size=1", "model.size=2") == "data.size=1 model.size=2 single mlp"
     long = labelled(plan, *(f"model.key{number}=value" for number in range(30)))
     assert (len(long), long[-1]) == (90, "…")
 
@@ -64,6 +66,7 @@ def test_swept_keys_have_several_values_or_were_not_typed() -> None:
     typed = ["-m", "--config-dir", "x", "optimizer.lr=1,2", "model.hidden=[8, 16]", "seed=range(3)", "max_epochs=1"]
     job = ["optimizer.lr=1", "model.hidden=[8,16]", "seed=0", "max_epochs=1", "+data.size=7"]
     assert swept_keys(typed, job) == ("optimizer.lr", "seed", "data.size")
+    assert swept_keys(["seed=1", "seed=1,2"], ["seed=1", "seed=2"]) == ("seed",), "the last counts"
 
 
 def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:
@@ -102,7 +105,7 @@ def test_run_in_tensorboard(engine: str, make_plan: MakePlan) -> None:
     begun = parsed(events, metadata.SESSION_START_INFO_TAG)
     assert metadata.parse_session_start_info_plugin_data(begun).hparams["optimizer.lr"].number_value == 0.001
     trial = metadata.parse_session_start_info_plugin_data(begun).group_name
-    assert "ddp×2 mlp lr=0.01 · " in trial.partition("  ")[0], "what a table cuts is the folder, not the name"
+    assert "ddp×2 lr=0.01 " in trial.partition("  ")[0], "what a table cuts is the folder, not the name"
     assert parsed(events, metadata.SESSION_END_INFO_TAG)
     assert metadata.EXPERIMENT_TAG not in events.summary_metadata, "the list of one run would stand for all"
     texts = {tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in tags(events, "text")}
@@ -131,7 +134,7 @@ def parsed(events: EventAccumulator, tag: str) -> bytes:
 def test_difference_of_both_engines_is_a_curve(tmp_path: Path) -> None:
     run(["engine=both", *SMALL, "max_epochs=1", f"hydra.run.dir={tmp_path}"])
     names = {path.parent.name.rpartition(" · ")[0] for path in tmp_path.rglob("events*")}
-    chosen = "single mlp hidden=[8] batch_size=200 max_epochs=1"
+    chosen = "hidden=[8] batch_size=200 max_epochs=1 single mlp"
     assert names == {f"lightning {chosen}", f"raw {chosen}", f"difference {chosen}"}
     events = events_of(tmp_path)
     assert events.Tags()["scalars"] == [f"difference/{name}" for name in ("largest", "loss", "gradient norm")]

@@ -7,16 +7,72 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import LightningModule
 from PIL import Image
+from torch import nn
+from torch.utils.data import Dataset, default_collate
+from torchvision.transforms import v2
 
 import lockstep
 from lockstep import ConfigError, data
+from lockstep.inference.export import export
 from lockstep.inference.inputs import continue_text, read_samples
-from lockstep.inference.predictions import predict
-from lockstep.inference.saved_plan import read_plan
+from lockstep.inference.predictions import Predictions, predict
+from lockstep.inference.saved_run import read_run
 from tests.conftest import IN_PROCESS, Command
 
 pytestmark = IN_PROCESS
+
+
+class Pictures(Dataset[tuple[torch.Tensor, int]]):
+    """Grey pictures whose left half is darker in one class; `transform` takes PIL images, as torchvision's do."""
+
+    classes = ("dark", "light")
+
+    def __init__(self) -> None:
+        self.transform = v2.Compose(
+            [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Resize(8), v2.Normalize([0.4], [0.2])]
+        )
+
+    def __len__(self) -> int:
+        return 60
+
+    def picture(self, index: int) -> Image.Image:
+        pixels = np.random.default_rng(index).integers(0, 160, (16, 16), dtype=np.uint8)
+        pixels[:, :8] += np.uint8(40 * (index % 2))
+        return Image.fromarray(pixels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return self.transform(self.picture(index)), index % 2
+
+
+class Bytes(Dataset[tuple[torch.Tensor, int]]):
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.full((3,), 100 + index, dtype=torch.uint8), index % 2
+
+
+class OfBytes(LightningModule):
+    """A module that divides bytes itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        assert inputs.dtype == torch.uint8
+        outputs: torch.Tensor = self.layer(inputs / 255)
+        return outputs
+
+    def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
+        return nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
 QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true", "engine=raw")
 
 
@@ -28,7 +84,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run: Path, tmp_path: Path) -> None:
-    plan, net = read_plan(run), lockstep.load(run)
+    plan, net = read_run(run)[0], lockstep.load(run)
     images = data.load(plan.data).test.inputs[:100]
     np.savez(tmp_path / "x.npz", x=images.numpy())
     (tmp_path / "pictures").mkdir()
@@ -36,8 +92,8 @@ def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run:
         Image.fromarray(image[0].numpy()).save(tmp_path / "pictures" / f"{index:03}.png")
     expected = net(images)
     for name in ("x.npz", "pictures"):
-        predictions = predict(plan, net, read_samples(plan, [str(tmp_path / name)]))
-        assert torch.allclose(torch.stack(predictions.outputs), expected, atol=1e-5)
+        predictions = predict(plan, net, read_samples(plan, net, [str(tmp_path / name)]))
+        assert torch.allclose(predictions.outputs, expected, atol=1e-5)
     rows = predictions.rows()
     assert [row["class"] for row in rows] == [str(label) for label in expected.argmax(1).tolist()]
     assert [row["probability"] for row in rows] == pytest.approx(
@@ -47,25 +103,71 @@ def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run:
 
 def test_the_command_prints_a_table_and_writes_a_file(run: Path, command: Command) -> None:
     np.savez(command.folder / "x.npz", x=np.zeros((22, 1, 28, 28), np.uint8))
-    predict_command = (sys.executable, "-m", "lockstep.predict", str(run), "x.npz", "--output")
-    ended = command(*predict_command, "p.csv")
+    ended = command(sys.executable, "-m", "lockstep.predict", str(run), "x.npz", "--output", "p.csv")
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.splitlines()[0].split() == ["input", "class", "probability"]
-    assert ended.out.endswith("… and 2 more\n\np.csv\n")
+    assert ended.out.endswith("… 2 more rows; --output FILE.csv has all\n\np.csv\n")
     with (command.folder / "p.csv").open() as file:
         rows = [*csv.DictReader(file)]
     assert (len(rows), rows[0]["input"]) == (22, "x.npz[0]")
     assert sum(float(rows[0][f"P({label})"]) for label in range(10)) == pytest.approx(1, abs=1e-9)
-    command(*predict_command, "p.npz")
+    Predictions(["a", "b"], torch.zeros(2, 10), tuple("0123456789")).save(command.folder / "p.npz")
     saved = np.load(command.folder / "p.npz")
-    assert (saved["outputs"].shape, saved["classes"][3]) == ((22, 10), "3")
+    assert (saved["outputs"].shape, saved["classes"][3]) == ((2, 10), "3")
+
+
+def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> None:
+    """The raw samples of the test split have the accuracy of the run, too."""
+    words = ("model.hidden=[8]", "batch_size=8", "max_epochs=3", f"hydra.run.dir={tmp_path / 'run'}")
+    result = lockstep.run([*QUIET, *words], data=Pictures)
+    (plan, _), net = read_run(tmp_path / "run"), lockstep.load(tmp_path / "run")
+    test = data.load(plan.data, plan.seed).test
+    inputs, targets = default_collate([test[index] for index in range(len(test))])
+    expected = net(inputs)
+    assert (expected.argmax(1) == targets).double().mean().item() == result["test/acc"]
+    for index in test.indices:
+        Pictures().picture(index).convert("RGB").save(tmp_path / f"{index:03}.png")
+    files = [str(tmp_path / f"{index:03}.png") for index in test.indices]
+    predictions = predict(plan, net, read_samples(plan, net, files))
+    assert torch.equal(predictions.outputs, expected)
+    assert predictions.rows()[0]["class"] == Pictures.classes[int(expected[0].argmax())]
+
+
+class PerPixel(nn.Conv2d):
+    def __init__(self, outputs: int) -> None:
+        super().__init__(1, outputs, 3, padding=1)
+
+
+def test_a_net_needs_neither_its_data_nor_their_size(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 9, 9), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", x=pixels, y=(pixels > 99).astype(np.int64))
+    words = ("data=npz", f"data.file={tmp_path / 'data.npz'}", "batch_size=8", f"hydra.run.dir={tmp_path}")
+    lockstep.run([*QUIET, *words], model=PerPixel)
+    (tmp_path / "data.npz").unlink()
+    (plan, _), net = read_run(tmp_path), lockstep.load(tmp_path)
+    assert net(torch.zeros(2, 1, 20, 30)).shape == (2, 2, 20, 30)
+    Image.fromarray(pixels[0]).save(tmp_path / "picture.png")
+    predictions = predict(plan, net, read_samples(plan, net, [str(tmp_path / "picture.png")]))
+    assert torch.equal(predictions.outputs, net(torch.from_numpy(pixels[:1, None])))
+    assert len(predictions.rows()[0]) == 1 + 2 * 9 * 9, "no probabilities of classes"
+    assert export(tmp_path, "torch_export")[1].startswith("checked: ")
+
+
+def test_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
+    lockstep.run([*QUIET, "batch_size=8", f"hydra.run.dir={tmp_path}"], model=OfBytes, data=Bytes)
+    (plan, _), module, inputs = read_run(tmp_path), lockstep.load(tmp_path), Bytes()[7][0]
+    np.save(tmp_path / "x.npy", inputs[None].numpy())
+    [output] = predict(plan, module, read_samples(plan, module, [str(tmp_path / "x.npy")])).outputs
+    assert torch.equal(output, module(inputs[None])[0])
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["missing.png"], "INPUT=missing.png: there is no such file or folder; "),
-        (["wrong.npz"], "INPUT: the net fails for inputs of shape (3,): "),
+        (["wrong.npz"], "INPUT=wrong.npz: its array has the shape (2, 3); write an array of shape (n, 1, 28, 28), "),
+        (["small.npy"], "INPUT: the net fails for uint8 of shape (1, 5, 5): "),
+        (["empty.npy"], "INPUT=empty.npy: its array has the shape (0, 1, 28, 28); "),
         (["text.png"], "data: text.png is no image that can be read"),
         (["empty"], "INPUT=empty: there is no picture in it; "),
         (["wrong.npz", "--output", "p.txt"], "--output=p.txt: it is neither .csv nor .npz; "),
@@ -76,6 +178,8 @@ def test_what_cannot_be_read_is_refused_in_one_line(
     run: Path, command: Command, words: list[str], sentence: str
 ) -> None:
     np.savez(command.folder / "wrong.npz", x=np.zeros((2, 3), np.float32))
+    np.save(command.folder / "small.npy", np.zeros((2, 1, 5, 5), np.uint8))
+    np.save(command.folder / "empty.npy", np.zeros((0, 1, 28, 28), np.uint8))
     (command.folder / "text.png").write_text("text")
     (command.folder / "empty").mkdir()
     ended = command(sys.executable, "-m", "lockstep.predict", str(run), *words)
@@ -91,11 +195,11 @@ def test_class_names_of_folders_reach_every_place(tmp_path: Path) -> None:
             Image.new("RGB", (40, 30), (red, 220 - red, index)).save(tmp_path / "images" / name / f"{index}.png")
     job = ("data=image_folder", f"data.root={tmp_path / 'images'}", "data.size=16", "model=linear", "batch_size=4")
     lockstep.run([*QUIET, *job, "max_epochs=5", "optimizer.lr=0.02", f"hydra.run.dir={tmp_path / 'run'}"])
-    plan, net = read_plan(tmp_path / "run"), lockstep.load(tmp_path / "run")
+    plan, net = read_run(tmp_path / "run")[0], lockstep.load(tmp_path / "run")
     assert plan.data.labels == ("Käfer", "cat")
     with (tmp_path / "run" / "confusion.csv").open() as file:
         assert file.readline() == "true,predicted Käfer,predicted cat\n"
-    rows = predict(plan, net, read_samples(plan, [str(tmp_path / "images")])).rows()
+    rows = predict(plan, net, read_samples(plan, net, [str(tmp_path / "images")])).rows()
     assert {(Path(str(row["input"])).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
 
 
@@ -104,7 +208,7 @@ def test_a_text_is_continued_and_others_are_refused(tmp_path: Path) -> None:
     words = ("model=char_rnn", "data=text", f"data.file={tmp_path / 'a.txt'}", "data.length=8", "batch_size=4")
     training = ("task=language_modelling", "max_epochs=5", "optimizer.lr=0.01")
     lockstep.run([*QUIET, *words, *training, f"hydra.run.dir={tmp_path}"])
-    plan, net = read_plan(tmp_path), lockstep.load(tmp_path)
+    plan, net = read_run(tmp_path)[0], lockstep.load(tmp_path)
     assert continue_text(plan, net, "ba", length=6) == "babababa"
     with pytest.raises(ConfigError, match="the net knows the characters 'ab' alone"):
         continue_text(plan, net, "abc", length=6)
@@ -112,8 +216,8 @@ def test_a_text_is_continued_and_others_are_refused(tmp_path: Path) -> None:
 
 def test_predict_step_of_a_module_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lockstep.run([*QUIET, "model=example_module", "data=example_module", f"hydra.run.dir={tmp_path}"])
-    plan, module = read_plan(tmp_path), lockstep.load(tmp_path)
+    plan, module = read_run(tmp_path)[0], lockstep.load(tmp_path)
     np.savez(tmp_path / "x.npz", x=np.array([[3.0, 4.0]], np.float32))
     monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
-    [row] = predict(plan, module, read_samples(plan, [str(tmp_path / "x.npz")])).rows()
+    [row] = predict(plan, module, read_samples(plan, module, [str(tmp_path / "x.npz")])).rows()
     assert row == {"input": f"{tmp_path / 'x.npz'}[0]", "output 0": 5.0}

@@ -66,9 +66,12 @@ def train_in_the_group(plan: Plan, context: RankContext) -> Metrics:
     for words, sentence in ((["devices=4", "batch_size=8"], "devices=4: 2 proc"), (["strategy=single"], "strategy=si")):
         with pytest.raises(ConfigError, match=sentence):
             run([*DDP, "model=linear", *words])
-    metrics: Metrics = {}
-    for name in ("first", "second"):  # the store of the group stays, too
-        metrics = run([*DDP, "engine=raw", "model=linear", "max_epochs=1", f"hydra.run.dir={plan.run_dir}/{name}"])
+    words = [*DDP, "engine=raw", "model=linear", "max_epochs=1"]
+    run([*words, f"hydra.run.dir={plan.run_dir}/first"])
+    metrics = run([*words, f"hydra.run.dir={plan.run_dir}/second_${{now:%f}}"])  # the store of the group stays, too
+    folders: list[Path | None] = [None, None]
+    dist.all_gather_object(folders, metrics.folder)
+    assert folders[0] == folders[1], "the folder of rank 0"
     assert (dict(os.environ), torch.get_num_threads()) == before
     total = torch.ones(1)
     dist.all_reduce(total)
@@ -81,7 +84,8 @@ def test_it_trains_in_the_group_as_in_one_of_its_own(make_plan: MakePlan, tmp_pa
     assert result["ranks"] == 2
     expected = leaves(tmp_path / "alone")
     assert result["digest"] == expected[0]
-    assert leaves(tmp_path / "first") == leaves(tmp_path / "second") == expected
+    [second] = tmp_path.glob("second_*")
+    assert leaves(tmp_path / "first") == leaves(second) == expected
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lockstep import ConfigError, RankFailed, run
 from lockstep.run_result import RunResult
 
 LINES = [
@@ -16,6 +17,7 @@ LINES = [
     {"validation": {"epoch": 1, "after_step": 1, "after_batch": 1, "val/acc": 0.25}},
     {"validation": {"epoch": 1, "val/acc": 0.5}},
     {"step": {"epoch": 2, "step": 3, "samples": 2, "lr": 0.3, "loss_sum": None}},
+    {"step": {"epoch": 2, "step": 4, "samples": 2, "lr": 0.3, "loss_sum": 0.0}},
 ]
 METRICS = {
     **{"engine": "raw", "strategy": "ddp", "devices": 2, "num_nodes": 1, "accelerator": "cpu", "model": "<b>"},
@@ -47,7 +49,7 @@ def test_it_is_the_metrics(result: RunResult) -> None:
     assert result == result.metrics == METRICS
     assert result["train/loss"] == 1.5
     copy = pickle.loads(pickle.dumps(result))
-    assert (copy, copy.folder, type(copy)) == (result, result.folder, RunResult)
+    assert (copy, vars(copy), type(copy)) == (result, vars(result), RunResult)
 
 
 def test_what_a_terminal_and_a_notebook_show(result: RunResult) -> None:
@@ -57,6 +59,17 @@ def test_what_a_terminal_and_a_notebook_show(result: RunResult) -> None:
     assert "&lt;b&gt; on digits" in shown
     assert shown.startswith("<table>")
     assert shown.count("<tr>") == len(repr(result).splitlines())
+
+
+def test_a_notebook_shows_errors_without_the_tracebacks_of_lockstep() -> None:
+    """IPython calls `_render_traceback_` of an error that has it."""
+    for error in (ConfigError("devices=0: it must be 1 or more."), RankFailed(1, "its traceback")):
+        assert error._render_traceback_() == [f"{type(error).__name__}: {error}"]
+
+
+def test_a_sweep_is_no_run() -> None:
+    with pytest.raises(ConfigError, match=r"-m: run\(…\) runs one job; call it once for each"):
+        run(["-m", "optimizer.lr=0.1,0.2"])
 
 
 def test_a_run_without_a_record_has_an_empty_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

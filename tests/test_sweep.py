@@ -101,7 +101,7 @@ def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
 
 
 def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> None:
-    ended = command.train("-m", "seed=1,2", "devicez=1")
+    ended = command.train("seed=1,2", "-m", "devicez=1")
     assert ended.status == 2
     assert ended.err.splitlines()[-1] == "devicez=1: there is no such key (did you mean devices?); write devices=1."
     assert not list(command.folder.glob("logs/train/sweeps/*/*"))

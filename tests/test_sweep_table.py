@@ -1,5 +1,6 @@
 """Tables in the terminal, that over a sweep among them: what matters, as wide as the terminal at most."""
 
+import math
 from pathlib import Path
 
 from lockstep import run
@@ -36,10 +37,17 @@ def test_long_values_stay_distinguishable() -> None:
     assert paths[0] not in table
 
 
-def test_a_narrow_terminal_has_a_line_for_each_cell() -> None:
-    lines = format_table(ROWS, width=60).splitlines()
-    assert max(map(len, lines)) <= 60
-    assert "  test acc: 0.75" in lines
+def test_a_narrow_terminal_has_the_columns_that_matter() -> None:
+    """What all jobs have in common, then speed and the test split, are left out; reasons are lines below."""
+    refused = SweepRow({**ROWS[0].cells, "job": "2", "reason": "refused: devices=3: no"}, {"optimizer.lr": 1})
+    rows = [SweepRow({**row.cells, "reason": ""}, row.varied) for row in ROWS]
+    table = format_table([*rows, refused], width=50)
+    heading, *_, last = map(words, table.splitlines())
+    assert (heading, last) == ("job lr best val_acc val loss test acc", "job 2 refused: devices=3: no")
+    assert words(format_table(rows, width=30).splitlines()[0]) == "job lr best val_acc"
+    timed = [SweepRow({**row.cells, "speed_up": 2.0}, row.varied) for row in ROWS]
+    assert words(format_table(timed, width=50).splitlines()[0]) == "job lr samples/s best val_acc speed-up"
+    assert "  best val_acc: 0.5" in format_table(rows, width=20).splitlines()
 
 
 def test_jobs_are_compared_with_the_first_of_their_plan(tmp_path: Path) -> None:
@@ -63,8 +71,8 @@ def test_columns_line_up() -> None:
 
 
 def test_three_figures_and_no_powers_of_ten() -> None:
-    assert [figures(value) for value in (None, 0.0, 0.012345, 1.2345, 123.45, 12345.0)] == [
-        *("–", "0", "0.0123", "1.23", "123", "12345")
+    assert [figures(value) for value in (None, 0.0, 0.012345, 1.2345, 123.45, 12345.0, math.nan)] == [
+        *("–", "0", "0.0123", "1.23", "123", "12345", "nan")
     ]
 
 

@@ -64,7 +64,7 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     assert ended.status == 0, ended.err
 
     help_page = command(lockstep, "--help").out
-    assert "under any parallel strategy:  lockstep strategy=ddp devices=2" in help_page
+    assert "\n  train    lockstep strategy=ddp devices=2\n" in help_page
     assert "train.py" not in help_page
 
     for program in ([lockstep], [str(installed / "python"), "-m", "lockstep"]):

@@ -61,9 +61,10 @@ def run_hydra(arguments: list[str]) -> None:
 
     parser, job = get_args_parser(), Job()
     parser.error = fail  # type: ignore[method-assign]
-    parser.parse_args(arguments)
+    arguments = sorted(arguments, key=lambda word: word not in ("-m", "--multirun"))  # argparse wants flags first
+    flags = [word for word in arguments if word not in parser.parse_args(arguments).overrides]
     try:
-        sys.argv[1:] = with_earlier_words(arguments)
+        sys.argv[1:] = [*flags, *(word for word in with_earlier_words(arguments) if word not in flags)]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
     except (ConfigError, RankFailed):

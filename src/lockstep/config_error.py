@@ -15,11 +15,18 @@ LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 """Characters that end a line in a terminal or in a log."""
 
 
+def message_lines(error: Exception) -> list[str]:
+    """Return what IPython shows for an error that has this as `_render_traceback_`: its message alone."""
+    return [f"{type(error).__name__}: {error}"]
+
+
 class ConfigError(ValueError):
     """Invalid input. The command prints the message on one line, and exits with status 2."""
 
     def __str__(self) -> str:
         return LINE_BREAKS.sub(lambda match: repr(match[0])[1:-1], super().__str__())
+
+    _render_traceback_ = message_lines
 
 
 @contextmanager
@@ -83,9 +90,9 @@ def is_number(value: object) -> bool:
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Return the name that was probably meant: one that begins with the word, contains it, or is spelled alike."""
+    """Return the name that was probably meant: one with a part that begins with the word, or is spelled alike."""
     by_lower, word = {name.lower(): name for name in names}, word.lower()
-    containing = [name for name in by_lower if name.startswith(word) or (len(word) > 2 and word in name)]
+    containing = [name for name in by_lower if name.startswith(word) or (len(word) > 2 and f"_{word}" in name)]
     alike = (sorted(containing, key=len) if word else []) or get_close_matches(word, by_lower, n=1, cutoff=0.65)
     return by_lower[alike[0]] if alike else None
 

@@ -7,10 +7,8 @@ from pathlib import Path
 from lockstep.config_error import ConfigError, require
 from lockstep.disk import disk_errors_as_config_errors
 from lockstep.files import short_path
+from lockstep.run_files import EXPORTED
 from lockstep.streams import outlive_readers
-
-SUFFIXES = {"safetensors": ".safetensors", "onnx": ".onnx", "torch_export": ".pt2"}
-"""The formats, and how their files end."""
 
 
 def main() -> int:
@@ -18,14 +16,14 @@ def main() -> int:
     outlive_readers()
     parser = argparse.ArgumentParser(prog="python -m lockstep.export", description="Write a trained net to a file.")
     parser.add_argument("run", help="the folder of a run, or a checkpoint")
-    parser.add_argument("--format", choices=SUFFIXES, default="safetensors", help="of the file (safetensors)")
+    parser.add_argument("--format", choices=EXPORTED, default="safetensors", help="of the file (safetensors)")
     parser.add_argument("--output", type=Path, help="the file to write (net.… in the folder of the run)")
     typed = parser.parse_args()
     try:
         if typed.output is not None:
-            reason, suffix = f"a file of the format {typed.format} ends otherwise", SUFFIXES[typed.format]
-            hint = f"--output net{suffix}"
-            require(typed.output.suffix == suffix, "--output", typed.output, reason, hint)
+            name = EXPORTED[typed.format]
+            reason, hint = f"a file of the format {typed.format} ends in {Path(name).suffix}", f"--output {name}"
+            require(typed.output.suffix == Path(name).suffix, "--output", typed.output, reason, hint)
             require(typed.output.parent.is_dir(), "--output", typed.output, "there is no such folder", hint)
         from lockstep.inference.export import export  # with torch
 

@@ -5,6 +5,7 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,15 +18,16 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import data, schemas
 from lockstep.build import plan_from
-from lockstep.checkpoint.choice import choose_checkpoint, require_start, runs_of, words_of
+from lockstep.checkpoint.choice import choose_checkpoint, require_start, words_of
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import without_plus
+from lockstep.config_error import ConfigError
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_text, short_path
 from lockstep.inspection import announce, user_code
 from lockstep.launch import forkserver
-from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
+from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG, METRICS, Metrics, clear_records, run_of, save_metrics
@@ -51,6 +53,8 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         RankFailed: a rank failed.
     """
     began, words = time.perf_counter(), overrides or []
+    if sweeping := {"-m", "--multirun"} & {*words}:
+        raise ConfigError(f"{sweeping.pop()}: run(…) runs one job; call it once for each, or write train.py -m ….")
     with planning(words):
         words = with_earlier_words(words)
         targets = targets_of(user_code, words)
@@ -58,7 +62,12 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         with open_dict(config):
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
-    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test)
+    if program_group():
+        from lockstep.parallel.messages import all_gather_bytes  # with torch
+
+        folders = all_gather_bytes(os.fsencode(plan.run_dir))  # the clock may name them
+        plan = replace(plan, run_dir=os.fsdecode(folders[0]))
+    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test, None if plan.train else plan.ckpt_path)
 
 
 def with_earlier_words(words: Sequence[str]) -> list[str]:
@@ -74,7 +83,7 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
         config, run_dir = compose_job(words)
     except Exception:  # some words may need those that were typed for the earlier run
         config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
-    earlier = words_of([run_dir] if sets_folder(words) else runs_of(config.name))
+    earlier = words_of(run_dir if sets_folder(words) else None, config.name)
     keys = (*map(key_of, words), "resume", "ckpt_path", "train", "hydra.run", "hydra.sweep", "hydra.mode")
     replaced = tuple(f"{key}." for key in keys)
     return [*(word for word in earlier if not f"{key_of(word)}.".startswith(replaced)), *words]
@@ -110,6 +119,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
     """
     run_dir, is_first = Path(plan.run_dir), is_rank_zero()
     with disk_errors_as_config_errors(run_dir):
+        if not user_code(vars(plan)):
+            announce(vars(plan))
         if plan.ckpt_path is not None:
             from lockstep.checkpoint.reading import check_checkpoint  # with torch
 
@@ -118,8 +129,6 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 print(f"finished before: {run_dir}", flush=True)
                 metrics: Metrics = json.loads((run_dir / METRICS).read_text())
                 return metrics
-        if not user_code(vars(plan)):
-            announce(vars(plan))
         if is_first and plan.ckpt_path is not None:
             print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         data.prepare(plan.data)
@@ -130,7 +139,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 metrics, verdict = _run_engine(plan, began, external), ""
     if is_first:
         board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
-        print(f"\n{run_summary(metrics, plan.test, board)}\n{verdict}\n  {run_dir}", flush=True)
+        summary = run_summary(metrics, plan.test, board, resumed=plan.ckpt_path is not None)
+        print(f"\n{summary}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from lockstep.config_error import ConfigError, require
 from lockstep.disk import disk_errors_as_config_errors
 from lockstep.streams import outlive_readers
-from lockstep.text_table import figures, rows_text, width_shown
+from lockstep.text_table import rows_text, width_shown
 
 SHOWN = 20
 """Rows that are printed."""
@@ -37,25 +37,25 @@ def _predict(typed: argparse.Namespace) -> None:
         hint = "--output predictions.csv, or a .npz file"
         require(typed.output.suffix in (".csv", ".npz"), "--output", typed.output, "it is neither .csv nor .npz", hint)
         require(typed.output.parent.is_dir(), "--output", typed.output, "there is no such folder", hint)
-    from lockstep.inference import inputs, saved_plan, trained_net  # with torch
+    from lockstep.inference import inputs, saved_run, trained_net  # with torch
     from lockstep.inference.predictions import predict
 
-    plan = saved_plan.read_plan(typed.run)
-    net = trained_net.move(trained_net.load_planned(plan), typed.device)
+    plan, checkpoint = saved_run.read_run(typed.run)
+    net = trained_net.move(trained_net.restore(plan, checkpoint), typed.device)
     if inputs.is_text_net(plan) and not typed.inputs[0].endswith(inputs.ARRAYS):
         for text in typed.inputs:
             print(inputs.continue_text(plan, net, text, typed.length))
         return
-    predictions = predict(plan, net, inputs.read_samples(plan, typed.inputs))
+    predictions = predict(plan, net, inputs.read_samples(plan, net, typed.inputs))
     rows = predictions.rows()
-    columns = [*rows[0]][:3] if predictions.classes else [*rows[0]][:SHOWN_COLUMNS]
+    columns = [*rows[0]][: 3 if predictions.classes else SHOWN_COLUMNS]
     shown = [
-        {name: cell if isinstance(cell, str) else figures(cell) for name, cell in row.items() if name in columns}
-        for row in rows[:SHOWN]
+        {name: str(row[name]) if isinstance(row[name], int) else row[name] for name in columns} for row in rows[:SHOWN]
     ]
     print(rows_text(shown, width_shown(), left=2 if predictions.classes else 1))
-    if len(rows) > SHOWN:
-        print(f"… and {len(rows) - SHOWN} more" + ("" if typed.output else "; --output FILE.csv has all"))
+    hidden = {"rows": len(rows) - SHOWN, "columns": 0 if predictions.classes else len(rows[0]) - SHOWN_COLUMNS}
+    if more := [f"{count} more {name}" for name, count in hidden.items() if count > 0]:
+        print(f"… {', '.join(more)}; --output FILE.csv has all")
     if typed.output is not None:
         with disk_errors_as_config_errors(typed.output.parent):
             predictions.save(typed.output)

@@ -10,6 +10,8 @@ CONFIG = "config.yaml"
 RECORD = "record.jsonl"
 COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"
+EXPORTED = {"safetensors": "net.safetensors", "onnx": "net.onnx", "torch_export": "net.pt2"}
+"""The file that `lockstep.export` writes, by format."""
 FINGERPRINTED = ("weights", "buffers", "optimizer")
 """The tensors of which the record has fingerprints."""
 Metrics = dict[str, str | int | float]

@@ -16,11 +16,12 @@ class RunResult(dict[str, str | int | float]):
     """The content of metrics.json, as a dict. Jupyter shows it as a table.
 
     folder: of the run. test: the plan's: whether the last net was tested, or the best one.
+    checkpoint: the one that a run with `train=false` tested.
     """
 
-    def __init__(self, metrics: Metrics, folder: Path, test: bool | str = False) -> None:
+    def __init__(self, metrics: Metrics, folder: Path, test: bool | str = False, checkpoint: str | None = None) -> None:
         super().__init__(metrics)
-        self.folder, self.test = folder, test
+        self.folder, self.test, self.checkpoint = folder, test, checkpoint
 
     @property
     def metrics(self) -> Metrics:
@@ -37,10 +38,10 @@ class RunResult(dict[str, str | int | float]):
         return _columns(_epochs(self._record()))
 
     def net(self, device: str = "cpu") -> Any:
-        """Return the trained net, as `lockstep.load` does."""
+        """Return the trained net, or the one that was tested, as `lockstep.load` does."""
         from lockstep.inference import load  # with torch
 
-        return load(self.folder, device)
+        return load(self.checkpoint or self.folder, device)
 
     def _record(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield the lines of the record: of `engine=both` those of Lightning's run."""
@@ -51,7 +52,8 @@ class RunResult(dict[str, str | int | float]):
                     yield from json.loads(line).items()
 
     def _rows(self) -> dict[str, str]:
-        return {**summary_rows(self, self.test), "folder": str(self.folder)}
+        verdict = {"both": str(self["verdict"])} if "verdict" in self else {}
+        return {**summary_rows(self, self.test), **verdict, "folder": str(self.folder)}
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:<6}  {text}" for name, text in self._rows().items())
@@ -65,7 +67,7 @@ class RunResult(dict[str, str | int | float]):
         return f"<table>{''.join(rows)}</table>"
 
     def __reduce__(self) -> Any:
-        return RunResult, (self.metrics, self.folder, self.test)
+        return RunResult, (self.metrics, self.folder, self.test, self.checkpoint)
 
 
 def _epochs(record: Iterator[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -75,10 +77,11 @@ def _epochs(record: Iterator[tuple[str, Mapping[str, Any]]]) -> list[dict[str, A
     for kind, fields in record:
         if kind == "step":
             row, total = rows[fields["epoch"]], sums[fields["epoch"]]
-            if fields.get("loss_sum") is not None:
+            row["epoch"] = fields["epoch"]
+            if fields.get("loss_sum"):  # 0 of a module that steps its optimizers itself
                 total[0] += fields["loss_sum"]
                 total[1] += fields["samples"]
-            row |= {"epoch": fields["epoch"], "train/loss": total[0] / total[1] if total[1] else None}
+                row["train/loss"] = total[0] / total[1]
             row["lr"] = fields["lr"]
         elif kind == "validation":
             values = {name: value for name, value in fields.items() if name not in ("after_step", "after_batch")}

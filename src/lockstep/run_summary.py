@@ -11,18 +11,26 @@ from lockstep.text_table import GAP
 MAX_VALUES_IN_LINE = 12
 
 
-def run_summary(metrics: Mapping[str, Any], test: bool | str = False, board: Path | None = None) -> str:
-    """Return indented lines, each with a name. `test`: the plan's; `board`: a folder with files of TensorBoard."""
-    rows = summary_rows(metrics, test)
+def run_summary(
+    metrics: Mapping[str, Any], test: bool | str = False, board: Path | None = None, resumed: bool = False
+) -> str:
+    """Return indented lines, each with a name.
+
+    Args:
+        test: the plan's.
+        board: a folder with files of TensorBoard.
+        resumed: training began from a checkpoint, which the times do not count.
+    """
+    rows = summary_rows(metrics, test, resumed)
     if board:
         rows["next"] = f"tensorboard --logdir {shlex.quote(str(board))}"
     return "\n".join(f"{GAP}{name:<6}{GAP}{line}" for name, line in rows.items())
 
 
-def summary_rows(metrics: Mapping[str, Any], test: bool | str) -> dict[str, str]:
+def summary_rows(metrics: Mapping[str, Any], test: bool | str, resumed: bool = False) -> dict[str, str]:
     """Return what the lines say, by their names."""
     run = f"{run_title(metrics)}, {metrics['parameters']} parameters"
-    lines, values = {"run": run, "time": _time(metrics)}, net_metrics(metrics)
+    lines, values = {"run": run, "time": _time(metrics, resumed)}, net_metrics(metrics)
     for stage in ("train/", "val/", "test/"):
         names = [name for name in values if name.startswith(stage)]
         lines[stage[:-1]] = _values({name.removeprefix(stage): values.pop(name) for name in names})
@@ -40,23 +48,31 @@ def run_title(values: Mapping[str, Any]) -> str:
 
 
 def _best(metrics: Mapping[str, Any], test: bool | str) -> str:
-    last, best = metrics["epochs"], metrics["best_epoch"]
-    hint = "" if test == "best" or last == best else f" (test=best: epoch {best})"
-    tested = f"; tested: epoch {best if test == 'best' else last}{hint}" if test else ""
-    return f"{metrics['monitor']} {_text(metrics['best'])} in epoch {best}{tested}"
+    epoch = metrics["best_epoch"]
+    hint = "" if metrics["epochs"] == epoch else " (test=best: this one)"
+    tested = f"; tested: {'this net' if test == 'best' else f'the last net{hint}'}" if test else ""
+    return f"{metrics['monitor']} {_text(metrics['best'])} in epoch {epoch}{tested}"
 
 
-def _time(metrics: Mapping[str, object]) -> str:
+def _time(metrics: Mapping[str, Any], resumed: bool) -> str:
     parts = []
     if metrics.get("train_seconds"):
         counted = ", ".join(
             f"{metrics[name]} {name[:-1] if metrics[name] == 1 else name}" for name in ("epochs", "steps")
         )
-        speed = f"{float(str(metrics['samples_per_second'])):.0f} samples/s"
-        parts.append(f"{counted} in {_text(metrics['train_seconds'])} s: {speed}")
+        took = {name: metrics[key] for name in ("lightning", "raw") if (key := f"{name}/train_seconds") in metrics}
+        if took:  # by both engines
+            parts.append(f"{counted}: {', '.join(f'{name} {_seconds(each)}' for name, each in took.items())}")
+        else:
+            speed = f"{_seconds(metrics['train_seconds'])}: {metrics['samples_per_second']:.0f} samples/s"
+            parts.append(f"{counted}{', resumed for' if resumed else ' in'} {speed}")
     if "total_seconds" in metrics:
-        parts.append(f"{_text(metrics['total_seconds'])} s in all")
+        parts.append(f"{_seconds(metrics['total_seconds'])} in all")
     return ", ".join(parts)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
 
 
 def _values(values: Mapping[str, float]) -> str:

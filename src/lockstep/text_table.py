@@ -51,6 +51,6 @@ def rows_text(rows: Sequence[Mapping[str, object]], width: int | None, left: int
 
 def figures(value: float | None) -> str:
     """Return three significant figures, never in powers of ten."""
-    if value is None:
-        return "–"
+    if value is None or not math.isfinite(value):
+        return "–" if value is None else str(value)
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"

@@ -43,7 +43,7 @@ checkpoint/saving.py test_resume.py::test_killed_with_other_options[batchnorm-ra
 +                pass
 # a resume with the options of another run
 job.py test_resume.py::test_resume_and_last_on_the_command_line
--    earlier = words_of([run_dir] if sets_folder(words) else runs_of(config.name))
+-    earlier = words_of(run_dir if sets_folder(words) else None, config.name)
 +    earlier: list[str] = []
 # a damaged checkpoint is chosen
 checkpoint/choice.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
@@ -95,8 +95,8 @@ data/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint[wo
 +pass
 # a run whose checkpoints are all damaged begins anew
 checkpoint/choice.py test_checkpoint_choice.py::test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten
--        _require_readable(damaged)
-+        pass
+-    if plan.resume:
++    if False:
 # a damaged last.ckpt replaces the undamaged previous.ckpt
 checkpoint/saving.py test_checkpoint_saving.py::test_undamaged_checkpoint_replaces_the_damaged
 -hardlink(previous, LAST)
@@ -123,7 +123,7 @@ launch/attempt.py test_attempt.py::test_an_interrupted_start_leaves_no_rank
 +            pass  # it
 # the rank that did not answer is not asked where it is
 launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-raw]
--self._absent_rank() or failure
+-self._absent_rank() or first_failure(self._failures, failed)
 +failure
 # StopIteration in a data set ends the epoch
 data/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in a worker]

@@ -40,7 +40,10 @@ class Halves(Callback):
 
 
 class History(Callback):
-    """Writes what the trainer's metrics are at the end of each stage into history.jsonl."""
+    """Writes what the trainer's metrics are at the end of each batch and stage into history.jsonl."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.write(trainer, "batch")
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.write(trainer, "val")

@@ -34,6 +34,8 @@ class Ending(Classifier):  # type: ignore[misc]
             threading.Thread(target=time.sleep, args=(3600,)).start()
         while self.how == "loops":
             time.sleep(0.01)
+        if self.how == "waits alone":
+            dist.barrier()
         if self.how == "is interrupted":
             raise KeyboardInterrupt
         if self.how == "has a thread and fails":

@@ -1,5 +1,6 @@
 """Which checkpoint a run begins from, and so in which folder it runs: what `resume` and `ckpt_path` mean."""
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -8,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from lockstep.checkpoint.files import FOLDER, LAST, PREVIOUS, DamagedCheckpoint, read_checkpoint
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, read_checkpoint
+from lockstep.config_error import ConfigError, config_error, require, shell_quote_override
 from lockstep.files import absolute
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG
@@ -34,10 +35,20 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     if newest is not None:
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
-    if in_folder:
+    if plan.resume:
         _require_readable(damaged)
+    if in_folder:
+        _require_no_runs_within(Path(plan.run_dir))
         return plan, {}
     raise _no_checkpoint(plan.name, plan.resume)
+
+
+def _require_no_runs_within(folder: Path) -> None:
+    """Raise if a folder holds runs, as that of engine=both or of a sweep does."""
+    runs = sorted({path.parents[1] for path in folder.glob(f"*/{FOLDER}/*.ckpt")})
+    if runs:
+        reason = f"{folder} is no run, but holds runs ({', '.join(run.name for run in runs)})"
+        raise config_error("resume", "true", reason, shell_quote_override("hydra.run.dir", str(runs[0])))
 
 
 def _no_checkpoint(name: str, resume: bool) -> ConfigError:
@@ -68,13 +79,13 @@ def runs_of(name: str) -> set[Path]:
     return {path.parents[1] for path in (LOGS / name).absolute().rglob(f"{FOLDER}/*.ckpt")}
 
 
-def words_of(runs: Iterable[Path]) -> list[str]:
-    """Return what was typed for the run of the newest checkpoint, none if that is not known."""
-    newest, _ = newest_checkpoint(runs)
-    if newest is None or not (config := newest.parents[1] / CONFIG).is_file():
-        return []
+def words_of(run: Path | None, name: str) -> list[str]:
+    """Return what was typed for a run, or for the one with the newest checkpoint of a name; none if it is not known."""
+    if run is None:
+        newest, _ = newest_checkpoint(runs_of(name))
+        run = newest.parents[1] if newest is not None else LOGS
     try:
-        values = yaml.safe_load(config.read_text())
+        values = yaml.safe_load((run / CONFIG).read_text())
         engine = f"engine={values['engine']['name']}"  # engine=both is two runs
         return [engine if word == "engine=both" else str(word) for word in values["command"]["words"]]
     except (OSError, ValueError, yaml.YAMLError, TypeError, LookupError):  # damaged, or of another version
@@ -84,11 +95,11 @@ def words_of(runs: Iterable[Path]) -> list[str]:
 def resume_after_restart(plan: Plan) -> Plan:
     """Return the plan of restarted ranks, with their run's own last checkpoint; raise if all of these are damaged."""
     run = Path(plan.run_dir)
-    last, damaged = newest_checkpoint([run]) if plan.train else (None, {})
     config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's
     began = config.stat().st_mtime_ns if config.is_file() else 0
-    if last is None or last.stat().st_mtime_ns < began:
-        _require_readable({path: reason for path, reason in damaged.items() if path.stat().st_mtime_ns >= began})
+    last, damaged = newest_checkpoint([run], began) if plan.train else (None, {})
+    if last is None:
+        _require_readable(damaged)
         return plan
     return replace(plan, ckpt_path=str(last), resume=True)
 
@@ -101,15 +112,29 @@ def _require_readable(damaged: Mapping[Path, str]) -> None:
         raise config_error("resume", "true", f"no checkpoint there can be read: {files}", hint)
 
 
-def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, dict[Path, str]]:
-    """Return the newest undamaged checkpoint of these run folders; and newer ones, which are damaged, with reasons."""
-    paths = [run / FOLDER / name for run in runs for name in (LAST, PREVIOUS)]
-    paths = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113  # pathlib's may raise
+def newest_checkpoint(runs: Iterable[Path], since: float = 0) -> tuple[Path | None, dict[Path, str]]:
+    """Return the newest undamaged checkpoint of these run folders; and newer ones, which are damaged, with reasons.
+
+    The best one counts in a folder that has no other. `since`: a time in nanoseconds, before which none counts.
+    """
+    times: dict[Path, float] = {}
+    for folder in (run / FOLDER for run in runs):
+        times |= _modified(folder / LAST) | _modified(folder / PREVIOUS) or _modified(folder / BEST)
     damaged: dict[Path, str] = {}
-    for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+    for path in sorted((path for path in times if times[path] >= since), key=lambda path: -times[path]):
         try:
             read_checkpoint(path, mmap=True)
             return path, damaged
         except DamagedCheckpoint as reason:
             damaged[path] = str(reason)
     return None, damaged
+
+
+def _modified(path: Path) -> dict[Path, float]:
+    """Return when a path was modified, by that path; infinity if that cannot be read, nothing if there is no file."""
+    try:
+        return {path: path.stat().st_mtime_ns}
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {path: math.inf} if path.is_symlink() else {}
+    except OSError:
+        return {path: math.inf}

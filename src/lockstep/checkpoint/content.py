@@ -40,10 +40,11 @@ LightningModule has logged and measured in the current epoch.
 Content = Mapping[str, Any]
 """What a checkpoint holds under SECTION, in tensors and plain values, since nothing else is loaded.
 
-`identity`: of its plan; `position`: the fields of Progress; `record`: the lines that it counts; `results`: the latest
-metrics; `best`: the metric that is monitored, its best value, negative if more is better, and its epoch; `best_yet`:
-whether this is the best; `ranks`: a RankState each; `prefix`: of the names of weights; `ended`: a callback has ended
-training early; `state_dict`: the one that training goes on with, if hooks at the end of fit have replaced the weights.
+`identity`: of its plan; `plan`: all of it, as JSON, to create the net; `position`: the fields of Progress; `record`:
+the lines that it counts; `results`: the latest metrics; `best`: the metric that is monitored, its best value, negative
+if more is better, and its epoch; `best_yet`: whether this is the best; `ranks`: a RankState each; `prefix`: of the
+names of weights; `ended`: a callback has ended training early; `state_dict`: the one that training goes on with, if
+hooks at the end of fit have replaced the weights.
 """
 
 

@@ -23,6 +23,7 @@ from lockstep.record.fingerprint import buffers_of
 from lockstep.record.recorder import Recorder, not_finite
 from lockstep.record.run_metadata import depends_on_world
 from lockstep.run_files import Metrics
+from lockstep.schemas.plan_json import to_json
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
@@ -120,6 +121,7 @@ class CheckpointManager:
             ranks.append({**state, **rest, "random": virtual_random})
         content: Content = {
             "identity": identity(plan, depends_on_world(plan, net)),
+            "plan": to_json(plan),
             "position": {**vars(position)},
             "record": recorder.file.offset if recorder.file else {},
             "results": dict(results),

@@ -1,14 +1,19 @@
 """The page of `--help`: the groups with their options, and the keys, as the comments in conf/ explain them."""
 
+import re
 from pathlib import Path
-from textwrap import indent
+from textwrap import indent, wrap
 
 import yaml
 
 from lockstep.conf import CONF
 from lockstep.config_error import as_typed, typed_command
+from lockstep.text_table import width_shown
 
-PAGE = """Lockstep trains a net under any parallel strategy. Write KEY=VALUE after the command:
+COLUMN = re.compile(r".*?# | *\S+ {2,}")
+"""What comes before the text of a line: a key with its value, or an option."""
+
+PAGE = """Train a net under any parallel strategy. Write KEY=VALUE after the command:
 
   train    {command} strategy=ddp devices=2
   compare  {command} engine=both strategy=ddp devices=2
@@ -17,7 +22,7 @@ PAGE = """Lockstep trains a net under any parallel strategy. Write KEY=VALUE aft
   test     {command} train=false ckpt_path=RUN/checkpoints/best.ckpt
 
 Groups (GROUP=OPTION; an option's own keys are GROUP.KEY=VALUE)
-logger and callbacks take several options: logger=[OPTION,OPTION], with logger.OPTION.KEY=VALUE
+logger and callbacks take several: logger=[OPTION,OPTION], logger.OPTION.KEY=VALUE
 {groups}
 
 Keys
@@ -42,11 +47,17 @@ def help_page() -> str:
         width = max(len(path.stem) for path in paths)
         groups.append(f"  {folder.name}")
         groups += [f"    {path.stem:<{width}}  {_option(path, path.stem == defaults[folder.name])}" for path in paths]
-    return PAGE.format(
-        command=typed_command(),
-        groups="\n".join(groups),
-        keys=indent(text.split("\n\n")[1], "  "),
-    ).replace("$", "$$")  # Hydra fills the page in as a string.Template
+    page = PAGE.format(command=typed_command(), groups="\n".join(groups), keys=indent(text.split("\n\n")[1], "  "))
+    if columns := width_shown():
+        page = "\n".join(_fitted(line, columns) for line in page.split("\n"))
+    return page.replace("$", "$$")  # Hydra fills the page in as a string.Template
+
+
+def _fitted(line: str, width: int) -> str:
+    """Return a line, wrapped to the width of the terminal below the beginning of its text."""
+    column = COLUMN.match(line)
+    below = " " * (column.end() if column and column.end() < width // 2 else 4)
+    return "\n".join(wrap(line, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False))
 
 
 def _option(path: Path, is_default: bool) -> str:

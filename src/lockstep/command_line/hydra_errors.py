@@ -11,7 +11,7 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.overrides import OPTIONS, options_with, parse
@@ -36,11 +36,14 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         nulls = (word for word in parse(overrides) if word.key_or_group in OPTIONS and word.value() is None)
         refusal = next((_missing_option(word.key_or_group, "null", []) for word in nulls), None)
     elif isinstance(error, OverrideParseException):
-        hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
+        hint = synonym(str(error.override)) or "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
     elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
         missing = (word for word in parse(overrides) if f"'{word.key_or_group}'" in str(error))
         refusal = next((_missing_key(word, overrides) for word in missing), None)
+    elif isinstance(error, MissingMandatoryValue):
+        group = str(error.full_key).partition(".")[0]
+        refusal = ConfigError(f"{error.full_key}: the chosen {group} needs it; write {error.full_key}=VALUE.")
     elif "Ambiguous value" in str(error):
         refusal = next((_several(word) for word in parse(overrides) if word.is_sweep_override()), None)
     if refusal is None:
@@ -76,8 +79,8 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     value = None if override.is_sweep_override() else override.value()
     keys = [name for name, default in _composed_keys(overrides).items() if _fits(name, value, default)]
     refusal, options = unknown_key(key, typed, keys), options_with(key)
-    if options and "did you mean" not in str(refusal):
-        group = key.partition(".")[0]
+    group, *names = key.split(".")
+    if options and ("did you mean" not in str(refusal) or names[0] in options):
         return config_error(key, typed, f"the chosen {group} has no such key", f"{group}={' or '.join(options)}")
     return refusal
 

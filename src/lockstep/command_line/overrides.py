@@ -57,8 +57,8 @@ def check_lists(words: Iterable[str], config: Mapping[str, Any]) -> None:
 
 def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     """Return the keys of a job's overrides that the sweep varies: all but those with one value in the command."""
-    fixed = {override.key_or_group for override in parse(command) if not override.is_sweep_override()}
-    return tuple(key for word in job if (key := word.lstrip("+~").partition("=")[0]) not in fixed)
+    varies = {override.key_or_group: override.is_sweep_override() for override in parse(command)}  # the last counts
+    return tuple(dict.fromkeys(key for word in job if varies.get(key := word.lstrip("+~").partition("=")[0], True)))
 
 
 def options_with(key: str) -> list[str]:

@@ -6,11 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lockstep.compare.comparison import Comparison, Values, When
+from lockstep.compare.comparison import Comparison, Values
+from lockstep.compare.comparison_rules import CONFIGURATION
 from lockstep.compare.noise import noise_reason
+from lockstep.compare.options import differing_options
+from lockstep.compare.quantity import When
 from lockstep.compare.record_lines import RESULTS, compare_ranks, record_values
 from lockstep.compare.recorded_run import RecordedRun, damaged
-from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_between
+from lockstep.compare.tolerance import Tolerance, likely_reason, reason_of, tolerance_between
 from lockstep.config_error import ConfigError, errors_as, require
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
@@ -51,7 +54,9 @@ def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None 
     """Compare the records, results and configurations of two runs."""
     metadata = left.run_metadata, right.run_metadata
     expected = tolerance_between(*metadata) if tolerance is None else Tolerance(tolerance)
-    comparison = Comparison(str(left.folder), str(right.folder), expected)
+    reason = reason_of(*metadata) if tolerance is None else "the tolerance that was given"
+    options = differing_options(left.config, right.config)
+    comparison = Comparison(str(left.folder), str(right.folder), expected, reason, options)
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
         compare_ranks(comparison, run)
@@ -59,7 +64,7 @@ def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None 
     if (first := comparison.first_divergence) is not None:
         comparison.likely = likely_reason(*metadata, first.name)
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
-    if comparison.quantities.keys() <= {"configuration"}:
+    if comparison.quantities.keys() <= {CONFIGURATION}:
         raise ConfigError(
             f"{left.folder}: it has nothing in common with {right.folder} to compare; "
             "write the folders of two trained runs."

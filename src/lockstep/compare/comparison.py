@@ -1,68 +1,46 @@
-"""The verdict on each quantity of two runs: identical, within a bound, or different, and where it differs first."""
+"""The verdict on two runs: each quantity identical, within a bound, or different; in words, and as JSON."""
 
 import math
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from lockstep.compare.comparison_rules import BITS_ONLY, rule_of
+from lockstep.compare.comparison_rules import BITS_ONLY, CONFIGURATION, EXPECTED, FILES, rule_of
 from lockstep.compare.furthest import furthest
-from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
+from lockstep.compare.quantity import MISSING, Quantity, When, in_words
+from lockstep.compare.tolerance import IDENTICAL, Tolerance
 from lockstep.config_error import shorten
-from lockstep.files import save_json
-from lockstep.run_files import COMPARISON
+from lockstep.files import save_json, short_path
+from lockstep.run_files import COMPARISON, CONFIG
 
-WIDTH = 116
-"""Characters of a line that lists several things."""
-
-When = tuple[float, float]
-"""The optimizer step, and the order within it: which of several differences is the first."""
+WIDTH, NAME = 80, 22
+"""Characters of a line, and of a quantity's name."""
+VALUE = 30
+"""Characters of an option's value, up to which the values of all are aligned."""
+wrapped = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
 
 Values = Mapping[tuple[str, str], tuple[Any, When]]
 """What a run has left, by the key of its rule and the place, in words."""
 
 
 @dataclass
-class Quantity:
-    """A quantity compared over two whole runs. Differences are absolute below 1, relative above."""
-
-    name: str
-    tolerance: Tolerance
-    compared: int = 0
-    difference: float = 0.0
-    first: str | None = None
-    """Where it first exceeds the tolerance, in words."""
-    when: When = (math.inf, math.inf)
-
-    @property
-    def verdict(self) -> str:
-        return in_words(self.difference, self.tolerance) if self.first is None else "different"
-
-    def add(self, a: Any, b: Any, where: str, when: When) -> None:
-        """Compare one more pair of values of this quantity."""
-        self.compared += 1
-        distance = difference(a, b)
-        self.difference = max(self.difference, distance)
-        counts = when[0] <= self.tolerance.steps or math.isinf(distance)
-        if distance > self.tolerance.within and counts and self.first is None:
-            size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
-            self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
-
-
-@dataclass
 class Comparison:
     """The quantities of two runs, by name.
 
+    `reason`: why they are expected to agree so. `options`: those that differ, with both values, as they are typed.
     `unfinished`: both were interrupted. `left_out`: the keys not compared, by reason. `likely`: of a difference.
     """
 
     a: str
     b: str
     tolerance: Tolerance
+    reason: str = ""
+    options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     quantities: dict[str, Quantity] = field(default_factory=dict)
     unfinished: bool = False
     left_out: dict[str, set[str]] = field(default_factory=dict)
@@ -71,7 +49,7 @@ class Comparison:
     def add_all(self, a: Values, b: Values) -> None:
         """Compare the values of two runs; one that only one of them has is different."""
         for (key, where), (_, when) in {**a, **b}.items():
-            left, right = (values.get((key, where), ("missing", when))[0] for values in (a, b))
+            left, right = (values.get((key, where), (MISSING, when))[0] for values in (a, b))
             self.add(key, left, right, where, when)
 
     def add(self, key: str, a: object, b: object, where: str, when: When) -> None:
@@ -82,13 +60,13 @@ class Comparison:
             return
         tolerance = IDENTICAL if rule.how == "exact" else self.tolerance
         quantity = self.quantities.setdefault(rule.quantity, Quantity(rule.quantity, tolerance))
-        quantity.add(*furthest(a, b), where, when)
+        quantity.add(*furthest(a, b, any_dtype=tolerance.within > 0), where, when)
 
     @property
     def first_divergence(self) -> Quantity | None:
         """Return the quantity that differs first; a difference in the configuration comes before its effects."""
         differing = [quantity for quantity in self.quantities.values() if quantity.first is not None]
-        return min(differing, key=lambda quantity: (quantity.name != "configuration", quantity.when), default=None)
+        return min(differing, key=lambda quantity: (quantity.name != CONFIGURATION, quantity.when), default=None)
 
     @property
     def within_tolerance(self) -> bool:
@@ -102,27 +80,61 @@ class Comparison:
     def max_diff(self) -> float:
         return max(quantity.difference for quantity in self.quantities.values())
 
+    @property
+    def configuration_differs(self) -> bool:
+        """Whether the two config.yaml ask for other computations."""
+        quantity = self.quantities.get(CONFIGURATION)
+        return quantity is not None and str(quantity.first).startswith(CONFIG)
+
     def text(self, for_terminal: bool = False) -> str:
-        """Return a line for each quantity that is not identical, one for all others, one for what is not compared.
+        """Return the options that differ, a line for each quantity that does, by when it does first, and the verdict.
 
         `for_terminal`: it is for stdout; in a terminal the verdict has a colour.
         """
-        identical = [name for name, quantity in self.quantities.items() if quantity.verdict == "identical"]
-        lines = [f"{self.a}\n  against\n{self.b}"]
-        for quantity in self.quantities.values():
-            if quantity.name not in identical:
-                cells = f"{quantity.name:<22}  {quantity.verdict:<17}  {quantity.compared:>6}  {quantity.first or ''}"
-                lines.append(f"  {cells}".rstrip())
-        for title, listed in (("identical", identical), ("not compared", sorted(self.left_out))):
-            if listed:
-                lines += wrap(f"{title}: {', '.join(listed)}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+        lines = [f"{short_path(self.a)}\n  against\n{short_path(self.b)}", "", *self._options_text()]
+        shown, identical = [], []
+        for quantity in sorted(self.quantities.values(), key=lambda quantity: quantity.when):
+            if quantity.verdict != "identical" and not (quantity.name == CONFIGURATION and self.configuration_differs):
+                shown += wrapped(
+                    f"{quantity.name:<{NAME}}  {quantity.text()}",
+                    initial_indent="  ",
+                    subsequent_indent=" " * (NAME + 6),
+                )
+            elif quantity.verdict == "identical" and quantity.name not in (CONFIGURATION, *FILES):
+                identical.append(quantity.name)
+        lines += [*shown, ""] if shown else []
+        left_out = sorted(self.left_out.keys() - {EXPECTED})
+        for title, names in (("identical", identical), ("not compared", left_out)):
+            if names:
+                lines += wrapped(f"{title}: {', '.join(names)}", initial_indent="  ", subsequent_indent="    ")
+        return "\n".join([*lines, "", *self._verdict_text(for_terminal)])
+
+    def _options_text(self) -> list[str]:
+        if not self.options:
+            return []
+        keys = max(map(len, self.options))
+        values = min(VALUE, max(len(a) for a, _ in self.options.values()))
+        lines = ["  configuration"]
+        for key, (a, b) in self.options.items():
+            line = f"{key:<{keys}}  {shorten(a, WIDTH):<{values}}  against  {shorten(b, WIDTH)}"
+            lines += wrapped(line, initial_indent=" " * 4, subsequent_indent=" " * 6)
+        return [*lines, ""]
+
+    def _verdict_text(self, for_terminal: bool) -> list[str]:
+        """Return the verdict with what was expected, and why; if the configurations are equal, the first difference."""
+        condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
+        reason = f" ({self.reason})" if self.reason else ""
         interrupted = "; neither run finished" if self.unfinished else ""
-        verdict = coloured(self.verdict, self.within_tolerance) if for_terminal else self.verdict
-        lines.append(f"{verdict}; expected: {self.tolerance}{interrupted}")
-        if (first := self.first_divergence) is not None:
-            lines.append(f"They differ first in {first.name}, {first.first}.")
-            lines += [self.likely] if self.likely else []
-        return "\n".join(lines)
+        lines = wrapped(
+            f"{self.verdict}{condition} expected: {self.tolerance}{reason}{interrupted}", subsequent_indent="  "
+        )
+        if for_terminal:
+            lines[0] = coloured(self.verdict, self.within_tolerance) + lines[0].removeprefix(self.verdict)
+        first = self.first_divergence
+        if first is not None and not self.configuration_differs:
+            lines += wrapped(f"They differ first in {first.name}, {first.first}.", subsequent_indent="  ")
+            lines += wrapped(self.likely or "")
+        return lines
 
     def save(self, folder: Path) -> None:
         """Write comparison.json."""
@@ -135,6 +147,8 @@ class Comparison:
                 "verdict": self.verdict,
                 "within_tolerance": self.within_tolerance,
                 "tolerance": str(self.tolerance),
+                "expected_because": self.reason,
+                "configuration": self.options,
                 "first_divergence": first and f"{first.name}, {first.first}",
                 "likely_reason": self.likely,
                 "quantities": {
@@ -156,23 +170,3 @@ def coloured(text: str, is_good: bool) -> str:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or sys.stdout is None or not sys.stdout.isatty():
         return text
     return f"\x1b[{32 if is_good else 31}m{text}\x1b[0m"
-
-
-def in_words(largest: float, tolerance: Tolerance) -> str:
-    """Return a difference that is allowed, in words. After the steps of a bound it may exceed it: it drifts."""
-    if largest == 0:
-        return "identical"
-    if tolerance == INCOMPARABLE:
-        return f"other masks: {largest:.1e}"
-    return f"within {largest:.1e}" if largest <= tolerance.within else f"drifts to {largest:.1e}"
-
-
-def difference(a: Any, b: Any) -> float:
-    """Return |a-b| / max(1, |a|, |b|) of two finite numbers; 0 for other equal values, infinity for anything else."""
-    if a == b:
-        return 0.0
-    try:
-        distance = float(abs(a - b) / max(1.0, abs(a), abs(b)))
-    except (TypeError, OverflowError):  # no numbers, or too large for a float
-        return math.inf
-    return distance if math.isfinite(distance) else math.inf

@@ -22,6 +22,7 @@ class Rule(NamedTuple):
     pattern: str
 
 
+CONFIGURATION = "configuration"
 UNKNOWN = "what no run of this version leaves"
 BITS_ONLY = "what is equal only where identical bits are expected"
 EXPECTED = "what the tolerance accounts for"
@@ -41,6 +42,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", VERDICTS, "comparison.json failure.json", ":"),
     ("not", "names and paths", "config.yaml:", "name tags* run_dir data.root command*"),
     ("not", "where it resumed from", "config.yaml:", "ckpt_path resume"),
+    ("not", MONITORING, "config.yaml:strategy.", "in_process max_restarts"),
     ("not", EXPECTED, "config.yaml:", f"{WORLD} memory_format compile"),
     ("not", MONITORING, "config.yaml:", "logger* process_group* checkpoint* record* show_shapes model_summary"),
     ("not", MONITORING, "config.yaml:", "log_every_n_steps detect_nan optimized_metric profiler"),
@@ -48,14 +50,14 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", MONITORING, "config.yaml:data.loader.", "persistent_workers timeout"),
     ("not", MONITORING, "config.yaml:trainer.", "limit_test_batches fast_dev_run deterministic benchmark"),
     ("not", MONITORING, "config.yaml:trainer.", "detect_anomaly enable_progress_bar"),
-    ("exact", "configuration", "config.yaml:", "*"),
+    ("exact", CONFIGURATION, "config.yaml:", "*"),
     ("not", EXPECTED, RUN, f"{WORLD} world_size gradient_sync backend micro_batches per_rank_buffers"),
     ("not", EXPECTED, RUN, "memory_format compile"),
-    ("exact", "configuration", RUN, "model data optimizer lr scheduler batch_size seed"),
+    ("exact", CONFIGURATION, RUN, "model data optimizer lr scheduler batch_size seed"),
     ("exact", "steps", "metrics.json:", "epochs steps"),
     ("not", "times", "metrics.json:", "*seconds epoch_seconds_* samples_per_second"),
     ("not", VERDICTS, "metrics.json:", "verdict within_tolerance max_diff"),
-    ("exact", "configuration", "metrics.json:", "parameters"),
+    ("exact", CONFIGURATION, "metrics.json:", "parameters"),
     ("not", MONITORING, "metrics.json:", "monitor mode best_epoch"),
     ("bound", "validation", "metrics.json:", "val/* best"),
     ("bound", "train", "metrics.json:", "train/*"),
@@ -78,14 +80,15 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("bits", "parameters and buffers", "record.jsonl:", "tensor.*"),
     ("exact", "position", "last.ckpt:", "epoch global_step lockstep.position.* lockstep.ended"),
     ("not", EXPECTED, "last.ckpt:lockstep.identity.", WORLD),
-    ("exact", "configuration", "last.ckpt:lockstep.", "identity.* prefix"),
+    ("exact", CONFIGURATION, "last.ckpt:lockstep.", "identity.* prefix"),
     ("bound", "results", "last.ckpt:lockstep.", "results*"),
+    ("not", "the saved plan", "last.ckpt:lockstep.", "plan"),
     ("not", "best epoch", "last.ckpt:lockstep.", "best*"),
     ("not", CURVES, RANKS, "sums.curve"),
     ("bits", "state of each rank", RANKS, "*"),
     ("not", "sizes of records", "last.ckpt:lockstep.", "record*"),
     (
-        *("not", "Lightning's own state, which follows from the position", "last.ckpt:"),
+        *("not", "Lightning's own state", "last.ckpt:"),
         "pytorch-lightning_version loops* callbacks* hparams* hyper_parameters*",
     ),
     ("bound", "weights saved", "last.ckpt:", "state_dict.* current_model_state.*"),

@@ -5,13 +5,17 @@ import sys
 from typing import Any
 
 
-def furthest(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return the elements of two tensors that differ most, or their shapes and types; other values unchanged."""
+def furthest(a: Any, b: Any, any_dtype: bool = False) -> tuple[Any, Any]:
+    """Return the elements of two tensors that differ most, or their shapes and types; other values unchanged.
+
+    `any_dtype`: floats of two precisions are compared by their values.
+    """
     a, b = _as_tensor(a), _as_tensor(b)
     if not hasattr(a, "shape") or not hasattr(b, "shape"):
         first, second = (f"tensor {tuple(value.shape)}" if hasattr(value, "shape") else value for value in (a, b))
         return first, second
-    if a.shape != b.shape or a.dtype != b.dtype:
+    alike = a.dtype == b.dtype or (any_dtype and a.is_floating_point() and b.is_floating_point())
+    if a.shape != b.shape or not alike:
         return f"{a.dtype} {tuple(a.shape)}", f"{b.dtype} {tuple(b.shape)}"
     one, other = a.double(), b.double()
     distance = (one - other).abs() / one.abs().maximum(other.abs()).clamp(min=1)

@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from lockstep.compare.comparison import Comparison, Values, When
+from lockstep.compare.comparison import Comparison, Values
+from lockstep.compare.quantity import When
 from lockstep.compare.recorded_run import RecordedRun, flattened
 from lockstep.run_files import FINGERPRINTED, RECORD
 

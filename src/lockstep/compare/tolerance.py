@@ -56,6 +56,19 @@ def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
     return FLOAT32 if precisions <= {"64-true", "32-true"} else MIXED
 
 
+def reason_of(a: RunMetadata, b: RunMetadata) -> str:
+    """Return why two runs are expected to agree by `tolerance_between`."""
+    tolerance = tolerance_between(a, b)
+    if tolerance in (IDENTICAL, INCOMPARABLE):  # the latter says it itself
+        return "the same arithmetic in the same order" if tolerance == IDENTICAL else ""
+    if tolerance == FLOAT64:
+        return "sums in another order, in float64"
+    rounded = f"sums in another order round differently in {a['precision']}"
+    return (
+        f"{rounded if a['precision'] == b['precision'] else 'two precisions round differently'}; training amplifies it"
+    )
+
+
 def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:
     """Return why two runs of one LightningModule that split a batch differently probably differ first in a quantity."""
     is_plain_net = "optimizer" in {**a, **b}

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch.utils.data import TensorDataset
 
 from lockstep.data.download import DataFile, fetch
 
@@ -16,11 +16,12 @@ ARCHIVE = DataFile(
     "cifar-10-binary.tar.gz", 170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 )
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE.name}"
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 RECORD = 1 + 3 * 32 * 32
 """Bytes of a sample: its class, then red, green and blue."""
 
 
-def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tensor]]:
+def cifar10(root: str = "data", val: int = 5000) -> dict[str, TensorDataset]:
     """Return uint8 images (n, 3, 32, 32) and classes by train, val (the last of the 50,000) and test."""
     with tarfile.open(fileobj=BytesIO(fetch(root, ARCHIVE, Path(root) / ARCHIVE.name, [URL]))) as archive:
         files = {Path(member.name).stem: archive.extractfile(member) for member in archive if member.isfile()}
@@ -29,5 +30,9 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, tuple[Tensor, Tens
     images, targets = rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].long()
     test = len(batches[-1]) // RECORD
     sizes = [len(rows) - val - test, val, test]
-    splits = zip(torch.split(images, sizes), torch.split(targets, sizes), strict=True)
-    return dict(zip(("train", "val", "test"), splits, strict=True))
+    splits = {}
+    parts = zip(torch.split(images, sizes), torch.split(targets, sizes), strict=True)
+    for name, tensors in zip(("train", "val", "test"), parts, strict=True):
+        splits[name] = TensorDataset(*tensors)
+        splits[name].classes = CLASSES  # type: ignore[attr-defined]
+    return splits

@@ -1,4 +1,4 @@
-"""Arrays in a .npz file of NumPy: x and y, or x_train and y_train with those of test and val."""
+"""Arrays in a .npz file of NumPy: x and y, or x_train and y_train with those of test and val; or one in a .npy file."""
 
 import zipfile
 from collections.abc import Mapping
@@ -20,7 +20,10 @@ def npz(file: str) -> Samples | dict[str, Samples]:
     Bytes (n, height, width) and (n, height, width, channels) are images, which become (n, channels, height, width).
     """
     try:
-        with np.load(file) as arrays:
+        loaded = np.load(file)
+        if isinstance(loaded, np.ndarray):
+            return _samples({"x": loaded}, "")
+        with loaded as arrays:
             if "x" in arrays:
                 return _samples(arrays, "")
             if "x_train" in arrays:

@@ -61,16 +61,17 @@ def describe(choice: UserData, created: Any, samples: Samples = "pairs") -> Data
         if samples != "module" or isinstance(error, UserCodeError):
             raise
         return DataFacts(train, val, test)
-    facts = shape_facts(inputs.shape[1:], target, outputs)
+    facts = sample_facts(inputs[0], target, outputs)
     names = _class_names(datasets["train"])
     return DataFacts(train, val, test, **facts, class_names=names if len({*names}) == facts["classes"] else ())
 
 
-def shape_facts(shape: Sequence[int], target: Tensor, outputs: int) -> dict[str, Any]:
-    """Return what a net and its task need to know of a sample, whose target this is, by the fields of DataFacts."""
+def sample_facts(inputs: Tensor, target: Tensor, outputs: int) -> dict[str, Any]:
+    """Return what a net and its task need to know of a sample, by the fields of DataFacts."""
     has_classes = not target.is_floating_point() and outputs > 0
     parts = tuple(target.shape) if has_classes else ()
-    return {"shape": tuple(shape), "outputs": outputs, "classes": outputs if has_classes else 0, "parts": parts}
+    facts = {"shape": tuple(inputs.shape), "dtype": str(inputs.dtype).removeprefix("torch.")}
+    return {**facts, "outputs": outputs, "classes": outputs if has_classes else 0, "parts": parts}
 
 
 def streams_of(choice: UserData, created: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:

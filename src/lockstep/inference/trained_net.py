@@ -1,7 +1,7 @@
 """`lockstep.load`: the trained net of a run, or its LightningModule, in evaluation mode."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -9,12 +9,10 @@ from torch import nn
 
 from lockstep import data
 from lockstep.checkpoint.content import net_weights
-from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
-from lockstep.checkpoint.reading import require_net
-from lockstep.config_error import config_error
-from lockstep.files import absolute
+from lockstep.config_error import config_error, shorten
+from lockstep.files import short_path
 from lockstep.inference.preprocessing import Preprocessing
-from lockstep.inference.saved_plan import HINT, read_plan
+from lockstep.inference.saved_run import read_run
 from lockstep.plan import Plan
 from lockstep.precision import MIXED, convert, default_dtype
 from lockstep.random_state import preserve_generators
@@ -55,7 +53,7 @@ def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
     Raises:
         ConfigError: there is no such run or checkpoint, or its code has changed.
     """
-    return move(load_planned(read_plan(run)), device)
+    return move(restore(*read_run(run)), device)
 
 
 def move(net: Any, device: str | torch.device) -> Any:
@@ -63,39 +61,36 @@ def move(net: Any, device: str | torch.device) -> Any:
     try:
         return net.to(device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
         raise config_error("device", str(device), reason, "device=cpu") from None
 
 
-def load_planned(plan: Plan) -> Any:
-    """Return the trained net of a plan, on the CPU; the generators are preserved."""
-    path = Path(absolute(str(plan.ckpt_path)))
-    try:
-        checkpoint = read_checkpoint(path)
-        weights = net_weights(checkpoint)
-    except (DamagedCheckpoint, LookupError, TypeError, AttributeError) as error:
-        raise config_error("run", path, f"this checkpoint cannot be read ({error})", HINT) from None
+def restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
+    """Return the net of a plan with the weights of a checkpoint, on the CPU; the generators are preserved."""
     with preserve_generators():
-        if not plan.model.lightning:
-            net = create_net(plan, shapes_of(plan))
-            require_net(plan, net, checkpoint)
-            net.load_state_dict(weights)
-            return TrainedNet(net, Preprocessing(plan), plan.precision).eval()
-        module = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
-        if overrides(module, "configure_model"):
-            with default_dtype(torch.float32):
-                module.configure_model()
-        convert(plan, module)
-        module.on_load_checkpoint(checkpoint)
-        module.load_state_dict(weights, strict=module.strict_loading)
+        if plan.model.lightning:
+            module: Any = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
+            if overrides(module, "configure_model"):
+                with default_dtype(torch.float32):
+                    module.configure_model()
+            convert(plan, module)
+            module.on_load_checkpoint(checkpoint)
+            net, strict = module, module.strict_loading
+        else:
+            net, strict = create_net(plan, shapes_of(plan)), True
+            module = TrainedNet(net, Preprocessing(plan), plan.precision)
+    try:
+        net.load_state_dict(net_weights(checkpoint), strict=strict)
+    except RuntimeError as error:
+        differing = " ".join(str(error).partition("\n")[2].split()).rstrip(".")
+        reason = f"{plan.model.name} has other weights than it had in this run: {differing}"
+        hint = "the code as it was; layers that `setup` adds cannot be loaded"
+        raise config_error("run", short_path(str(plan.ckpt_path)), shorten(reason), hint) from None
     return module.eval()
 
 
 def shapes_of(plan: Plan) -> Any:
-    """Return the `shape` of a sample and the number of `outputs`, without the data if the plan has them."""
+    """Return the `shape` of a sample and the number of `outputs`, without reading the data unless they depend on it."""
     choice = plan.data
-    if not isinstance(choice, BuiltIn):
-        return choice
-    if choice.shape:
-        return SimpleNamespace(shape=choice.shape, outputs=choice.classes)
-    return data.load(choice, plan.seed, plan.task.samples)
+    is_computed = isinstance(choice, BuiltIn) and not choice.shape
+    return data.load(choice, plan.seed, plan.task.samples) if is_computed else choice

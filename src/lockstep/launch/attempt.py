@@ -94,7 +94,7 @@ class Attempt:
         done = {rank: report.result for rank, report in self.reports.items() if isinstance(report, Done)}
         failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
         overdue = [rank for rank, code in codes.items() if code is None and time.monotonic() > self.deadline]
-        reports = {rank: report for rank, report in self.reports.items() if isinstance(report, FailureReport)}
+        reports = self._failures
         if not failed and not (reports and overdue):
             if overdue:
                 print(OVERDUE.format(overdue[0], SHUTDOWN_TIMEOUT), file=sys.stderr, flush=True)
@@ -105,9 +105,13 @@ class Attempt:
             raise RankFailed(None, SERVER_LOST)
         failure = first_failure(reports, failed)
         if any(report.timed_out and report.error is failure for report in reports.values()):
-            failure = self._absent_rank() or failure
+            failure = self._absent_rank() or first_failure(self._failures, failed)
         self.end()
         raise failure
+
+    @property
+    def _failures(self) -> dict[int, FailureReport]:
+        return {rank: report for rank, report in self.reports.items() if isinstance(report, FailureReport)}
 
     def _absent_rank(self) -> RankFailed | None:
         """Return the failure of the first rank for which others waited in vain; it says where that rank is."""

@@ -20,12 +20,12 @@ from lockstep.launch.absent_rank import PEER_DELAY, absent_rank, write_stack_on_
 from lockstep.launch.external_launcher import rendezvous_variables
 from lockstep.launch.failure import (
     RankFailed,
+    delay_exit,
     failure_report,
     format_error,
     lost_a_peer,
     timed_out,
     timeout_text,
-    wait_for_first_failure,
 )
 from lockstep.launch.in_process import restored_process
 from lockstep.launch.private_dir import cache_variables, private_folder
@@ -112,7 +112,8 @@ class ExternalRank:
         except (Exception, KeyboardInterrupt) as error:
             if self.in_program:
                 raise failure_report(error, self.context.rank).error from None
-            wait_for_first_failure(error)
+            if lost_a_peer(error):
+                delay_exit()
             absent = self._absent_rank() if timed_out(error) else None
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
             is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")

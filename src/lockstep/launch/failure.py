@@ -1,7 +1,8 @@
 """Find out which rank failed first, and why, and end the command with that reason, printed once.
 
 When one rank dies, its peers' collectives break a moment later. Only the cause is shown: a rank's own error before a
-lost peer, an exit without a report (a signal) before a lost peer, and the earliest of equals.
+lost peer, an exit without a report (a signal) before a lost peer, and the earliest of equals. If all ranks have waited
+in vain, that of one in the user's code is shown.
 """
 
 import inspect
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from lockstep.config_error import ConfigError
+from lockstep.config_error import ConfigError, message_lines
 from lockstep.errors import ExpectedError, NotFinite
 from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import end_command
@@ -24,7 +25,7 @@ from lockstep.world import World
 
 DEBUGGERS = ("bdb", "debugpy", "pydevd", "_pydevd_bundle")  # packages of pdb and of IDEs
 
-EXIT_DELAY = 3.0  # s before a rank that only lost a peer exits
+EXIT_DELAY = 3.0  # s before a rank that only lost a peer, or waited for it in vain, exits
 
 LOST_PEER = (
     *("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed"),
@@ -53,6 +54,8 @@ class RankFailed(RuntimeError):
 
     def __str__(self) -> str:
         return self.reason if self.rank is None else f"rank {self.rank} failed: {self.reason}"
+
+    _render_traceback_ = message_lines
 
 
 @dataclass(frozen=True)
@@ -90,12 +93,6 @@ def failure_report(error: BaseException, rank: int) -> FailureReport:
     return FailureReport(cause, time.time(), lost_a_peer(error), timed_out(error))
 
 
-def wait_for_first_failure(error: BaseException) -> None:
-    """Delay the exit of a rank that only lost a peer, so that the peer's failure comes first."""
-    if lost_a_peer(error):
-        delay_exit()
-
-
 def delay_exit() -> None:
     """Wait for EXIT_DELAY, or SIGTERM: an external launcher ends all ranks as soon as one has failed."""
     signal.signal(signal.SIGTERM, end_command)
@@ -125,7 +122,11 @@ def first_failure(reports: Mapping[int, FailureReport], exit_codes: Mapping[int,
     silent = [rank for rank in exit_codes if rank not in reports]
     if silent and all(report.lost_peer for report in reports.values()):
         return RankFailed(silent[0], exit_reason(exit_codes[silent[0]], silent[0]))
-    return min(reports.values(), key=lambda report: (report.lost_peer, report.time)).error
+
+    def order(report: FailureReport) -> tuple[bool, bool, float]:
+        return report.lost_peer, report.timed_out and "Traceback" not in str(report.error), report.time
+
+    return min(reports.values(), key=order).error
 
 
 def exit_reason(code: int, rank: int = 0) -> str:

@@ -21,7 +21,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.absent_rank import write_stack_on_signal
-from lockstep.launch.failure import failure_report, root_error, wait_for_first_failure
+from lockstep.launch.failure import delay_exit, failure_report, lost_a_peer, root_error, timed_out
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
@@ -89,7 +89,8 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
             raise
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises, as soon as a loader's worker has died
         command.send(failure_report(error, rank))
-        wait_for_first_failure(error)
+        if lost_a_peer(error) or timed_out(error):  # the cause is another rank's failure, or what it waits in
+            delay_exit()
         raise SystemExit(1) from None
     command.send(Done(result if rank == 0 else None))
 

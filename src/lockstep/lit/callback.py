@@ -91,6 +91,9 @@ class SessionCallback(EvaluationCallback):
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
         self.session.before_optimizer_step(optimizer)
 
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.session.results.update_step_metrics(trainer)
+
     def _end_batch(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         trainer, session, progress = self.trainer, self.session, self.progress
         if trainer.fit_loop.restarting:  # otherwise no plateau schedule steps after an epoch that was resumed within

@@ -9,7 +9,7 @@ from lockstep import schemas
 from lockstep.config_error import config_error
 from lockstep.data.samples import keys_of, pair_of, targets_for_loss, values_of_batch
 from lockstep.data.tensors import STAGES
-from lockstep.data.user_data import outputs_of, shape_facts
+from lockstep.data.user_data import outputs_of, sample_facts
 from lockstep.loaders.loader_source import METHOD, LoaderSource
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.random_state import preserve_generators, seeded
@@ -56,7 +56,7 @@ def facts_of(source: LoaderSource, trainer: Mapping[str, Any]) -> tuple[schemas.
     return schemas.Loaders(**facts), defaults
 
 
-def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
+def batch_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
     """Return what a plain net and its task need to know of a batch, by the fields of Loaders."""
     choice: Any = source.choice
     with user_errors(f"data.{KEY}={choice.call[KEY]}", "a batch of it raises this."), preserve_generators():
@@ -71,4 +71,4 @@ def sample_facts(source: LoaderSource, samples: Samples) -> dict[str, Any]:
             raise config_error("data", choice.name, reason, "a LightningModule, or one loader")
     datasets = [getattr(loader, "dataset", None) for loader, *_ in loaders.values()]
     outputs = outputs_of(choice, datasets, target, samples, getattr(source.owner, "num_classes", None))
-    return shape_facts(inputs.shape[1:], target, outputs)
+    return sample_facts(inputs[0], target, outputs)

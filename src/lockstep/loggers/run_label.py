@@ -1,4 +1,4 @@
-"""The label by which people tell runs apart: `ddp×2 mlp lr=0.003 · 14-03-12`."""
+"""The label by which people tell runs apart: `lr=0.003 ddp×2 mlp · 14-03-12`."""
 
 import re
 import time
@@ -31,12 +31,18 @@ LONGEST = 90
 
 
 def run_label(plan: Plan) -> str:
-    """Return strategy, devices, net, what the command or its sweep has chosen beside them, and the folder's time."""
-    devices = plan.devices * plan.num_nodes
-    typed = any(word.startswith("engine=") for word in plan.command.words)
-    engine = plan.engine.name if plan.engine.name != "lightning" or typed else ""
+    """Return engine, strategy, devices, net and overrides, what the sweep varies or was typed first; and a time.
+
+    The time is that of the run's folder.
+    """
+    devices, chosen = plan.devices * plan.num_nodes, _chosen(plan)
+    typed = {word.lstrip("+").partition("=")[0] for word in plan.command.words}
+    varied = {*plan.command.swept} or typed
+    engine = plan.engine.name if plan.engine.name != "lightning" or "engine" in typed else ""
     world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
-    words = " ".join(filter(None, [engine, world, plan.model.name, *_chosen(plan)]))
+    groups = ({"engine"}, engine), ({"strategy", "devices", "num_nodes"}, world), ({"model"}, plan.model.name)
+    first = [text for keys, text in groups if keys & varied]
+    words = " ".join(filter(None, [*first, *chosen, *(text for keys, text in groups if not keys & varied)]))
     dated = re.findall(r"\d{4}-\d\d-\d\d_(\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
     return f"{truncate(words, LONGEST)} · {dated[-1] if dated else time.strftime('%H-%M-%S')}"
 
@@ -47,8 +53,8 @@ def _chosen(plan: Plan) -> list[str]:
     for word in plan.command.words:
         key, _, value = word.lstrip("+").partition("=")
         distinguishes = key in swept if swept else not is_below(key, (*MONITORING, *MACHINE))
-        is_first = key in ("engine", "strategy", "devices", "num_nodes", "model")  # every label begins with them
-        if not key.startswith(("~", "--")) and not is_first and distinguishes:
+        is_named = key in ("engine", "strategy", "devices", "num_nodes", "model")  # every label has them
+        if not key.startswith(("~", "--")) and not is_named and distinguishes:
             # without quotes and control characters; the last part of a path
             plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
             values[key] = truncate(plain, LONGEST // 3)

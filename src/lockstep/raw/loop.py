@@ -68,6 +68,7 @@ def train_epoch(run: "Training", loader: Any) -> None:
             step_schedules(run, "step", batch_idx, plateau=False)
         if is_last:
             step_schedules(run, "epoch", epoch, plateau=False)
+        session.results.update_step_metrics(trainer)
         hooks.call("on_train_batch_end", outputs, batch, batch_idx)
         session.end_batch(trainer, is_step_boundary, is_last)
         follow_batch(run, is_step_boundary, is_last)

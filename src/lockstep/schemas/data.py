@@ -23,6 +23,7 @@ class BuiltInData(BuiltIn):
     classes: ClassVar[int] = 0
     parts: ClassVar[tuple[int, ...]] = ()
     total: ClassVar[int] = 0
+    dtype: ClassVar[str] = "float32"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -41,6 +42,8 @@ class Digits(BuiltInData):
     test_size: PositiveInt
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
     classes: ClassVar[int] = 10
+    outputs: ClassVar[int] = 10
+    dtype: ClassVar[str] = "uint8"
     total: ClassVar[int] = 1797
 
 
@@ -55,6 +58,8 @@ class MNIST(BuiltInData):
     std: Positive
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
     classes: ClassVar[int] = 10
+    outputs: ClassVar[int] = 10
+    dtype: ClassVar[str] = "uint8"
     total: ClassVar[int] = 60_000
 
 
@@ -103,6 +108,7 @@ class DataFacts:
     outputs: classes, or numbers of a target. shape: of a sample.
     parts: the shape of a sample's target if each element has a class of its own.
     class_names: of the Dataset's attribute `classes`, if it has one.
+    dtype: of the inputs, by torch's name.
     """
 
     train_samples: int = 0
@@ -113,6 +119,7 @@ class DataFacts:
     shape: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
     class_names: tuple[str, ...] = ()
+    dtype: str = "float32"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -191,6 +198,11 @@ class UserData(DataFacts, Target):
             raise config_error(f"data.loader.{name}", self.loader[name], "the run determines it", hint)
         fits = self.target_key is None or self.input_key is not None
         require(fits, "data.targets", self.target_key, "it needs the key of the inputs", "data.inputs=KEY beside it")
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the target is one of Lockstep's data sets, whose bytes are tensors in memory."""
+        return self._target_.startswith("lockstep.")
 
     def require_files(self) -> None:
         """Raise if the folder or the file of one of Lockstep's data sets does not exist."""

@@ -19,8 +19,8 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"(?:trainer\.)?min_(?:epochs|steps)=.*", "max_epochs=N, and no early stopping before"),
     (r"gradient_accumulation_steps=(.*)", r"accumulate_grad_batches=\1"),
     (r"resume_from_checkpoint=(.*)", r"ckpt_path=\1"),
-    (r"predict=.*", "python -m lockstep.predict RUN INPUT"),
-    (r"export=.*", "python -m lockstep.export RUN"),
+    (r"predict(?:=.*)?", "python -m lockstep.predict RUN INPUT"),
+    (r"export(?:=.*)?", "python -m lockstep.export RUN"),
     # groups
     (r"trainer=(cpu|gpu)", r"accelerator=\1"),
     (r"trainer=(single|dp|fsdp|ddp|ddp_spawn)", r"strategy=\1 devices=2"),

@@ -12,6 +12,9 @@ from lockstep.progress import epoch_line
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+BAR = "{desc}: {percentage:3.0f}%|{bar:8}| {n_fmt}/{total_fmt} [{remaining}, {rate_noinv_fmt}{postfix}]"
+"""Of tqdm: narrow, so that 80 columns have room for a metric."""
+
 
 class Display:
     """`has_bar`: False if a callback shows one of its own. The bar is removed at the end."""
@@ -29,12 +32,22 @@ class Display:
         self.began = time.perf_counter()
         if not self.has_bar:
             return
+        title = f"epoch {position.epochs + 1}/{self.epochs}"
         if self.bar is None:
             from tqdm import tqdm  # for a terminal alone
 
             total, done = self.epochs * self.batches or None, position.epochs * self.batches + position.batch
-            self.bar = tqdm(total=total, initial=done, mininterval=0.2, leave=False, dynamic_ncols=True, unit="batch")
-        self.bar.set_description_str(f"epoch {position.epochs + 1}/{self.epochs}", refresh=False)
+            self.bar = tqdm(
+                desc=title,
+                total=total,
+                initial=done,
+                unit="batch",
+                bar_format=BAR if total else None,
+                mininterval=0.2,
+                leave=False,
+                dynamic_ncols=True,
+            )
+        self.bar.set_description_str(title, refresh=False)
 
     def end_batch(self, metrics: Mapping[str, float]) -> None:
         """Show that a batch has ended, and the values of the module's `prog_bar` whenever tqdm draws the bar."""
@@ -42,10 +55,10 @@ class Display:
             self.show(metrics)
 
     def show(self, metrics: Mapping[str, float]) -> None:
-        """Show the latest metrics in the bar."""
+        """Show the latest metrics in the bar, those of validation first: a narrow terminal cuts the rest off."""
         if self.bar is not None:
-            named = (f"{name} {float(value):.4g}" for name, value in sorted(metrics.items()))
-            self.bar.set_postfix_str(" ".join(named))
+            named = sorted(metrics.items(), key=lambda item: (not item[0].startswith("val"), item[0]))
+            self.bar.set_postfix_str(" ".join(f"{name} {float(value):.4g}" for name, value in named))
 
     def end_epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Print the line of an epoch, counted from 1."""

@@ -27,5 +27,6 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _report(key: str, lost: str) -> None:
-    advice = "; pass them to load_from_checkpoint" if key == "hyper_parameters" else ""
+    hint = "; lockstep.load(RUN) creates them again, load_from_checkpoint takes them as arguments"
+    advice = hint if key == "hyper_parameters" else ""
     notice(f"checkpoints hold no {lost} of {key}: only tensors and values of known types can be loaded safely{advice}")

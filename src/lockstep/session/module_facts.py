@@ -10,7 +10,7 @@ from typing import Any
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loaders.loader_facts import facts_of, sample_facts
+from lockstep.loaders.loader_facts import batch_facts, facts_of
 from lockstep.loaders.loader_source import create_source
 from lockstep.random_state import seed_all
 from lockstep.schemas.target import KEY
@@ -47,7 +47,7 @@ def inspect_loaders(options: dict[str, Any], module: Any) -> None:
         source = create_source(data, module, options["seed"], options["batch_size"])
         facts, defaults = facts_of(source, trainer)
         if module is None:
-            facts = replace(facts, **sample_facts(source, options["task"].samples))
+            facts = replace(facts, **batch_facts(source, options["task"].samples))
     options["data"] = replace(data, **vars(facts))
     options |= {name: options[name] or default for name, default in defaults.items()}
 

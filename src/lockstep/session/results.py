@@ -61,6 +61,15 @@ class Results:
         self.digest = ""
         self.display = Display(plan, progress.context.rank)
 
+    def update_step_metrics(self, trainer: Any) -> None:
+        """Update the trainer's metrics by what the batch has logged. To be called by every rank."""
+        if self.log.is_fresh:
+            self.log.sync_steps()
+            monitored = as_tensors(self.log.monitored())
+            trainer.callback_metrics.update(monitored)
+            trainer.logged_metrics.update({name: monitored[name] for name in self.log.step("logger")})
+            trainer.progress_bar_metrics.update(self.log.step("prog_bar"))
+
     def before_epoch_end(self, trainer: Any, stage: str) -> None:
         """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics."""
         progress, training = self.progress, stage == "train"

@@ -37,7 +37,7 @@ from lockstep.session.compiled import compile_nets
 from lockstep.session.module_state import ModuleState
 from lockstep.session.profiler import Profiler
 from lockstep.session.progress import RunProgress
-from lockstep.session.results import Results, as_tensors
+from lockstep.session.results import Results
 from lockstep.session.torch_flags import torch_flags
 from lockstep.steps.exact_log import ExactLog, attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
@@ -219,10 +219,7 @@ class Session:
     def end_batch(self, trainer: Any, is_step_boundary: bool, last: bool) -> None:
         """Record and show a batch, the `last` of its epoch or not, after the steps of optimizers and schedules."""
         log, step, position = self.log, self.step, self.progress.position
-        if log.step_values:
-            log.sync_steps()
-            trainer.callback_metrics.update(as_tensors(log.monitored()))
-            trainer.progress_bar_metrics.update(log.step("prog_bar"))
+        self.results.update_step_metrics(trainer)  # with what the hooks of this batch have logged
         step.record_batch(self.recorder)
         position.batch += 1
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
@@ -233,7 +230,6 @@ class Session:
             self.recorder.stepped(trainer.optimizers, last)
         step.log_points(position.steps if is_step_boundary else None, rate)
         if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
-            trainer.logged_metrics.update(as_tensors(log.step("logger")))
             self.results.to_loggers(log.step("logger"), position.epochs)
         log.enter("train")
         self.results.display.end_batch(trainer.progress_bar_metrics)

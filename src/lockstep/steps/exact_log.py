@@ -23,6 +23,7 @@ class ExactLog:
     """The log of one rank. Engines call the methods that say where a run stands; `log` and `log_dict` are the module's.
 
     always_synced: names of values of a step that are reduced even without `sync_dist`.
+    is_fresh: whether the batch has logged values since they were last reduced.
     """
 
     def __init__(self, module: nn.Module, rank: int, active: bool) -> None:
@@ -33,6 +34,7 @@ class ExactLog:
         self.epoch_samples: dict[str, int] = {}
         self.in_batch = False
         self.virtual_rank = 0
+        self.is_fresh = False
         self.step_values: dict[str, Value] = {}
         self.always_synced: set[str] = set()
 
@@ -53,7 +55,7 @@ class ExactLog:
         self.suffix = "" if loader is None else f"/dataloader_idx_{loader}"
         for value in self.step_values.values():
             value.of_ranks, value.synced = {}, None
-        self.step_values, self.virtual_rank = {}, 0
+        self.step_values, self.virtual_rank, self.is_fresh = {}, 0, False
 
     # called by the module
 
@@ -108,8 +110,8 @@ class ExactLog:
 
     def _add_step(self, entry: Value, value: Scalar, weight: float, sync_dist: bool) -> None:
         entry.sync_dist = sync_dist or not self.always_synced.isdisjoint((entry.name, entry.step_name))
-        entry.of_ranks[self.virtual_rank] = value, weight
-        self.step_values[entry.name] = entry
+        entry.of_ranks[self.virtual_rank], entry.synced = (value, weight), None
+        self.step_values[entry.name], self.is_fresh = entry, True
 
     # results of a batch
 
@@ -131,7 +133,8 @@ class ExactLog:
 
     def sync_steps(self) -> None:
         """Reduce the values of the batch that were logged with `sync_dist`. To be called by every rank."""
-        values = [value for value in self.step_values.values() if value.sync_dist]
+        self.is_fresh = False
+        values = [value for value in self.step_values.values() if value.sync_dist and value.synced is None]
         values.sort(key=lambda value: value.name)
         if values and (dist.is_initialized() or any(len(value.of_ranks) > 1 for value in values)):
             ranks = all_gather_json([[float(value.joined[0]), value.joined[1]] for value in values])

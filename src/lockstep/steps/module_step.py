@@ -128,8 +128,13 @@ class ModuleStep(Step):
         return outputs
 
     def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
-        """Gather tensors of all ranks, after a look at their shapes: unequal ones would abort the process."""
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors_in(data))
+        """Gather tensors of all ranks, after a look at their shapes: unequal ones would abort the process.
+
+        A rank without samples would gather those of its dummy batch.
+        """
+        tensors = [*tensors_in(data)]
+        is_empty = self.share.is_dummy and any(tensor.dim() for tensor in tensors)
+        shapes = "none" if is_empty else ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
         ranks = all_gather_json(shapes) if group is None else [shapes]
         if {*ranks} != {shapes}:
             place = f"batch {self.position.batch + 1} of epoch {self.position.epochs + 1}"

@@ -6,7 +6,6 @@ from pkgutil import iter_modules
 from typing import get_args, get_type_hints
 
 from lockstep import strategies
-from lockstep.strategies.single import Single
 from lockstep.strategies.strategy import Strategy
 
 
@@ -20,6 +19,3 @@ def _strategies() -> Iterator[tuple[str, type[Strategy]]]:
 
 STRATEGIES: dict[str, type[Strategy]] = dict(_strategies())
 """The strategies by name, in the order of their files."""
-
-ONE_DEVICE: Strategy = Single("single")
-"""The strategy that wraps nothing, to call a net without training it."""

@@ -37,6 +37,8 @@ class SweepJob:
         self.devices: Any = self.config["devices"]  # of a job that did not finish whatever was typed
         if self.results:
             self.devices *= int(self.config["num_nodes"])
+        loggers = self.config.get("logger") if self.results else None
+        self.board = any(logger["name"] == "tensorboard" for logger in loggers or ())
         # a job with engine=both has a record of each engine, already compared
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
@@ -48,6 +50,13 @@ class SweepJob:
     def steps(self) -> list[dict[str, Any]]:
         """The record's lines of optimizer steps; empty without a record."""
         return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
+
+    @property
+    def validations(self) -> list[tuple[float, dict[str, Any]]]:
+        """The record's lines of validations, each with the optimizer step that it followed."""
+        last_steps: dict[int, float] = dict(self.record.steps.keys())
+        lines = self.record.lines["validation"].items()
+        return [(line.get("after_step") or last_steps.get(epoch, 0), line) for (epoch, _), line in lines]
 
     @property
     def epoch_samples(self) -> int:

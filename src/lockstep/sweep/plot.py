@@ -1,9 +1,9 @@
-"""The picture of a sweep; what varies decides what is drawn, beside the loss of all jobs."""
+"""The picture of a sweep; what varies decides what is drawn, beside the curves of all jobs."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import nan
+from math import ceil, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,34 +17,66 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Panel = Callable[["Axes"], None]
-MAX_LABEL, MAX_CURVES = 60, 12
+Points = Mapping[str, Sequence[tuple[float, float]]]
+"""A curve of each job: step and value."""
+MAX_LABEL, MAX_CURVES = 40, 24
 """Characters of a label, and curves in a legend."""
+MAX_TICKS = 12
+"""Values of an axis up to which each has a tick."""
+MAX_POINTS = 100
+"""Points of a training curve; of more steps, means are shown."""
+COLUMNS = 3
 
 
 def draw(rows: Sequence[SweepRow], path: Path, metric: RankingMetric | None = None) -> None:
     """Write the picture as a PNG file, if there is anything to draw."""
-    panels = chosen_panels([row for row in rows if not row.cells["reason"]], metric)
-    curves = {f"{row.cells['job']}: {label(row, rows)}": row.steps for row in rows if row.steps}
-    if curves:
-        panels.append(partial(losses, curves=curves))
+    finished = [row for row in rows if not row.cells["reason"]]
+    panels = [*chosen_panels(finished, metric), *curve_panels(finished, metric)]
     if not panels:
         return
-    with saved_figure(path, width=5.8 * len(panels), height=4.6) as figure:
+    columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
+    lines = ceil(len(panels) / columns)
+    with saved_figure(path, width=6.2 * columns, height=4.4 * lines) as figure:
         for number, panel in enumerate(panels, start=1):
-            panel(figure.add_subplot(1, len(panels), number))
+            panel(figure.add_subplot(lines, columns, number))
 
 
 def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list[Panel]:
-    """Return all panels but the losses."""
+    """Return all panels but the curves."""
     panels: list[Panel] = []
     timed = [row for row in rows if row.speeds]
     if len({row.cells["devices"] for row in timed}) > 1 and any(row.cells["speed_up"] for row in timed):
         panels += [partial(over_devices, rows=timed, column=column) for column in ("speed_up", "efficiency")]
     keys = [key for key in (rows[0].varied if rows else ()) if len({str(row.varied[key]) for row in rows}) > 1]
-    numbers = [key for key in keys if all(is_number(row.varied[key]) for row in rows)]
+    keys.sort(key=lambda key: not _is_numeric(key, rows))
     if metric is not None:
-        panels += [partial(metric_over, rows=rows, key=key, metric=metric) for key in numbers[:3]]
+        panels += [partial(metric_over, rows=rows, key=key, metric=metric) for key in keys[:3]]
     return panels
+
+
+def curve_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list[Panel]:
+    """Return the panels of the training loss, and of what was validated: the ranked metric, or a loss."""
+    jobs = {f"{row.cells['job']}: {label(row, rows)}".removesuffix(": "): row for row in rows if row.steps}
+    names = dict.fromkeys(name for row in jobs.values() for _, line in row.validations for name in line)
+    ranked = [metric.label.removeprefix("best ")] if metric else []
+    validated = [name for name in (*ranked, "val/loss", "val_loss", *names) if name in names and "val" in name]
+    panels: list[Panel] = [partial(losses, curves={name: row.steps for name, row in jobs.items()})] if jobs else []
+    if validated:
+        name = validated[0]
+        values = {job: [(step, line.get(name, nan)) for step, line in row.validations] for job, row in jobs.items()}
+        panels.append(partial(curves_over_steps, curves=values, title=name, marker="."))
+    return [*panels[:-1], *(partial(_with_legend, panel=panel) for panel in panels[-1:])]
+
+
+def _with_legend(axes: "Axes", panel: Panel) -> None:
+    """Draw a panel with a legend beside it."""
+    panel(axes)
+    if 1 < len(axes.lines) <= MAX_CURVES:
+        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+
+
+def _is_numeric(key: str, rows: Sequence[SweepRow]) -> bool:
+    return all(is_number(row.varied[key]) for row in rows)
 
 
 def over_devices(axes: "Axes", rows: Sequence[SweepRow], column: str) -> None:
@@ -66,36 +98,73 @@ def over_devices(axes: "Axes", rows: Sequence[SweepRow], column: str) -> None:
         title=f"{column.replace('_', '-')} over one device (bars: slowest and fastest epoch)",
         ylim=(0, None),
     )
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
 
 
 def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: RankingMetric) -> None:
-    """Plot the metric over a number, with a line for each combination of the other options."""
+    """Plot the metric over an option, with a line for each combination of the others; a star is the best job."""
     lines = defaultdict(list)
+    numeric = _is_numeric(key, rows)
+    tried: list[Any] = list(dict.fromkeys(row.varied[key] if numeric else str(row.varied[key]) for row in rows))
     for row in rows:
-        lines[label(row, rows, without=[key])].append((row.varied[key], row.score))
+        place = row.varied[key] if numeric else tried.index(str(row.varied[key]))
+        lines[label(row, rows, without=[key])].append((place, row.score))
         if row.cells["best"]:
-            axes.scatter(row.varied[key], row.score, marker="*", s=170, color="gold", zorder=5, label="best")
+            axes.scatter(place, row.score, marker="*", s=170, color="gold", edgecolor="black", zorder=5)
     for name, points in lines.items():
-        axes.plot(*zip(*sorted(points), strict=True), "o-", label=name or None)
+        axes.plot(*zip(*sorted(points), strict=True), "o-" if numeric else "o", label=name or None)
     axes.set(xlabel=key, ylabel=metric.label, title=f"{metric.label} over {key}")
-    values = [row.varied[key] for row in rows]
-    axes.set_xscale("log" if min(values) > 0 and max(values) > 9 * min(values) else "linear")
-    if axes.get_legend_handles_labels()[1] and len(lines) <= MAX_CURVES:
-        axes.legend(fontsize="small")
+    if numeric and min(tried) > 0 and max(tried) > 9 * min(tried):
+        axes.set_xscale("log")
+    if len(tried) <= MAX_TICKS:
+        texts = [f"{value:g}" if numeric else truncate(value, MAX_LABEL // 2) for value in tried]
+        long = sum(map(len, texts)) > MAX_LABEL
+        axes.set_xticks(tried if numeric else range(len(tried)), texts, rotation=30 if long else 0)
+        axes.set_xticks([], minor=True)
+    if len(lines) > 1:
+        _with_legend(axes, lambda _: None)
 
 
 def losses(axes: "Axes", curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Plot the loss of each job's global batches. Earlier curves are wider, so that equal curves are all visible."""
-    for place, (name, steps) in enumerate(curves.items()):
-        values = [nan if step["loss_sum"] is None else step["loss_sum"] / step["samples"] for step in steps]
-        marker, width = "o" if len(values) == 1 else None, 1 + 3 * (1 - place / len(curves))
-        axes.plot([step["step"] for step in steps], values, marker=marker, linewidth=width, alpha=0.75, label=name)
-    axes.set(xlabel="optimizer step", ylabel="training loss of the global batch", title="loss of every job")
-    sums = [step["loss_sum"] for steps in curves.values() for step in steps if step["loss_sum"] is not None]
-    axes.set_yscale("log" if min(sums, default=0) > 0 else "linear")
-    if len(curves) <= MAX_CURVES:
-        axes.legend(fontsize="small")
+    """Plot the training loss of each job, the mean of so many steps that a curve has at most MAX_POINTS."""
+    together = max(ceil(len(steps) / MAX_POINTS) for steps in curves.values())
+    points = {
+        name: [_mean_loss(steps[at : at + together]) for at in range(0, len(steps), together)]
+        for name, steps in curves.items()
+    }
+    of = f", means of {together} steps" if together > 1 else ""
+    curves_over_steps(axes, points, f"training loss{of}")
+    values = [value for curve in points.values() for _, value in curve]
+    if min(values, default=0) > 0 and max(values) > 10 * min(values):
+        axes.set_yscale("log", subs=[])
+        axes.yaxis.get_major_locator().set_params(subs=(1, 2, 5))  # type: ignore[call-arg]
+        axes.yaxis.set_major_formatter("{x:g}")
+
+
+def _mean_loss(steps: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Return the last of the steps, and their mean loss."""
+    sums = [nan if step["loss_sum"] is None else step["loss_sum"] for step in steps]
+    return steps[-1]["step"], sum(sums) / sum(step["samples"] for step in steps)
+
+
+def curves_over_steps(axes: "Axes", curves: Points, title: str, marker: str | None = None) -> None:
+    """Plot the curves. Earlier ones are wider, so that equal curves are all visible; a single point has a marker."""
+    import matplotlib as mpl
+
+    colours = mpl.colormaps["tab10" if len(curves) <= 10 else "turbo"]
+    for place, (name, points) in enumerate(curves.items()):
+        steps, values = zip(*points, strict=True) if points else ((), ())
+        axes.plot(
+            steps,
+            values,
+            marker="o" if len(points) == 1 else marker,
+            linewidth=1 + 2 * (1 - place / len(curves)),
+            color=colours(place if len(curves) <= 10 else place / len(curves)),
+            alpha=0.75,
+            label=name,
+        )
+    axes.set(xlabel="optimizer step", title=title)
+    axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
 
 
 def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = ()) -> str:

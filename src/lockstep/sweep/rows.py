@@ -27,6 +27,7 @@ class SweepRow:
     score: float = nan
     speeds: tuple[float, ...] = ()
     steps: Sequence[Mapping[str, Any]] = ()
+    validations: Sequence[tuple[float, Mapping[str, Any]]] = ()
 
 
 def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> list[SweepRow]:
@@ -57,7 +58,8 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
         }
         seconds = (job.results.get(f"epoch_seconds_{name}") for name in ("max", "min"))
         speeds = tuple(job.epoch_samples / value for value in seconds if value)
-        rows.append(SweepRow(cells, varied, score, speeds, job.steps if job.results else []))
+        steps = job.steps if job.results else []
+        rows.append(SweepRow(cells, varied, score, speeds, steps, job.validations if steps else []))
     return rows
 
 

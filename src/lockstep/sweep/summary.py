@@ -1,5 +1,6 @@
 """The end of a sweep: sweep.csv, sweep.png and the table."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,14 +9,14 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.config_error import shorten
+from lockstep.config_error import shorten, truncate
 from lockstep.files import save_table
 from lockstep.launch.failure import print_exit_reason
 from lockstep.private_api.hydra import silence_basic_launcher
 from lockstep.schemas.keys import short_keys
 from lockstep.sweep.jobs import best_text, jobs_of, ranking_metric
 from lockstep.sweep.plot import draw
-from lockstep.sweep.rows import SweepRow, rows_of
+from lockstep.sweep.rows import WORLD, SweepRow, rows_of
 from lockstep.text_table import fitted_text, width_shown
 
 MAX_CELL = 72
@@ -61,8 +62,10 @@ class SweepSummary(Callback):
         draw(rows, folder / "sweep.png", metric)
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
-        lines = ["", format_table(rows, width_shown()), "", *best_text(jobs, metric), f"sweep: {counts}", f"  {folder}"]
-        print("\n".join(lines), flush=True)
+        lines = ["", format_table(rows, width_shown()), "", *best_text(jobs, metric), f"sweep: {counts}"]
+        if any(job.board for job in jobs):
+            lines += [f"  tensorboard --logdir {shlex.quote(str(folder))}"]
+        print("\n".join([*lines, f"  {folder}: sweep.csv, sweep.png"]), flush=True)
         if "failed" in statuses or any(job.results.get("within_tolerance") is False for job in jobs):
             raise SystemExit(1)
         if "finished" not in statuses:
@@ -70,13 +73,33 @@ class SweepSummary(Callback):
 
 
 def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
-    """Return the table, of at most `width` characters, without empty columns and those of the training split."""
+    """Return the table without empty columns and those of the training split.
+
+    If it is wider than `width` characters, the columns that matter least are left out, and reasons are lines below it.
+    """
     columns = [name for name in rows[0].cells if any(row.cells[name] not in (None, "") for row in rows)]
     columns = [name for name in columns if not name.startswith("train_")]
     spaced = {name: name.replace("_", " ", 1) for name in columns if name.startswith(("val_", "test_", "best_"))}
     headings = spaced | HEADINGS | dict(zip(rows[0].varied, short_keys(rows[0].varied), strict=True))
-    texts = [[_text(name, row.cells[name]) for name in columns] for row in rows]
-    return fitted_text([headings.get(name, name) for name in columns], texts, width)
+    for dropped in (None, *_least_first(rows, columns)):
+        columns = [name for name in columns if name != dropped]
+        texts = [[_text(name, row.cells[name]) for name in columns] for row in rows]
+        text = fitted_text([headings.get(name, name) for name in columns], texts, width)
+        if text.count("\n") == len(rows):
+            break
+    reasons = [f"job {row.cells['job']} {row.cells['reason']}" for row in rows if row.cells.get("reason")]
+    return "\n".join([text, *(truncate(reason, width) for reason in reasons if width and "reason" not in columns)])
+
+
+def _least_first(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
+    """Return the columns that may be left out, in this order: speed matters if it is compared, else the metrics do."""
+    constant = [name for name in WORLD if len({row.cells[name] for row in rows}) == 1]
+    of_test, of_val = ([name for name in columns if name.startswith(stage)] for stage in ("test_", "val_"))
+    speed = ["verdict", "max_loss_diff", "epoch_seconds", "samples_per_second"]
+    if "speed_up" in columns:
+        ranked = [name for name in columns if name.startswith("best_")]
+        return ["reason", *constant, *of_test, *of_val, "epoch_seconds", "max_loss_diff", *ranked, "efficiency"]
+    return ["reason", *constant, *speed, *of_test, *of_val]
 
 
 def _text(name: str, value: object) -> str:

@@ -29,11 +29,13 @@ MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
 
 OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "unable to allocate")
 """In messages of torch on a CPU, of the system, of torch on a GPU, and of numpy."""
+UNEQUAL = "Samples of a batch have unequal shapes: give them one (image_folder: data.size=64), or write a collate_fn."
+MISMATCH = "All ranks waited, in different collectives: call each collective on every rank, in the same order."
 MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the data"
 
 
 def user_traceback(error: BaseException, is_called: bool = False) -> str:
-    """Format an error with its traceback from the user's first frame on, and with a hint if memory ran out.
+    """Format an error with its traceback from the user's first frame on, and with a hint at a likely cause.
 
     If the code `is_called` by Lockstep, it may be a library's: begin after Lockstep's frames.
     """
@@ -46,7 +48,12 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
     hint = f"\nMemory ran out: {MEMORY_HINT}." if no_memory else ""
     if any(words in text.lower() for words in LOST_WORKER):
         hint = "\nA worker process of a DataLoader has ended; if memory ran out, lower num_workers."
-    return cut_frames(text, is_first, is_called or bool(hint) or "timed out waiting" in message) + hint
+    if "timed out waiting" in message:  # a rank for which others waited is blamed instead
+        hint = f"\n{MISMATCH}"
+    if "equal size" in message and f"{sep}collate.py" in text:
+        hint = f"\n{UNEQUAL}"
+    is_explained = is_called or bool(hint) or message.startswith("engine=raw has no ")
+    return cut_frames(text, is_first, is_explained) + hint
 
 
 def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:

@@ -101,6 +101,9 @@ def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
         hint = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
         return config_error(key, path, f"there is no module {name}", hint)
     near = nearest(name, [attribute for attribute in dir(parent) if not attribute.startswith("_")])
+    if parent.__name__ == "__main__":
+        reason, hint = f"no notebook's cell or script defines {name} here", "its class into a file, or define it first"
+        return config_error(key, path, reason, hint)
     corrected = ".".join(str(near) if part == name else part for part in path.split("."))
     hint = f"{key}={corrected}" if near else "another path"
     return config_error(key, path, f"{parent.__name__} has no {name}{_suggestion(near)}", hint)

@@ -1,0 +1,96 @@
+"""A quantity compared over two runs: how many of its values differ, by how much, and where first."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.compare.tolerance import INCOMPARABLE, Tolerance
+from lockstep.config_error import shorten
+
+When = tuple[float, float]
+"""The optimizer step, and the order within it: which of several differences is the first."""
+
+MISSING = "missing"
+"""Stands for the value of a run that has none."""
+SHOWN = 40
+"""Characters of a value that is no number."""
+DIGEST = re.compile(r"[0-9a-f]{16,}")
+IN_NAME = re.compile(
+    r"^(metrics\.json, (digest)?|confusion\.csv, |last\.ckpt, (state_dict\.|lockstep\.)?|after the last epoch, )"
+    r"|, (samples|ids|lr|loss_sum|grad_norm)$"
+)
+"""The parts of a place that the name of its quantity says."""
+
+
+@dataclass
+class Quantity:
+    """A quantity compared over two whole runs. Differences are absolute below 1, relative above."""
+
+    name: str
+    tolerance: Tolerance
+    compared: int = 0
+    differing: int = 0
+    difference: float = 0.0
+    first: str | None = None
+    """Where it first exceeds the tolerance, and the values, in words; `short_text`: the same for people."""
+    short_text: str = ""
+    when: When = (math.inf, math.inf)
+
+    @property
+    def verdict(self) -> str:
+        return in_words(self.difference, self.tolerance) if self.first is None else "different"
+
+    def add(self, a: Any, b: Any, where: str, when: When) -> None:
+        """Compare one more pair of values of this quantity."""
+        self.compared += 1
+        distance = difference(a, b)
+        self.difference = max(self.difference, distance)
+        counts = when[0] <= self.tolerance.steps or math.isinf(distance)
+        if distance <= self.tolerance.within or not counts:
+            return
+        self.differing += 1
+        if self.first is None:
+            size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
+            self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
+            self.short_text = f"{IN_NAME.sub('', where)}{values_text(a, b, distance)}"
+
+    def text(self) -> str:
+        """Return the verdict, or where the two differ first; how many differ if the size of a difference is unknown."""
+        if self.first is None:
+            return self.verdict
+        if math.isfinite(self.difference):
+            return self.short_text
+        return f"{self.differing} of {self.compared} differ: {self.short_text}".removesuffix(": ")
+
+
+def values_text(a: Any, b: Any, distance: float) -> str:
+    """Return `: 0.001 against 0.01 (by 0.009)`; nothing for two digests."""
+    if MISSING in (str(a), str(b)):
+        return f", only in the {'second' if str(a) == MISSING else 'first'}"
+    if DIGEST.fullmatch(str(a)) and DIGEST.fullmatch(str(b)):
+        return ""
+    texts = [f"{value:.6g}" if isinstance(value, float) else shorten(str(value), SHOWN) for value in (a, b)]
+    if texts[0] == texts[1]:
+        texts = [repr(a), repr(b)]
+    return f": {' against '.join(texts)}" + (f" (by {distance:.2g})" if math.isfinite(distance) else "")
+
+
+def in_words(largest: float, tolerance: Tolerance) -> str:
+    """Return a difference that is allowed, in words. After the steps of a bound it may exceed it: it drifts."""
+    if largest == 0:
+        return "identical"
+    if tolerance == INCOMPARABLE:
+        return f"other masks: {largest:.1e}"
+    return f"within {largest:.1e}" if largest <= tolerance.within else f"drifts to {largest:.1e}"
+
+
+def difference(a: Any, b: Any) -> float:
+    """Return |a-b| / max(1, |a|, |b|) of two finite numbers; 0 for other equal values, infinity for anything else."""
+    if a == b:
+        return 0.0
+    try:
+        distance = float(abs(a - b) / max(1.0, abs(a), abs(b)))
+    except (TypeError, OverflowError):  # no numbers, or too large for a float
+        return math.inf
+    return distance if math.isfinite(distance) else math.inf
