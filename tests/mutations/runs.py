@@ -199,4 +199,20 @@ targets/task.py test_task.py::test_a_plain_loop_over_single_samples_computes_the
 time_limit.py test_trainer_keys.py::test_rank_zero_is_asked_now_and_then
 -self.batches + int(batches)
 +self.batches + 1
+# an exported file that computes something else is taken
+inference/export.py test_export.py::test_a_file_that_computes_something_else_is_refused
+-TOLERANCE = 1e-3
++TOLERANCE = 1e9
+# pixels are not normalised for a loaded net
+inference/preprocessing.py test_inference.py::test_it_scores_as_in_the_run
+-self.mean, self.std = digits.MEAN, digits.STD
++pass
+# test=best loads the last net
+inference/saved_run.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
+-if plan.test == "best" else
++if plan.test == "worst" else
+# grey pictures become colours for a transform
+inference/inputs.py test_predict.py::test_pictures_go_through_the_transform_of_the_dataset
+-if shape[:1] == (1,) else
++if shape[:1] == (0,) else
 """
