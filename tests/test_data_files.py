@@ -11,8 +11,9 @@ import torch
 from PIL import Image
 
 from lockstep.config_error import ConfigError
-from lockstep.data.image_folder import image_folder, read_image
+from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
+from lockstep.data.pictures import read_image
 from lockstep.data.text import SHAKESPEARE, text
 from lockstep.data.user_data import load
 from tests.comparing import require_close

@@ -109,7 +109,7 @@ def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
     [
         ("nothing", "there is no run: "),
         (".", "it is a sweep of 1 jobs; write "),
-        ("0", "this run has saved no last.ckpt; "),
+        ("0", "this run has saved no checkpoint; "),
         ("0/checkpoints", "there is no run: "),
         ("0/config.yaml", "it is no complete checkpoint of this project"),
     ],
@@ -126,6 +126,8 @@ def test_a_checkpoint_alone_is_enough_if_it_is_of_this_version_and_undamaged(tmp
     last, copy = tmp_path / "run" / "checkpoints" / "last.ckpt", tmp_path / "copy.ckpt"
     expected, checkpoint = lockstep.load(tmp_path / "run").state_dict(), torch.load(last)
     copy.write_bytes(last.read_bytes())
+    last.rename(last.with_name("moved.ckpt"))
+    assert lockstep.load(tmp_path / "run").state_dict().keys() == expected.keys(), "of best.ckpt"
     last.write_bytes(b"garbage")
     with pytest.raises(ConfigError, match="it is no complete checkpoint of this project"):
         lockstep.load(tmp_path / "run")

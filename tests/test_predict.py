@@ -15,6 +15,7 @@ from torchvision.transforms import v2
 
 import lockstep
 from lockstep import ConfigError, data
+from lockstep.inference.export import export
 from lockstep.inference.inputs import continue_text, read_samples
 from lockstep.inference.predictions import Predictions, predict
 from lockstep.inference.saved_run import read_run
@@ -130,6 +131,26 @@ def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> Non
     predictions = predict(plan, net, read_samples(plan, net, files))
     assert torch.equal(predictions.outputs, expected)
     assert predictions.rows()[0]["class"] == Pictures.classes[int(expected[0].argmax())]
+
+
+class PerPixel(nn.Conv2d):
+    def __init__(self, outputs: int) -> None:
+        super().__init__(1, outputs, 3, padding=1)
+
+
+def test_a_net_needs_neither_its_data_nor_their_size(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 9, 9), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", x=pixels, y=(pixels > 99).astype(np.int64))
+    words = ("data=npz", f"data.file={tmp_path / 'data.npz'}", "batch_size=8", f"hydra.run.dir={tmp_path}")
+    lockstep.run([*QUIET, *words], model=PerPixel)
+    (tmp_path / "data.npz").unlink()
+    (plan, _), net = read_run(tmp_path), lockstep.load(tmp_path)
+    assert net(torch.zeros(2, 1, 20, 30)).shape == (2, 2, 20, 30)
+    Image.fromarray(pixels[0]).save(tmp_path / "picture.png")
+    predictions = predict(plan, net, read_samples(plan, net, [str(tmp_path / "picture.png")]))
+    assert torch.equal(predictions.outputs, net(torch.from_numpy(pixels[:1, None])))
+    assert len(predictions.rows()[0]) == 1 + 2 * 9 * 9, "no probabilities of classes"
+    assert export(tmp_path, "torch_export")[1].startswith("checked: ")
 
 
 def test_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from lockstep.config_error import config_error, option_error, require
 from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
 from lockstep.inspection import inspected
-from lockstep.launch.accelerator import require_backend, resolve_accelerator
+from lockstep.launch.accelerator import require_backend, require_compiler, resolve_accelerator
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
@@ -130,6 +130,7 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     if values["threads"] is None:
         values["threads"] = max(1, usable_cores() // per_node)
     accelerator = resolve_accelerator(values["accelerator"], devices, strategy)
+    require_compiler(values["compile"], accelerator)
     on_cores = per_node if accelerator == "cpu" or strategy.share_device else 1
     for key, count in (("devices", on_cores), ("threads", values["threads"])):
         limit, reason = max(64, 8 * usable_cores()), f"this machine has {usable_cores()} cores"

@@ -1,5 +1,6 @@
 """The optimizer that a plan names, the same for every engine."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -64,3 +65,8 @@ def clear_gradients(optimizer: Optimizer) -> None:
 def needs_no_closure(optimizer: Optimizer) -> bool:
     """Whether an optimizer steps by the gradients that are there: torch's do, except L-BFGS."""
     return type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS)
+
+
+def learning_rate(optimizers: Iterable[Optimizer]) -> float:
+    """Return the learning rate of the first parameter group, or 0 if there is none."""
+    return next((float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups), 0.0)

@@ -19,7 +19,7 @@ from lockstep.world import World
 SUMMARY_KEYS = (
     *("engine", "strategy", "devices", "num_nodes", "world_size", "accelerator", "model", "data", "optimizer", "lr"),
     *("scheduler", "batch_size", "precision", "memory_format", "gradient_sync", "backend", "micro_batches"),
-    *("sync_batchnorm", "dropout_rng", "seed", "threads"),
+    *("sync_batchnorm", "dropout_rng", "seed", "threads", "compile"),
 )
 
 RunName = Annotated[
@@ -76,6 +76,8 @@ class Plan:
     optimized_metric: str | None
     run_dir: str
     tags: tuple[str, ...] = ()
+    compile: Literal[True, False, "dynamic"] = False
+    profiler: Literal["simple", "pytorch"] | None = None
     command: schemas.Command = field(default=schemas.Command())
     inferred: ClassVar[tuple[str, ...]] = ("command",)
 
@@ -210,8 +212,14 @@ def _rules(plan: Plan) -> Rules:
     hint = "resume=false, or engine=raw hydra.run.dir=…/raw for one of them"
     fits = not plan.resume or plan.engine.name != "both"
     yield fits, "resume", "engine=both is two runs, each in a folder of its own", hint
+    if plan.compile:
+        yield from only(
+            plan, "it runs beside the net, and would not be compiled", dropout_rng="per_rank", show_shapes=False
+        )
     if not plan.train:
         yield bool(plan.test), "test", "with train=false nothing is left to do", "train=true or test=true"
-        yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False)
+        yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False, compile=False)
+        fits, reason = plan.profiler != "pytorch", "it profiles training, and train=false"
+        yield fits, "profiler", reason, "profiler=simple"
         hint = "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true"
         yield plan.ckpt_path is not None, "ckpt_path", "with train=false there is no trained net to test", hint

@@ -7,15 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch.utils.data import Subset
 from torchvision.datasets import DatasetFolder
-from torchvision.datasets.folder import IMG_EXTENSIONS
 from torchvision.transforms import v2
 
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.config_error import config_error, require
+from lockstep.data.pictures import SUFFIXES, read_image
 from lockstep.data.tensors import STAGES, split_rows
 
 
@@ -49,7 +47,7 @@ def image_folder(
         transform = transform_to(size, transforms if stage == "train" else ())
         folder = Path(root) / stage if is_split else root
         try:
-            datasets[stage] = Images(folder, read_image, (*IMG_EXTENSIONS, ".gif"), transform)
+            datasets[stage] = Images(folder, read_image, SUFFIXES, transform)
         except (OSError, ValueError) as error:
             raise config_error("data.root", root, str(error), "a folder of images for each class") from None
     if is_split:
@@ -67,13 +65,3 @@ def transform_to(size: int | None, augmentation: Sequence[Callable[[Any], Any]] 
     to_float = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
     resized = [v2.Resize(size), v2.CenterCrop(size)] if size is not None else []
     return v2.Compose([*to_float, *augmentation, *resized, v2.ToPureTensor()])  # type: ignore[no-any-return]
-
-
-def read_image(path: str, mode: str = "RGB") -> Image.Image:
-    try:
-        with Image.open(path) as image:
-            if image.mode.startswith("I"):  # 16 bits, which `convert` would cut at 255
-                return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert(mode)
-            return image.convert(mode)
-    except OSError as error:
-        raise ConfigError(f"data: {path} is no image that can be read ({error}); remove it.") from None

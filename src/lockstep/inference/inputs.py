@@ -14,6 +14,7 @@ from torch.utils.data import Subset
 
 from lockstep import data, schemas
 from lockstep.config_error import ConfigError, config_error, errors_as, require
+from lockstep.data.pictures import SUFFIXES, read_image
 from lockstep.inference.preprocessing import Preprocessing
 from lockstep.inference.trained_net import shapes_of
 from lockstep.loaders.loader_facts import SINGLE, facts_of
@@ -47,19 +48,19 @@ def read_samples(plan: Plan, net: Any, inputs: Sequence[str]) -> Iterator[Sample
     Raises:
         ConfigError: a file is missing, or is none that the net of the plan takes.
     """
-    read_image: Callable[[str], Tensor] | None = None
+    read: Callable[[str], Tensor] | None = None
     for name in inputs:
         path = Path(name)
         require(path.exists(), "INPUT", name, "there is no such file or folder", "a picture, a .npz file, or a folder")
         if path.suffix in ARRAYS:
             yield from (Sample(f"{name}[{row}]", value) for row, value in enumerate(_read_array(plan, name)))
             continue
-        read_image = read_image or image_reader(plan, net)
+        read = read or image_reader(plan, net)
         files = _pictures(path) if path.is_dir() else [path]
         require(bool(files), "INPUT", name, "there is no picture in it", "a folder of pictures")
         for file in files:
             with errors_as(partial(_not_read, file)):
-                value = read_image(str(file))
+                value = read(str(file))
             yield Sample(str(file), value)
 
 
@@ -69,9 +70,9 @@ def _not_read(file: Path, error: Exception) -> ConfigError:
 
 def image_reader(plan: Plan, net: Any) -> Callable[[str], Tensor]:
     """Return what reads a picture as a sample: by the transform of the data, or at the size of its images in bytes."""
-    from lockstep.data.image_folder import read_image, transform_to
-
     if isinstance(plan.data, schemas.UserData) and plan.data._target_ == IMAGE_FOLDER:
+        from lockstep.data.image_folder import transform_to
+
         resized = transform_to(plan.data.arguments.get("size", 64))
         return lambda path: resized(read_image(path))
     transform, shape = _transform_of(plan), tuple(example_inputs(plan, net).shape[1:])
@@ -91,7 +92,7 @@ def image_reader(plan: Plan, net: Any) -> Callable[[str], Tensor]:
 
 def _transform_of(plan: Plan) -> Callable[[Any], Any] | None:
     """Return the attribute `transform` or `transforms` of a user's Dataset or LightningDataModule."""
-    if not isinstance(plan.data, schemas.UserData):
+    if not isinstance(plan.data, schemas.UserData) or plan.data.is_built_in:
         return None
     from lockstep.data.user_data import create_data
 
@@ -103,9 +104,7 @@ def _transform_of(plan: Plan) -> Callable[[Any], Any] | None:
 
 
 def _pictures(folder: Path) -> list[Path]:
-    from torchvision.datasets.folder import IMG_EXTENSIONS
-
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in (*IMG_EXTENSIONS, ".gif"))
+    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
 
 
 def _read_array(plan: Plan, name: str) -> Tensor:

@@ -10,34 +10,36 @@ from lockstep.data import digits
 from lockstep.data.tensors import Batch, Split, as_float
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
-from lockstep.schemas import MNIST, DataFacts, Digits, Loaders
+from lockstep.schemas import MNIST, Digits, Loaders
+from lockstep.schemas.target import BuiltIn
 
 
 class Preprocessing(nn.Module):
     """Converts inputs (batch, *shape), a tensor or an array: bytes of images are divided by 255 and normalised.
 
-    scales: whether the data set consists of bytes with a mean and a deviation; then real numbers are taken for
-        pixels from 0 to 1, and normalised, too.
-    divides: False if a LightningModule gets the bytes of its Dataset or its loaders as they are.
+    Real numbers are taken for pixels from 0 to 1 if the data set consists of bytes, and normalised in the same way.
     """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
-        self.dtype, self.scales = dtype_of(plan), isinstance(plan.data, MNIST | Digits)
-        self.mean, self.std, self.divides = 0.0, 1.0, True
+        self.dtype, self.divides = dtype_of(plan), _divides_bytes(plan)
+        self.mean, self.std = 0.0, 1.0
         if isinstance(plan.data, MNIST):
             self.mean, self.std = plan.data.mean, plan.data.std
         elif isinstance(plan.data, Digits):
             self.mean, self.std = digits.MEAN, digits.STD
 
-        if plan.model.lightning and isinstance(plan.data, DataFacts):
-            is_pairs = plan.data.dtype == "uint8" and not isinstance(plan.data, Loaders)
-            self.divides = is_pairs and isinstance(data.load(plan.data, plan.seed, "module").train, Split)
-
     def forward(self, inputs: Any) -> Tensor:
         tensor: Tensor = torch.as_tensor(inputs)
-        if self.scales and tensor.is_floating_point():
+        if tensor.is_floating_point():
             return (tensor.to(self.dtype) - self.mean) / self.std
-        if not self.divides and not tensor.is_floating_point():
-            return tensor
-        return as_float(Batch(tensor, tensor), self.dtype, self.mean, self.std).inputs
+        return as_float(Batch(tensor, tensor), self.dtype, self.mean, self.std).inputs if self.divides else tensor
+
+
+def _divides_bytes(plan: Plan) -> bool:
+    """Whether bytes are divided by 255: not those that a LightningModule gets from a Dataset or from loaders."""
+    if not plan.model.lightning or isinstance(plan.data, BuiltIn):
+        return True
+    if isinstance(plan.data, Loaders) or (plan.data.shape and plan.data.dtype != "uint8"):
+        return False
+    return plan.data.is_built_in or isinstance(data.load(plan.data, plan.seed, "module").train, Split)

@@ -37,15 +37,19 @@ def read_run(run: str | Path) -> tuple[Plan, Mapping[str, Any]]:
 
 
 def _last_checkpoint(folder: Path) -> Path:
-    """Return last.ckpt of a run, or of the first engine of `engine=both`."""
-    candidates = [run / FOLDER / LAST for run in (folder, *(folder / engine for engine in ENGINES))]
+    """Return last.ckpt of a run, or of the first engine of `engine=both`; best.ckpt if it is the only one."""
+    runs = (folder, *(folder / engine for engine in ENGINES))
+    candidates = [run / FOLDER / name for name in (LAST, BEST) for run in runs]
     last = next((path for path in candidates if path.is_file()), None)
     if last is not None:
         return last
     jobs = sorted(config.parent for config in folder.glob(f"*/{CONFIG}"))
     reason, hint = f"there is no run: {short_path(candidates[0])} is missing", HINT
     if (folder / CONFIG).is_file():
-        reason, hint = f"this run has saved no {LAST}", "the folder of the run that trained, or one of its checkpoints"
+        reason, hint = (
+            "this run has saved no checkpoint",
+            "the folder of the run that trained, or one of its checkpoints",
+        )
     elif jobs:
         reason, hint = f"it is a sweep of {len(jobs)} jobs", f"{short_path(jobs[0])}, for example"
     raise config_error("run", short_path(folder), reason, hint)

@@ -59,7 +59,7 @@ class SessionCallback(EvaluationCallback):
             _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
             _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
         _call_after(module, "on_validation_end", self._end_validation)
-        _call_after(module, "on_test_end", session.end_evaluation)
+        _call_after(module, "on_test_end", lambda: session.end_evaluation("test"))
 
     # training
 
@@ -71,7 +71,7 @@ class SessionCallback(EvaluationCallback):
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
         self.session.watch(trainer)
         self.session.restore()
-        self.session.phases.begin()  # on_train_epoch_start is not called if training resumes within an epoch
+        self.session.phases.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
         self.session.results.display.begin_epoch(self.progress.position)
         if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more
             private.end_restart(trainer.fit_loop)
@@ -152,7 +152,7 @@ class SessionCallback(EvaluationCallback):
 
     def _end_validation(self) -> None:
         """End an evaluation; record and save it if it was within an epoch."""
-        self.session.end_evaluation()
+        self.session.end_evaluation("val")
         if not self.progress.checking and self.progress.epoch_goes_on(self.trainer, self.trainer.is_last_batch):
             self.session.results.end_validation()
             self._save(self.stop)

@@ -102,9 +102,9 @@ def _all_gather(values: Tensor) -> Tensor:
     """Return the values (n,) of all ranks, shape (ranks, n)."""
     if not dist.is_initialized():
         return values[None]
-    gathered = values.new_empty(dist.get_world_size() * len(values))
-    dist.all_gather_into_tensor(gathered, values)
-    return gathered.view(-1, len(values))
+    gathered = values.new_empty(dist.get_world_size(), len(values))
+    dist.all_gather([*gathered], values)
+    return gathered
 
 
 def _reduced_axes(x: Tensor) -> list[int]:

@@ -47,3 +47,17 @@ def prepare_for_backward(ddp: DistributedDataParallel, loss: Tensor) -> None:
     ddp.require_forward_param_sync = torch.is_grad_enabled() and ddp.require_backward_grad_sync
     if ddp.require_forward_param_sync:
         ddp.reducer.prepare_for_backward([loss] if ddp.find_unused_parameters else [])
+
+
+def set_recompile_limit(limit: int) -> None:
+    """Set how often torch.compile compiles a function anew, before it runs it without compiling."""
+    from torch._dynamo import config
+
+    config.recompile_limit = limit
+
+
+def compile_error_class() -> type[Exception]:
+    """Return the base class of torch.compile's errors."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    return TorchDynamoException

@@ -47,7 +47,7 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
     hooks.call(f"on_{name}_epoch_end")
     session.results.end_stage(trainer, stage)
     hooks.call(f"on_{name}_end")
-    session.end_evaluation()
+    session.end_evaluation(stage)
     hooks.method(f"on_{name}_model_train", restore_modes)()
     trainer.end_evaluation(stage)
 

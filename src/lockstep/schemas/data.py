@@ -199,6 +199,11 @@ class UserData(DataFacts, Target):
         fits = self.target_key is None or self.input_key is not None
         require(fits, "data.targets", self.target_key, "it needs the key of the inputs", "data.inputs=KEY beside it")
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether the target is one of Lockstep's data sets, whose bytes are tensors in memory."""
+        return self._target_.startswith("lockstep.")
+
     def require_files(self) -> None:
         """Raise if the folder or the file of one of Lockstep's data sets does not exist."""
         name, hint = self.files.get(self._target_, ("", ""))

@@ -17,6 +17,7 @@ from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.schemas import Line
 from lockstep.session.display import Display
+from lockstep.session.profiler import phases_text
 from lockstep.session.progress import RunProgress
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.logged_value import Value
@@ -130,6 +131,8 @@ class Results:
     def finish(self) -> Metrics:
         """Return the content of metrics.json, on every rank."""
         plan, position = self.plan, self.progress.position
+        if plan.profiler == "simple" and self.progress.context.rank == 0:
+            print(f"\n{phases_text(self.phases)}", flush=True)
         seconds, samples = self.phases.seconds, self.phases.total_samples
         metrics: Metrics = {
             **run_metadata(plan, self.net),

@@ -26,13 +26,16 @@ from lockstep.loggers import Loggers
 from lockstep.memory.allocation import set_malloc_trim
 from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import show_net, shows_net
+from lockstep.optimizers import learning_rate
 from lockstep.parallel.messages import all_gather_json, broadcast_buffers
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
 from lockstep.session.callbacks import require_planned_steps
+from lockstep.session.compiled import compile_nets
 from lockstep.session.module_state import ModuleState
+from lockstep.session.profiler import Profiler
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results
 from lockstep.session.torch_flags import torch_flags
@@ -52,6 +55,7 @@ class Session:
     random: Any = None
     recorder: Recorder
     checkpoints: CheckpointManager
+    optimizer_steps: list[tuple[float, Sequence[Tensor]]]
 
     def __init__(self, plan: Plan, context: RankContext, lightning: bool) -> None:
         """Create the module, its weights first, the same on every rank; derived from Lightning's if `lightning`."""
@@ -81,10 +85,10 @@ class Session:
         attach_log(self.module, self.log if plan.saves else None)
         time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
-        self.phases = Phases(self.device)
+        self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
         self.results = Results(plan, self.net, self.log, self.step, self.progress, self.phases, self.loggers)
-        self.optimizer_steps: list[tuple[float, Sequence[Tensor]]] = []
+        self.profiler = Profiler(plan, context.rank, self.device)
 
     # around training
 
@@ -112,6 +116,7 @@ class Session:
                 array = self.data.transfer(self.module.example_input_array)
                 example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
                 show_net(plan, self.loggers, self.module, example, self.device)
+            compile_nets(plan, self.context.rank, self.module)
 
     def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
         """Load the weights of a checkpoint, if there is one."""
@@ -171,6 +176,7 @@ class Session:
 
     def end_fit(self) -> None:
         """End the record, after the last hook of fit; last.ckpt gets the weights if hooks have replaced them."""
+        self.profiler.end()
         self.results.display.close()
         self.recorder.end()
         weights = self.plan.strategy.tensors.state_dict(self.module)
@@ -181,13 +187,13 @@ class Session:
     @contextmanager
     def running(self) -> Iterator[Loggers]:
         """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
-        with self.loggers as loggers, torch_flags(self.plan.trainer), closing(self.results.display):
+        with self.loggers as loggers, torch_flags(self.plan), closing(self.results.display), self.profiler:
             yield loggers
 
     # a batch of training
 
     def begin_epoch(self) -> None:
-        self.phases.begin()
+        self.phases.begin_epoch()
         self.results.display.begin_epoch(self.progress.position)
         widen_metrics(self.plan, self.module)
         if self.progress.position.batch == 0:
@@ -229,6 +235,7 @@ class Session:
         self.results.display.end_batch(trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
         self.phases.step(self.share.samples)
+        self.profiler.end_batch()
         if last:
             step.monitor.end_steps(position.epochs + 1)
             speed, seconds = self.phases.end_epoch()
@@ -238,8 +245,7 @@ class Session:
 
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
-        if stage != "test":
-            self.phases.synchronize()
+        self.phases.begin_evaluation(after_training=stage == "test")
         self.random = random_state(self.plan.strategy.devices(self.plan))
         broadcast_buffers(self.module)
         widen_metrics(self.plan, self.module)
@@ -280,16 +286,11 @@ class Session:
             self._seed_evaluation(stage)
         self.results.before_epoch_end(trainer, stage)
 
-    def end_evaluation(self) -> None:
+    def end_evaluation(self, stage: str) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""
         restore_random_state(self.random, self.plan.strategy.devices(self.plan))
         self.random = None
         self.log.enter("train")
         if self.step.virtual is not None:
             self.step.virtual.evaluation = ()
-        self.phases.begin()
-
-
-def learning_rate(optimizers: Sequence[Optimizer]) -> float:
-    """Return the learning rate of the first parameter group, or 0 if there is none."""
-    return next((float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups), 0.0)
+        self.phases.begin(stage)

@@ -24,28 +24,27 @@ from lockstep.targets.locate import create
 def create_net(plan: Plan, shapes: Any) -> nn.Module:
     """Create a plain net in the plan's dtype; its weights are drawn in float32. `shapes`: has `shape` and `outputs`."""
     seed_all(plan.seed)
-    call, outputs = plan.model.call, plan.task.outputs(shapes.shape, shapes.outputs)
-    key, path = f"model.{KEY}", call[KEY]
+    call, key = plan.model.call, f"model.{KEY}"
+    outputs = plan.task.outputs(shapes.shape, shapes.outputs)
     net: nn.Module = create("model", call, {"shape": shapes.shape, "outputs": outputs})
     is_net = isinstance(net, nn.Module) and not is_lightning_module(net)
     reason = f"this returns a {type(net).__name__}, and not a plain nn.Module"
-    require(is_net, key, path, reason, "the path of a net")
+    require(is_net, key, call[KEY], reason, "the path of a net")
     trains = any(parameter.requires_grad for parameter in net.parameters()) or not plan.train
-    require(trains, key, path, "no parameter requires gradients", "a net with some, or train=false")
-    if plan.task.samples not in ("sequences", "any"):
-        _check_first_outputs(net, f"{key}={path}", outputs, plan.data.parts if plan.objective.classes else None)
+    require(trains, key, call[KEY], "no parameter requires gradients", "a net with some, or train=false")
     convert(plan, net)
     return net.to(memory_format=memory_format_of(plan, net))
 
 
-def _check_first_outputs(net: nn.Module, override: str, outputs: int, parts: tuple[int, ...] | None) -> None:
-    """Check the outputs of the first batch: a loss would broadcast another shape, or fail far from the cause.
+def _outputs_check(plan: Plan, shapes: Any) -> Callable[[object], None]:
+    """Return a check of the first outputs: a loss would broadcast another shape, or fail far from the cause.
 
-    Of classes the net may have more. `parts` is the shape of a sample's targets if they are classes.
+    Of classes the net may have more.
     """
+    parts = plan.data.parts if plan.objective.classes else None
+    outputs, path = plan.task.outputs(shapes.shape, shapes.outputs), plan.model.call[KEY]
 
-    def check(_net: nn.Module, _inputs: object, returned: object) -> None:
-        handle.remove()
+    def check(returned: object) -> None:
         shape = tuple(returned.shape) if isinstance(returned, Tensor) else ()
         if parts is None:
             fits = len(shape) > 1 and prod(shape[1:]) == outputs
@@ -55,9 +54,9 @@ def _check_first_outputs(net: nn.Module, override: str, outputs: int, parts: tup
             expected = f"(batch, {', '.join([f'{outputs} or more', *map(str, parts)])})"
         if not fits:
             described = f"outputs of shape {shape}" if shape else f"a {type(returned).__name__}"
-            raise ConfigError(f"{override}: this returns {described}, but the task expects {expected}.")
+            raise ConfigError(f"model.{KEY}={path}: this returns {described}, but the task expects {expected}.")
 
-    handle = net.register_forward_hook(check)
+    return check
 
 
 def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, LoaderSource, Callable[..., TaskStep]]:
@@ -68,7 +67,8 @@ def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, Loa
         from lockstep.targets.task import create_task as create_user_task
 
         create_user_task(plan.task)
-    net = create_net(plan, splits if isinstance(plan.data, BuiltIn) else plan.data)
+    shapes: Any = splits if isinstance(plan.data, BuiltIn) else plan.data
+    net = create_net(plan, shapes)
     if plan.sync_batchnorm:
         from lockstep.parallel.sync_batchnorm import convert_batchnorm
 
@@ -88,6 +88,8 @@ def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, Loa
 
         kind = LightningTask
     module = kind(net, plan)
+    if plan.task.samples not in ("sequences", "any"):
+        module.check_outputs = _outputs_check(plan, shapes)
     if splits is None:
         source = create_source(plan.data, module, plan.seed, plan.batch_size)
     else:

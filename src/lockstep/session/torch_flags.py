@@ -6,12 +6,14 @@ from contextlib import contextmanager
 
 import torch
 
-from lockstep.schemas import Trainer
+from lockstep.plan import Plan
+from lockstep.session.compiled import compile_errors
 
 
 @contextmanager
-def torch_flags(trainer: Trainer) -> Iterator[None]:
+def torch_flags(plan: Plan) -> Iterator[None]:
     """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
+    trainer = plan.trainer
     before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
     if trainer.deterministic is not None:
         torch.use_deterministic_algorithms(bool(trainer.deterministic), warn_only=trainer.deterministic == "warn")
@@ -21,7 +23,7 @@ def torch_flags(trainer: Trainer) -> Iterator[None]:
     if trainer.benchmark is not None:
         torch.backends.cudnn.benchmark = trainer.benchmark
     try:
-        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly):
+        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), compile_errors(plan):
             yield
     finally:
         torch.set_deterministic_debug_mode(before[0])

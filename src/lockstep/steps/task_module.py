@@ -1,6 +1,6 @@
 """A plain net and its task as the steps of a LightningModule, without Lightning."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ class TaskModule(nn.Module):
         self.compute = plan.strategy.forward(plan, net)
         self.keys = keys_of(plan.data)
         self.is_dummy_batch = False
+        self.check_outputs: Callable[[Any], None] | None = None
 
     def forward(self, inputs: Tensor) -> Any:
         return self.compute(inputs)
@@ -59,6 +60,9 @@ class TaskModule(nn.Module):
         if self.is_dummy_batch:
             batch = Batch(*(tensor[:0] for tensor in batch))
         outputs = self.compute(batch.inputs)
+        if self.check_outputs is not None:  # of the first batch; as a hook it would be compiled with the net
+            self.check_outputs(outputs)
+            self.check_outputs = None
         loss_sum = self.objective.loss_sum(outputs, batch.targets)
         return loss_sum, batch_stats(self.objective, loss_sum, outputs, batch.targets), outputs, batch
 

@@ -17,6 +17,7 @@ class DP(Strategy):
     name: Literal["dp"]
     in_process: bool | None = None
     batch_key: ClassVar[tuple[str, ...]] = ("dp", "devices")
+    refuses_compiling: ClassVar[str] = "computes with new copies of the net in each batch"
     refuses_modules: ClassVar[tuple[str, str] | None] = (
         "each replica would log, measure and step separately, and its state would be lost",
         "strategy=virtual, which runs the ranks of ddp in one process, or strategy=ddp",

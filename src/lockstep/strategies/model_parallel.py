@@ -21,6 +21,7 @@ class ModelParallel(Strategy):
     micro_batches: PositiveInt
     in_process: bool | None = None
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
+    refuses_compiling: ClassVar[str] = "calls the stages of the net, and not the net"
     refuses_modules: ClassVar[tuple[str, str] | None] = (
         "it places the stages of a net on devices, and a LightningModule does not compute by stages alone",
         "strategy=fsdp, which divides the optimizer state",

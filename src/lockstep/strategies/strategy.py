@@ -64,6 +64,7 @@ class Strategy:
     start: whether the ranks can be restarted (elastic) or not (spawn).
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
+    refuses_compiling: for a strategy whose net cannot be compiled, the reason.
     sharded: whether each rank stores a part of the optimizer state, and of a plain net's parameters.
     batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and keys of the run's metadata.
     order: a name if sums are added in another order than by other strategies of that `batch_key`.
@@ -78,6 +79,7 @@ class Strategy:
     start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
     distributed: ClassVar[bool] = False
     refuses_modules: ClassVar[tuple[str, str] | None] = None
+    refuses_compiling: ClassVar[str] = ""
     sharded: ClassVar[bool] = False
     batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
     order: ClassVar[str] = ""
@@ -103,6 +105,8 @@ class Strategy:
         """Raise a ConfigError that names the key to change, if the strategy cannot run a plan."""
         if plan.model.lightning and self.refuses_modules is not None:
             raise config_error("strategy", self.name, *self.refuses_modules)
+        fits, hint = not (plan.compile and self.refuses_compiling), "compile=false, or strategy=ddp"
+        require(fits, "compile", plan.compile, f"strategy={self.name} {self.refuses_compiling}", hint)
         reason = f"strategy={self.name} is one process on one machine"
         fits = plan.num_nodes == 1 or self.distributed
         require(fits, "num_nodes", plan.num_nodes, reason, "num_nodes=1, or strategy=ddp")

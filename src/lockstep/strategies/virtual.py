@@ -21,6 +21,7 @@ class Virtual(Strategy):
     name: Literal["virtual"]
     in_process: bool | None = None
     batch_key: ClassVar[tuple[str, ...]] = ("ddp", "devices")
+    refuses_compiling: ClassVar[str] = "exchanges the buffers of the net within a batch, and is for comparing"
     order: ClassVar[str] = "virtual"
 
     @classmethod

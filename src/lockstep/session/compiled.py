@@ -1,0 +1,77 @@
+"""`compile=true`: torch.compile of the nets that a module calls, in place, so that state_dict keeps its names.
+
+A graph is compiled for each shape of a batch: the kernels depend on the batch alone, and resumed runs compute the same
+bits. `dynamic`: one graph for any shape, if shapes vary. Random numbers are those without compiling.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import nn
+
+from lockstep.config_error import ConfigError, config_error, errors_as, shorten
+from lockstep.plan import Plan
+from lockstep.private_api.torch import compile_error_class, set_recompile_limit
+from lockstep.progress import notice
+from lockstep.strategies.strategy import plain_net
+
+SHAPES = 8
+"""Shapes of a batch for which a net is compiled; batches of others are computed without compiling."""
+
+
+def compile_nets(plan: Plan, rank: int, module: Any) -> None:
+    """Compile a plain net, or what the steps of a LightningModule call, if the plan says so."""
+    if not plan.compile:
+        return
+    torch.compiler.reset()  # an earlier run of this process counts its shapes, too
+    net = plain_net(module)
+    options: dict[str, Any] = {"dynamic": plan.compile == "dynamic", "options": {"fallback_random": True}}
+    parts = [*_called(module)] if net is module else [net]
+    if net is not module and plan.strategy.sharded:  # FSDP gathers weights by hooks, around what can be compiled
+        from torch.distributed.fsdp import FSDPModule
+
+        parts = [part for part in net.modules() if isinstance(part, FSDPModule)]
+        for part in parts:
+            part.forward = torch.compile(part.forward, **options)
+    else:
+        for part in parts:
+            part.compile(**options)
+    set_recompile_limit(SHAPES * len(parts))  # parts of one class share it
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns of a missing GPU
+    logging.getLogger("torch._dynamo.convert_frame").addFilter(_shorten_warning)
+    if rank == 0:
+        print("compiling: the first batch of each shape takes some seconds", flush=True)
+
+
+def compile_errors(plan: Plan) -> AbstractContextManager[None]:
+    """Raise a ConfigError if torch cannot compile the net."""
+
+    def convert(error: Exception) -> ConfigError | None:
+        if not plan.compile or not isinstance(error, compile_error_class()):
+            return None
+        reason = f"torch cannot compile the net ({shorten(str(error).strip().splitlines()[0])})"
+        return config_error("compile", plan.compile, reason, "compile=false")
+
+    return errors_as(convert)
+
+
+def _called(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the children with parameters; of a ModuleList its items, which are called one by one."""
+    for child in module.children():
+        if next(child.parameters(), None) is None:
+            continue
+        if type(child).forward is nn.Module.forward:
+            yield from _called(child)
+        else:
+            yield child
+
+
+def _shorten_warning(record: logging.LogRecord) -> bool:
+    """Say in one line that a net meets too many shapes; return whether to log a record."""
+    if "recompile_limit" not in record.getMessage():
+        return True
+    notice(f"compile=true: batches have more than {SHAPES} shapes, and others are not compiled; write compile=dynamic")
+    return False

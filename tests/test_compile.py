@@ -1,0 +1,106 @@
+"""`compile=true`: both engines compile the same graphs, which add in another order; checkpoints know nothing of it."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from torch import nn
+from torch._dynamo.utils import counters
+
+from lockstep.compare import compare
+from lockstep.compare.tolerance import FLOAT64
+from lockstep.config_error import ConfigError
+from lockstep.private_api.torch import compile_error_class
+from lockstep.session.compiled import _called, compile_errors
+from tests.conftest import USER_CODE, Command, MakePlan, require_refused
+from tests.test_raw import trained
+
+SMALL = ("logger=none", "threads=1", "precision=64-true", "max_epochs=2")
+
+REFUSED = {
+    "strategy=dp devices=2": "compile=true: strategy=dp computes with new copies of the net in each batch; write",
+    "strategy=virtual devices=2": "compile=true: strategy=virtual exchanges the buffers of the net",
+    "strategy=model_parallel model=split_cnn devices=2": "compile=true: strategy=model_parallel calls the stages",
+    "model=lenet dropout_rng=global": "dropout_rng=global: it runs beside the net, and would not be compiled; write",
+    "show_shapes=true": "show_shapes=true: it runs beside the net",
+    "train=false ckpt_path=x.ckpt": "compile=true: it is for training, and train=false; write compile=false.",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_cannot_be_compiled(
+    words: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.ckpt").touch()
+    require_refused(REFUSED[words], make_plan, "compile=true", *words.split())
+
+
+def test_without_a_compiler_it_is_refused_before_training(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    sentence = "compile=true: torch.compile needs the compiler no-such-compiler; write compile=false, or install one"
+    require_refused(sentence, make_plan, "compile=true")
+    assert make_plan("compile=false").compile is False
+
+
+def test_children_with_parameters_are_compiled() -> None:
+    module = nn.Module()
+    module.net, module.loss, module.heads = nn.Linear(2, 2), nn.MSELoss(), nn.ModuleList([nn.Linear(2, 1), nn.ReLU()])
+    assert [*_called(module)] == [module.net, module.heads[0]]
+
+
+@pytest.mark.usefixtures("process_as_it_was")
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_engines_and_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
+    """The last batch of an epoch is smaller than the others."""
+    plan = make_plan(*SMALL, "data=points", "data.samples=200", "batch_size=48", "model.hidden=[16]", "compile=true")
+    folder = Path(plan.run_dir)
+    counters["stats"].clear()
+    digests = [trained(engine, plan)["digest"] for engine in ("raw", "lightning")]
+    assert counters["stats"]["unique_graphs"] >= 4
+    trained("raw", replace(plan, compile=False), "plain")
+    assert compare(folder / "raw", folder / "lightning").max_diff == 0.0
+    comparison = compare(folder / "plain", folder / "raw")
+    assert (comparison.tolerance, comparison.within_tolerance) == (FLOAT64, True)
+    assert comparison.quantities["configuration"].first is None, "a bound accounts for the difference"
+    first = trained("raw", replace(plan, max_epochs=1), "first")
+    last = folder / "first" / "checkpoints" / "last.ckpt"
+    resumed = replace(plan, ckpt_path=str(last))
+    assert [trained("raw", resumed, "again")["digest"], digests[1]] == digests
+    plainly = trained("raw", replace(resumed, compile=False), "plainly")
+    assert plainly["steps"] == 2 * int(first["steps"]), "checkpoints are interchangeable"
+
+
+SETTINGS = {
+    "ddp": "strategy=ddp devices=2 data=points data.samples=200 model.hidden=[16]",
+    "spawned": "strategy=ddp_spawn devices=2 model=lenet trainer.limit_train_batches=3",
+    "fsdp": "strategy=fsdp devices=2 model=residual data=points data.samples=200",
+    "synchronized": "strategy=ddp devices=2 model=cnn sync_batchnorm=true trainer.limit_train_batches=3",
+    "module": "strategy=ddp devices=2 model=classifier data=blobs_data",
+    "manual": "strategy=ddp devices=2 model=gan data=blobs_data",
+    "averaged": "model=classifier data=blobs_data callbacks=ema",
+    "varying": "compile=dynamic data=points data.samples=200 model.hidden=[16]",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_compiled_under_every_strategy(setting: str, command: Command) -> None:
+    line = ("--config-dir", str(USER_CODE / "conf"), *SMALL, "compile=true", *SETTINGS[setting].split())
+    ended = command.train(*line, "engine=both", "hydra.run.dir=both", PYTHONPATH=str(USER_CODE), timeout=250)
+    assert (ended.status, "torch/_" in ended.err, "compile" in ended.err) == (0, False, False), ended.err
+    assert ended.out.count("compiling: the first batch of each shape takes some seconds\n") == 2
+    assert "identical; expected: identical" in ended.out
+    plain = command.train(*line, "engine=raw", "compile=false", "hydra.run.dir=plain", PYTHONPATH=str(USER_CODE))
+    assert plain.status == 0, plain.err
+    comparison = compare(command.folder / "both" / "raw", command.folder / "plain")
+    assert (comparison.tolerance, comparison.within_tolerance) == (FLOAT64, True)
+
+
+def test_a_net_that_torch_cannot_compile_ends_in_a_sentence() -> None:
+    plan = SimpleNamespace(compile=True)
+    sentence = r"^compile=true: torch cannot compile the net \(no such thing\); write compile=false"
+    with pytest.raises(ConfigError, match=sentence), compile_errors(plan):  # type: ignore[arg-type]
+        raise compile_error_class()("no such thing\nand more")
