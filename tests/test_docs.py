@@ -87,7 +87,7 @@ def parameters() -> Iterator[object]:
 def test_the_pages_hold_commands() -> None:
     assert len(README_LINES) >= 10
     assert len(ALL) >= 35
-    assert sum(line.needs not in ("", "needs Optuna") for line in ALL) <= 10, "most of them run"
+    assert sum(bool(line.needs) for line in ALL) <= len(ALL) / 5, "most of them run"
 
 
 @pytest.mark.timeout(240)
