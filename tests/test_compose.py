@@ -57,9 +57,17 @@ def test_slurm_starts_as_many_tasks_as_there_are_ranks(
     assert (launcher.tasks_per_node, launcher.nodes, launcher.gpus_per_node) == (tasks, nodes, gpus)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("submitit") is not None, reason="the plugin may be there")
-def test_a_missing_plugin_is_named(command: Command) -> None:
-    ended = command.train("-m", "hydra/launcher=slurm", "seed=1,2")
-    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
-    assert "Unknown plugin class : 'hydra_plugins.hydra_submitit_launcher." in ended.err
+@pytest.mark.parametrize(
+    ("override", "package", "needs"),
+    [
+        ("hydra/launcher=slurm", "hydra-submitit-launcher", "submitit"),
+        ("experiment=optuna", "hydra-optuna-sweeper", "optuna"),
+    ],
+)
+def test_a_missing_plugin_is_named(override: str, package: str, needs: str, command: Command) -> None:
+    if importlib.util.find_spec(needs) is not None:
+        pytest.skip(f"{package} may be there")
+    ended = command.train("-m", override, "seed=1,2")
+    sentence = f"{package}: this plugin of Hydra is not installed; write pip install {package} first.\n"
+    assert (ended.status, ended.out, ended.err) == (2, "", sentence)
     assert not list(command.folder.iterdir())

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
@@ -76,7 +77,8 @@ def parameters() -> Iterator[object]:
     for line in ALL:
         if line.words in SETUP:
             continue
-        marks = [pytest.mark.skip(reason=line.needs)] if line.needs else []
+        is_there = line.needs == "needs Optuna" and find_spec("optuna") is not None
+        marks = [pytest.mark.skip(reason=line.needs)] if line.needs and not is_there else []
         quick = line.words in README_LINES and not LONG.search(line.words)
         marks += [] if quick else [pytest.mark.slow]
         yield pytest.param(line.words, marks=marks)
@@ -85,7 +87,7 @@ def parameters() -> Iterator[object]:
 def test_the_pages_hold_commands() -> None:
     assert len(README_LINES) >= 10
     assert len(ALL) >= 35
-    assert sum(bool(line.needs) for line in ALL) <= 10, "most of them run"
+    assert sum(bool(line.needs) for line in ALL) <= len(ALL) / 5, "most of them run"
 
 
 @pytest.mark.timeout(240)

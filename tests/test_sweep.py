@@ -2,11 +2,14 @@
 
 import csv
 import json
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from matplotlib.image import imread
 from omegaconf import OmegaConf
 
@@ -98,6 +101,22 @@ def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
     assert len((command.folder / "old" / "sweep.csv").read_text().splitlines()) == 3
     left = {str(path.relative_to(command.folder / "old")) for path in (command.folder / "old").glob("*/*.json")}
     assert left == {"0/metrics.json", "1/failure.json"}
+
+
+@pytest.mark.slow
+def test_a_search_by_optuna_goes_on_after_a_trial_that_fails(command: Command) -> None:
+    pytest.importorskip("optuna", reason="needs pip install hydra-optuna-sweeper")
+    words = ("-m", "experiment=[example,optuna]", "max_epochs=2", "batch_size=60", "logger=none")
+    ended = command.train(*words, "optimizer.lr=choice(0.01,1e30,1e-6)", "hydra.sweeper.n_trials=4")
+    assert ended.status == 1, "a trial has failed"
+    assert "the loss of step 2 is nan" in ended.err
+    [sweep] = command.folder.glob("logs/train/sweeps/*")
+    found = yaml.safe_load((sweep / "optimization_results.yaml").read_text())
+    assert found["best_params"] == {"optimizer.lr": 0.01}
+    again = re.search(r"^best: job \d, val/acc .*\n  python train.py (.*)$", ended.out, re.MULTILINE)
+    assert again is not None
+    repeated = command.train(*shlex.split(again[1]))
+    assert (repeated.status, metrics_in(repeated.run_dir)["val/acc"]) == (0, found["best_value"])
 
 
 def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> None:

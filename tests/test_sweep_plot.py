@@ -87,7 +87,19 @@ def test_the_values_that_were_tried_have_ticks_and_the_best_has_a_star() -> None
     rows = CASES["a rate and a net"][0]
     plot.metric_over(axes, rows, "net", METRIC)
     assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "b"]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["lr=0.0", "lr=0.1"]  # type: ignore[union-attr]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["lr=0", "lr=0.1"]  # type: ignore[union-attr]
+
+
+def test_a_search_has_the_ticks_of_its_interval_and_few_names() -> None:
+    trials = [row(n, lr=0.001234567 * 1.5**n, batch_size=32 * (1 + n % 2)) for n in range(10)]
+    axes = Figure().add_subplot()
+    plot.metric_over(axes, trials, "lr", METRIC)
+    assert 0.001 in axes.get_xticks()
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["batch_size=32", "batch_size=64"]  # type: ignore[union-attr]
+    axes = Figure().add_subplot()
+    plot.metric_over(axes, trials, "batch_size", METRIC)
+    assert axes.get_legend() is None, "of ten rates"
+    assert label(trials[0], trials) == "lr=0.001235 batch_size=32"
 
 
 @pytest.mark.parametrize(("jobs", "n_steps"), [(2, 3), (25, 3), (1, 1), (2, 150)])

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from lockstep.parallel.reduce import ring_all_reduce
-from lockstep.private_api.torch import default_store
+from lockstep.private_api.torch import all_gather_single, default_store, reduce_scatter_single
 
 Numbers = Sequence[float] | np.ndarray[Any, Any]
 ONCE, ALL_BUT_OWN, TWICE_ALL_BUT_OWN, NOTHING = "n", "(W-1)/W·n", "2(W-1)/W·n", "0"
@@ -160,7 +160,7 @@ PRIMITIVES = (
         ALL_BUT_OWN, input="share", output="full",
     ),
     Primitive(
-        "all-gather", lambda input, output, _root: dist.all_gather_into_tensor(output, input),
+        "all-gather", lambda input, output, _root: all_gather_single(output, input),
         lambda before, _root: [np.concatenate(before)] * len(before),
         "every rank gets the shares of all ranks, concatenated",
         ALL_BUT_OWN, input="share", output="full",
@@ -172,7 +172,7 @@ PRIMITIVES = (
         ALL_BUT_OWN, output="share",
     ),
     Primitive(
-        "reduce-scatter", lambda input, output, _root: dist.reduce_scatter_tensor(output, input, op=ReduceOp.SUM),
+        "reduce-scatter", lambda input, output, _root: reduce_scatter_single(output, input, op=ReduceOp.SUM),
         lambda before, _root: np.split(np.sum(before, axis=0), len(before)),
         "rank r gets share r of the sum over ranks: the first half of a ring all-reduce",
         ALL_BUT_OWN, output="share",

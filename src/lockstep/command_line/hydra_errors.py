@@ -3,6 +3,7 @@
 The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its traceback.
 """
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -44,6 +45,9 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     elif isinstance(error, MissingMandatoryValue):
         group = str(error.full_key).partition(".")[0]
         refusal = ConfigError(f"{error.full_key}: the chosen {group} needs it; write {error.full_key}=VALUE.")
+    elif plugin := re.search(r"Unknown plugin class : 'hydra_plugins\.(\w+)", str(error)):
+        package = plugin[1].replace("_", "-")
+        refusal = ConfigError(f"{package}: this plugin of Hydra is not installed; write pip install {package} first.")
     elif "Ambiguous value" in str(error):
         refusal = next((_several(word) for word in parse(overrides) if word.is_sweep_override()), None)
     if refusal is None:

@@ -1,9 +1,10 @@
-"""Private names of torch."""
+"""Private names of torch, and those that its versions call differently."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -12,6 +13,12 @@ from torch.nn.parallel import DistributedDataParallel
 BATCHNORM: type[nn.BatchNorm1d] = _BatchNorm  # type: ignore[assignment]
 DROPOUT: type[nn.Dropout] = _DropoutNd  # type: ignore[assignment]
 """The base classes of all kinds of BatchNorm and of dropout."""
+
+all_gather_single: Callable[..., Any] = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
+reduce_scatter_single: Callable[..., Any] = getattr(
+    distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor
+)
+"""Since torch 2.14; the older names are deprecated since then, with a warning."""
 
 
 def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:

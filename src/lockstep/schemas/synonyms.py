@@ -35,7 +35,7 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"logger=(?:many_loggers|comet|neptune|aim)", "logger=[csv,tensorboard], logger=wandb or logger=mlflow"),
     (r"model=mnist", "model=mlp data=mnist"),
     (r"hparams_search[=.].*", SEARCH),
-    (r"hydra/sweeper=optuna", "pip install hydra-optuna-sweeper first"),
+    (r"hydra/sweeper=.*", "hydra/sweeper=search, after pip install hydra-optuna-sweeper"),
     (r"hydra/launcher=joblib", JOBLIB),
     (r"local=.*", "--config-dir FOLDER, with options of your own"),
     # the keys of these groups

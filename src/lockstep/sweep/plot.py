@@ -23,6 +23,8 @@ MAX_LABEL, MAX_CURVES = 40, 24
 """Characters of a label, and curves in a legend."""
 MAX_TICKS = 12
 """Values of an axis up to which each has a tick."""
+MAX_SINGLE = 8
+"""Jobs below which a legend names each, if no two belong to one line."""
 MAX_POINTS = 100
 """Points of a training curve; of more steps, means are shown."""
 COLUMNS = 3
@@ -116,12 +118,13 @@ def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: Rankin
     axes.set(xlabel=key, ylabel=metric.label, title=f"{metric.label} over {key}")
     if numeric and min(tried) > 0 and max(tried) > 9 * min(tried):
         axes.set_xscale("log")
-    if len(tried) <= MAX_TICKS:
+    is_searched = numeric and any(float(f"{value:.3g}") != value for value in tried)  # of an interval
+    if len(tried) <= MAX_TICKS and not is_searched:
         texts = [f"{value:g}" if numeric else truncate(value, MAX_LABEL // 2) for value in tried]
         long = sum(map(len, texts)) > MAX_LABEL
         axes.set_xticks(tried if numeric else range(len(tried)), texts, rotation=30 if long else 0)
         axes.set_xticks([], minor=True)
-    if len(lines) > 1:
+    if 1 < len(lines) < max(len(rows), MAX_SINGLE):
         _with_legend(axes, lambda _: None)
 
 
@@ -176,5 +179,6 @@ def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = ()) 
     elif strategy:
         words.append(row.cells["strategy"])
     varied = short_keys({key: value for key, value in row.varied.items() if key not in without})
-    words += [truncate(f"{key}={value}", MAX_LABEL // 2) for key, value in varied.items()]
+    texts = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in varied.items()}
+    words += [truncate(f"{key}={text}", MAX_LABEL // 2) for key, text in texts.items()]
     return truncate(" ".join(words), MAX_LABEL)

@@ -77,15 +77,19 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
     if not job.speed:
         return {}
     measured: dict[str, Any] = {"epoch_seconds": job.epoch_samples / job.speed, "samples_per_second": job.speed}
-    if reference is not None and has_speed_up:
-        speed_up = job.speed / reference.speed
-        measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
-    return measured | (_compared(job, reference) if reference is not None else {})
+    if reference is None or not has_speed_up:
+        return measured | _engines(job)
+    speed_up = job.speed / reference.speed
+    return {**measured, "speed_up": speed_up, "efficiency": speed_up / job.devices, **_compared(job, reference)}
+
+
+def _engines(job: SweepJob) -> dict[str, Any]:
+    return {"verdict": "engines differ"} if job.results.get("within_tolerance") is False else {}
 
 
 def _compared(job: SweepJob, reference: SweepJob) -> dict[str, Any]:
-    if job.results.get("within_tolerance") is False:
-        return {"verdict": "engines differ"}
+    if differ := _engines(job):
+        return differ
     if job is reference:
         return {"verdict": "reference", "max_loss_diff": 0.0}
     try:
