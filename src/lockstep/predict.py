@@ -43,6 +43,7 @@ def _predict(typed: argparse.Namespace) -> None:
     plan, checkpoint = saved_run.read_run(typed.run)
     net = trained_net.move(trained_net.restore(plan, checkpoint), typed.device)
     if inputs.is_text_net(plan) and not typed.inputs[0].endswith(inputs.ARRAYS):
+        require(typed.output is None, "--output", typed.output, "a text is printed alone", "… > FILE.txt behind it")
         for text in typed.inputs:
             print(inputs.continue_text(plan, net, text, typed.length))
         return
