@@ -52,12 +52,12 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         ConfigError: an override, or a combination of them, is invalid.
         RankFailed: a rank failed.
     """
-    began, words = time.perf_counter(), overrides or []
-    if sweeping := {"-m", "--multirun"} & {*words}:
+    began, typed = time.perf_counter(), overrides or []
+    if sweeping := {"-m", "--multirun"} & {*typed}:
         raise ConfigError(f"{sweeping.pop()}: run(…) runs one job; call it once for each, or write train.py -m ….")
-    with planning(words):
-        words = with_earlier_words(words)
-        targets = targets_of(user_code, words)
+    with planning(typed):
+        words = with_earlier_words(typed)
+        targets = targets_of(user_code, [*typed, *words])
         config, run_dir = compose_job(words)
         with open_dict(config):
             config.update(targets)
