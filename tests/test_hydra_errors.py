@@ -58,13 +58,19 @@ EXPLAINED = [
     ("trainer.data=x", "trainer.data=x: there is no such key; write one that python train.py --help lists."),
     ("scheduler=cosine", "scheduler=cosine: there is no such option; write one of none, "),
     ("optimizer.foo=1", "optimizer.foo=1: there is no such key; write one that python train.py --help lists."),
+    (
+        "model=example model.norm=3",
+        "model.norm=3: the YAML of example.net.Net has no such key; write +model.norm=3 to add this argument.",
+    ),
+    ("model=example model.widht=3", "model.widht=3: there is no such key (did you mean model.width?); write model.wid"),
+    ("model={_target_: a.B, depth: 3}", "merged into the chosen model, and does not replace it; write it into a file"),
     ("~ckpt_path", "~ckpt_path: Could not delete from config."),
 ]
 
 
 @pytest.mark.parametrize(("override", "sentence"), EXPLAINED, ids=[case[0][:40] for case in EXPLAINED])
 def test_an_error_of_hydra_becomes_one_sentence(override: str, sentence: str) -> None:
-    words = [override] if len(override) > 99 else override.split(" ")
+    words = [override] if len(override) > 99 or "{_" in override else override.split(" ")
     with pytest.raises(ConfigError) as raised, planning(words):
         compose_job(words)
     assert sentence in str(raised.value)

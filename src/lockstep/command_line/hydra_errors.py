@@ -16,11 +16,12 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandat
 
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.overrides import OPTIONS, options_with, parse
-from lockstep.config_error import ConfigError, config_error, errors_as, is_number, option_error, shorten, typed_command
+from lockstep.config_error import ConfigError, config_error, errors_as, is_number, nearest, option_error, shorten, typed_command
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.groups import SEVERAL
 from lockstep.schemas.synonyms import synonym
+from lockstep.schemas.target import KEY
 
 
 def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
@@ -78,15 +79,26 @@ def _several(override: Override) -> ConfigError:
 
 def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     key, typed = override.key_or_group, str(override.input_line).partition("=")[2]
+    value, composed = None if override.is_sweep_override() else override.value(), _composed_keys(overrides)
+    if key in OPTIONS and isinstance(value, dict):
+        reason = f"a mapping is merged into the chosen {key}, and does not replace it"
+        return config_error(key, typed, reason, f"it into a file conf/{key}/NAME.yaml, and {key}=NAME")
+    keys = [name for name, default in composed.items() if _fits(name, value, default)]
+    parent, _, name = key.rpartition(".")
+    target = str(composed.get(f"{parent}.{KEY}", "lockstep."))
+    if not target.startswith("lockstep.") and not nearest(name, _children(parent, keys)):
+        return config_error(key, typed, f"the YAML of {target} has no such key", f"+{key}={typed} to add this argument")
     if synonym(f"{key}={typed}"):
         return _synonyms(f"{key}={typed}", overrides) or unknown_key(key, typed, [])
-    value = None if override.is_sweep_override() else override.value()
-    keys = [name for name, default in _composed_keys(overrides).items() if _fits(name, value, default)]
     refusal, options = unknown_key(key, typed, keys), options_with(key)
     group, *names = key.split(".")
     if options and ("did you mean" not in str(refusal) or names[0] in options):
         return config_error(key, typed, f"the chosen {group} has no such key", f"{group}={' or '.join(options)}")
     return refusal
+
+
+def _children(parent: str, keys: Collection[str]) -> list[str]:
+    return [key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == parent]
 
 
 def _synonyms(typed: str, overrides: Sequence[str]) -> ConfigError | None:

@@ -27,6 +27,7 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _report(key: str, lost: str) -> None:
-    hint = "; lockstep.load(RUN) creates them again, load_from_checkpoint takes them as arguments"
+    arguments = ", ".join(f"{name}=…" for name in lost.split(", "))
+    hint = f"; lockstep.load(RUN) creates them again, or write load_from_checkpoint(PATH, {arguments})"
     advice = hint if key == "hyper_parameters" else ""
     notice(f"checkpoints hold no {lost} of {key}: only tensors and values of known types can be loaded safely{advice}")
