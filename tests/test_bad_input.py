@@ -27,7 +27,8 @@ TYPED: list[tuple[str, str, str]] = [
     ("hydra.run.dir=file", "hydra.run.dir=file:", "write a folder"),
     ("hydra.run.dir=", "hydra.run.dir=:", "write hydra.run.dir=FOLDER"),
     ("", ": this cannot be parsed", "write KEY=VALUE"),
-    ("seed=1 --info all devices=1", "unrecognized arguments: devices=1", "write flags"),
+    ("--max_epochs 3", "unrecognized arguments: --max_epochs", "then KEY=VALUE without dashes"),
+    ("-m data.batch_size=8,9", "data.batch_size=8,9: there is no such key", "write batch_size=8,9"),
     ("data=mnist data.root=nowhere", "data.root=", "write data=digits"),
 ]
 """One error of each kind: from the shell, Hydra, a schema, a folder and a file."""

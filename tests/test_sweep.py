@@ -124,7 +124,10 @@ def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> 
     ended = command.train("seed=1,2", "-m", "devicez=1")
     assert ended.status == 2
     assert ended.err.splitlines()[-1] == "devicez=1: there is no such key (did you mean devices?); write devices=1."
-    assert not list(command.folder.glob("logs/train/sweeps/*/*"))
+    ended = command.train("optimizer.lr=interval(1,2)", "-m")
+    hint = "write -m hydra/sweeper=search optimized_metric=val/acc beside it, or several values."
+    assert ended.err == f"optimizer.lr=interval(1,2): only a search takes an interval; {hint}\n"
+    assert not list(command.folder.iterdir())
 
 
 @pytest.mark.parametrize(("status", "code"), [("refused", 2), ("failed", 1)])

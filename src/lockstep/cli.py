@@ -58,12 +58,14 @@ def run_hydra(arguments: list[str]) -> None:
     """Compose and run the jobs of a command; raise the error of the only job."""
 
     def fail(message: str) -> NoReturn:
-        raise ConfigError(f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE.")
+        raise ConfigError(
+            f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE without dashes."
+        )
 
     parser, job = get_args_parser(), Job()
     parser.error = fail  # type: ignore[method-assign]
-    arguments = sorted(arguments, key=lambda word: word not in ("-m", "--multirun"))  # argparse wants flags first
-    flags = [word for word in arguments if word not in parser.parse_args(arguments).overrides]
+    overrides = parser.parse_intermixed_args(arguments).overrides
+    flags = [word for word in arguments if word not in overrides]
     try:
         sys.argv[1:] = [*flags, *(word for word in with_earlier_words(arguments) if word not in flags)]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines
