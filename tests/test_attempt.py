@@ -108,6 +108,7 @@ def test_a_stopped_rank_is_named_after_the_timeout(start: Start) -> None:
 
 
 @needs_states
+@pytest.mark.slow
 def test_processes_of_a_rank_end_with_it(start: Start) -> None:
     """A child, and its child."""
     attempt = start("children@1")

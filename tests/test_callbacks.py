@@ -149,7 +149,8 @@ def test_batches_of_a_step_change_by_epoch(
     assert len({sum(samples) for samples in epochs}) == 1
 
 
-@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
 def test_resumed_in_an_epoch_of_other_steps(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Within the third epoch, steps 9 to 11: callbacks are not called at the start of a resumed epoch."""
     plan = make_user_plan(*JOB, *DDP, *scheduled(2, 4), f"engine={engine}", "checkpoint.every_n_steps=1")

@@ -24,6 +24,7 @@ def time_every_primitive(plan: Plan, context: RankContext) -> Any:
     return measure(0, SMALL)
 
 
+@pytest.mark.slow
 def test_every_primitive_is_timed(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp", "devices=3", "batch_size=12", "accelerator=cpu")
     timings: list[dict[str, Any]] = on_ranks(plan, time_every_primitive)  # type: ignore[assignment]

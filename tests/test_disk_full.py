@@ -31,7 +31,8 @@ def limited(command: Command, most: int, *overrides: str) -> Ended:
     return command(sys.executable, "-c", code)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
 def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
     """A net is trained; then a larger file than its checkpoint may not be written, on two ranks."""
     first = command.train(*SMALL, f"engine={engine}", "max_epochs=1", "logger=none")

@@ -135,6 +135,7 @@ def test_the_two_commands_are_those_of_a_fresh_clone() -> None:
         assert f"`{long}`" in PAGES["commands.md"]
 
 
+@pytest.mark.slow
 def test_from_python_as_it_stands_there(command: Command) -> None:
     [code] = re.findall(r"```python\n(.*?)```", PAGES["commands.md"], re.DOTALL)
     (command.folder / "script.py").write_text(f"{code}\nprint('DIGEST', result['digest'])")

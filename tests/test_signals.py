@@ -11,8 +11,8 @@ import pytest
 
 from tests.fault_injection.command import SMALL, Faulty, Leaves, leaves
 
-LONG = (*SMALL, "max_epochs=40", "model.hidden=[64]", "scheduler=onecycle")
-"""Two hundred steps, some seconds of them."""
+LONG = (*SMALL, "max_epochs=20", "model.hidden=[64]", "scheduler=onecycle")
+"""A hundred steps, some seconds of them."""
 WORKERS = (
     *("data=example", "data.dataset.samples=139", "data.loader.num_workers=2", "model=example", "batch_size=8"),
     *("max_epochs=40", "checkpoint.every_n_steps=1", "log_every_n_steps=1", "threads=1", "accelerator=cpu"),

@@ -97,7 +97,7 @@ ENDINGS = {
         ("gathers", "lightning"),
         ("gathers by torch", "raw"),
         ("is interrupted", "lightning"),
-        ("loops", "raw"),
+        pytest.param("loops", "raw", marks=pytest.mark.slow),
         pytest.param("waits alone", "lightning", marks=pytest.mark.slow),
         ("gathers", "raw"),
         pytest.param("loops", "lightning", marks=pytest.mark.slow),
