@@ -34,7 +34,11 @@ TYPED: list[tuple[str, str, str]] = [
 """One error of each kind: from the shell, Hydra, a schema, a folder and a file."""
 
 VALUES: list[tuple[str, str, str]] = [
-    ("devices=${nope}", "devices=${nope}: Interpolation key 'nope' not found", "full_key: devices"),
+    (
+        "devices=${paths.nope}",
+        "devices=${paths.nope}: it refers to paths.nope, and there is no such key",
+        "write devices=VALUE",
+    ),
     ("hydra.run.dir=null", "hydra.run.dir=null:", "Error merging override"),
     ("schlüssel=1", "schlüssel=1: this cannot be parsed", "write KEY=VALUE"),
     ("strategy=ddp num_nodes=2", "num_nodes=2:", "torchrun --nnodes=2"),

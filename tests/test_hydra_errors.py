@@ -36,7 +36,7 @@ EXPLAINED = [
     ("logger.wandb.project=a", "logger.wandb.project=a: the chosen logger has no such key; write logger=wandb."),
     ("callbacks.timer.duration=1", "the chosen callbacks has no such key; write callbacks=timer."),
     ("model=mpl", "model=mpl: there is no such option (did you mean mlp?); write model=mlp, or"),
-    ("name=${nope}", "name=${nope}: Interpolation key 'nope' not found"),
+    ("name=${nope}", "name=${nope}: it refers to nope, and there is no such key; write name=VALUE."),
     (LONG, "99999: this cannot be composed (ValueError: Exceeds the limit"),
     ("x" * 300 + "=[1]", "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),
     ("max_steps=5", "max_steps=5: there is no such key (did you mean trainer.max_steps?); write trainer.max_steps=5."),

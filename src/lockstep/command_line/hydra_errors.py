@@ -52,6 +52,11 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
         missing = (word for word in parse(overrides) if f"'{word.key_or_group}'" in str(error))
         refusal = next((_missing_key(word, overrides) for word in missing), None)
+    elif missing_key := re.search(r"Interpolation key '(.+)' not found\s+full_key: (\S+)", str(error)):
+        name, key = missing_key.groups()
+        typed = next((word for word in overrides if f"${{{name}}}" in word), key)
+        hint = f"{typed.partition('=')[0].lstrip('+')}=VALUE"
+        refusal = ConfigError(f"{typed}: it refers to {name}, and there is no such key; write {hint}.")
     elif isinstance(error, MissingMandatoryValue):
         group = str(error.full_key).partition(".")[0]
         refusal = ConfigError(f"{error.full_key}: the chosen {group} needs it; write {error.full_key}=VALUE.")
