@@ -27,13 +27,18 @@ TYPED: list[tuple[str, str, str]] = [
     ("hydra.run.dir=file", "hydra.run.dir=file:", "write a folder"),
     ("hydra.run.dir=", "hydra.run.dir=:", "write hydra.run.dir=FOLDER"),
     ("", ": this cannot be parsed", "write KEY=VALUE"),
-    ("seed=1 --info all devices=1", "unrecognized arguments: devices=1", "write flags"),
+    ("--max_epochs 3", "unrecognized arguments: --max_epochs", "then KEY=VALUE without dashes"),
+    ("-m data.batch_size=8,9", "data.batch_size=8,9: there is no such key", "write batch_size=8,9"),
     ("data=mnist data.root=nowhere", "data.root=", "write data=digits"),
 ]
 """One error of each kind: from the shell, Hydra, a schema, a folder and a file."""
 
 VALUES: list[tuple[str, str, str]] = [
-    ("devices=${nope}", "devices=${nope}: Interpolation key 'nope' not found", "full_key: devices"),
+    (
+        "devices=${paths.nope}",
+        "devices=${paths.nope}: it refers to paths.nope, and there is no such key",
+        "write devices=VALUE",
+    ),
     ("hydra.run.dir=null", "hydra.run.dir=null:", "Error merging override"),
     ("schlüssel=1", "schlüssel=1: this cannot be parsed", "write KEY=VALUE"),
     ("strategy=ddp num_nodes=2", "num_nodes=2:", "torchrun --nnodes=2"),

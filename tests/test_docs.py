@@ -14,7 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from lockstep import data
+from lockstep.command_line.hydra_errors import planning
+from lockstep.command_line.overrides import without_plus
 from lockstep.compare.tolerance import tolerance_between
+from lockstep.config_error import ConfigError
 from lockstep.record.run_metadata import run_metadata
 from lockstep.session.task import create_net
 from tests.comparing import metrics_in
@@ -169,6 +172,26 @@ def test_your_code_as_it_stands_there(command: Command) -> None:
         sys.executable, *lines[2].split()[1:], "model=mine", "+model.widht=8", PYTHONPATH=str(command.folder / "src")
     )
     assert (wrong.status, wrong.err.strip() in page) == (2, True), wrong.err
+
+
+FROM_TEMPLATE = re.findall(r"^\| (`.*) \| (.*) \|$", PAGES["coming_from_lightning_hydra_template.md"], re.MULTILINE)
+
+
+@pytest.mark.parametrize(("there", "here"), FROM_TEMPLATE)
+def test_words_of_the_template_are_understood(there: str, here: str, make_plan: MakePlan) -> None:
+    """Those here make a plan; those there do too, or are refused with other words to write."""
+    for column in (there, here):
+        spans = [shlex.split(span) for span in re.findall(r"`([^`]+)`", column)]
+        for words in spans:
+            if all(re.match(r"[+\w.]+=", word) for word in words) and words != ["accelerator=gpu"]:
+                typed = [*map(without_plus, words)]
+                refusal = ""
+                try:
+                    with planning(typed):
+                        make_plan(*typed)
+                except ConfigError as error:
+                    refusal = str(error)
+                assert not refusal or (column == there and "--help" not in refusal)
 
 
 def test_the_readme_is_read_in_three_minutes() -> None:

@@ -21,6 +21,7 @@ MISSING = {
     "data=npz data.file=nope.npz": "data.file=nope.npz: there is no such path; write data.file=FILE.npz, with",
     "data=text data.file=nope.txt": "data.file=nope.txt: there is no such path; write data.file=FILE.txt, or null.",
     "model=example model._target_=nope.Net": "model._target_=nope.Net: there is no module nope; write",
+    "model=example model._target_=src.models.Net": "src.models.Net: there is no module src.models; write",
 }
 
 

@@ -54,6 +54,8 @@ def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
         (("logger=[csv,tensorboard]",), ["csv", "tensorboard"]),
         (("logger=none",), []),
         (("logger=[none]",), []),
+        (("logger=[]",), []),
+        (("~logger",), []),
         (("logger=[csv,recording]", "+logger.file=a"), ["Recording", "csv"]),
         (("logger=[csv,second]", "logger.second.file=a"), ["csv", "Recording"]),
     ],

@@ -123,7 +123,7 @@ def test_resume_and_last_on_the_command_line(command: Command) -> None:
     assert command.train(*QUICK, "max_epochs=1").status == 0
     [folder] = command.folder.glob("logs/train/*")
     (command.folder / "conf").mkdir()
-    ended = command.train("--config-dir", "conf", "max_epochs=2", "resume=true")  # a flag, then earlier words
+    ended = command.train("max_epochs=2", "--config-dir", "conf", "resume=true")  # a flag, then earlier words
     assert f"resuming from {folder}/checkpoints/last.ckpt" in ended.out, ended.err
     assert [*command.folder.glob("logs/train/*")] == [folder], "no folder named by the clock is left beside it"
     assert metrics_in(folder)["epochs"] == 2

@@ -115,6 +115,7 @@ def test_a_search_by_optuna_goes_on_after_a_trial_that_fails(command: Command) -
     assert found["best_params"] == {"optimizer.lr": 0.01}
     again = re.search(r"^best: job \d, val/acc .*\n  python train.py (.*)$", ended.out, re.MULTILINE)
     assert again is not None
+    assert "hydra" not in again[1]
     repeated = command.train(*shlex.split(again[1]))
     assert (repeated.status, metrics_in(repeated.run_dir)["val/acc"]) == (0, found["best_value"])
 
@@ -123,7 +124,10 @@ def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> 
     ended = command.train("seed=1,2", "-m", "devicez=1")
     assert ended.status == 2
     assert ended.err.splitlines()[-1] == "devicez=1: there is no such key (did you mean devices?); write devices=1."
-    assert not list(command.folder.glob("logs/train/sweeps/*/*"))
+    ended = command.train("optimizer.lr=interval(1,2)", "-m")
+    hint = "write -m hydra/sweeper=search optimized_metric=val/acc beside it, or several values."
+    assert ended.err == f"optimizer.lr=interval(1,2): only a search takes an interval; {hint}\n"
+    assert not list(command.folder.iterdir())
 
 
 @pytest.mark.parametrize(("status", "code"), [("refused", 2), ("failed", 1)])
@@ -186,3 +190,6 @@ def test_sweepers_that_ask_get_the_metric_or_the_error(command: Command) -> None
     assert "RAISED devices=2: strategy=single trains on one device" in ended.out
     assert ended.err.splitlines()[-1] == "ZeroDivisionError: of the sweeper's own"
     assert ended.status == 1
+    [config] = command.folder.glob("logs/train/sweeps/*/0/config.yaml")
+    words = yaml.safe_load(config.read_text())["command"]["words"]
+    assert words == [*overrides, "optimized_metric=val/acc", "devices=1"], "it is run again without the sweeper"

@@ -50,6 +50,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+    for group in SEVERAL:
+        values.setdefault(group, {"name": "none"})  # after logger=[] or ~logger
     check_keys("", values, KEYS)
     if values["loss_reduction"] == "as_is":
         notice("loss_reduction=as_is: write loss_reduction=none; the old name goes with the next version")

@@ -29,7 +29,8 @@ from lockstep.schemas import Command
 from lockstep.sweep.outcome import clear_results, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
-FOLDER_KEYS = ("hydra.run.", "hydra.sweep.", "hydra.mode")
+HYDRA_KEYS = ("hydra.run.", "hydra.sweep", "hydra/sweeper", "hydra.launcher", "hydra/launcher", "hydra.mode")
+"""Beginnings of the overrides that another run of a job leaves out: its folder, and what belongs to a sweep."""
 
 
 def main() -> None:
@@ -57,12 +58,14 @@ def run_hydra(arguments: list[str]) -> None:
     """Compose and run the jobs of a command; raise the error of the only job."""
 
     def fail(message: str) -> NoReturn:
-        raise ConfigError(f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE.")
+        raise ConfigError(
+            f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE without dashes."
+        )
 
     parser, job = get_args_parser(), Job()
     parser.error = fail  # type: ignore[method-assign]
-    arguments = sorted(arguments, key=lambda word: word not in ("-m", "--multirun"))  # argparse wants flags first
-    flags = [word for word in arguments if word not in parser.parse_args(arguments).overrides]
+    overrides = parser.parse_intermixed_args(arguments).overrides
+    flags = [word for word in arguments if word not in overrides]
     try:
         sys.argv[1:] = [*flags, *(word for word in with_earlier_words(arguments) if word not in flags)]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines
@@ -121,11 +124,11 @@ def _run_job(config: DictConfig, run_dir: Path) -> Metrics:
 
 
 def _command(hydra_words: list[str], words: list[str]) -> Command:
-    """Return what was typed for this job, without the folder, which another run of it would not have."""
+    """Return what was typed for this job, without what another run of it would not have."""
     typed = [
         f"--config-dir={source.path}"
         for source in HydraConfig.get().runtime.config_sources
         if source.provider == "command-line"
     ]
-    typed += [word for word in hydra_words if not word.startswith(FOLDER_KEYS)]
+    typed += [word for word in hydra_words if not word.startswith(HYDRA_KEYS)]
     return Command((*typed, *words), swept_keys(sys.argv[1:], words) if in_sweep() else ())

@@ -16,7 +16,17 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError, MissingMandat
 
 from lockstep.command_line.compose import compose_job
 from lockstep.command_line.overrides import OPTIONS, options_with, parse
-from lockstep.config_error import ConfigError, config_error, errors_as, is_number, nearest, option_error, shorten, typed_command
+from lockstep.config_error import (
+    ConfigError,
+    as_typed,
+    config_error,
+    errors_as,
+    is_number,
+    nearest,
+    option_error,
+    shorten,
+    typed_command,
+)
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.groups import SEVERAL
@@ -35,14 +45,20 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         refusal = _missing_option(*error.missing_cfg_file.rpartition("/")[::2], error.options or [])
     elif isinstance(error, ValueError) and "must be a string or a list" in str(error):
-        nulls = (word for word in parse(overrides) if word.key_or_group in OPTIONS and word.value() is None)
-        refusal = next((_missing_option(word.key_or_group, "null", []) for word in nulls), None)
+        groups = [(word.key_or_group, word.value()) for word in parse(overrides) if word.key_or_group in OPTIONS]
+        wrong = ((group, value) for group, value in groups if not isinstance(value, str | list))
+        refusal = next((_missing_option(group, as_typed(value), []) for group, value in wrong), None)
     elif isinstance(error, OverrideParseException):
         hint = synonym(str(error.override)) or "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
     elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
         missing = (word for word in parse(overrides) if f"'{word.key_or_group}'" in str(error))
         refusal = next((_missing_key(word, overrides) for word in missing), None)
+    elif missing_key := re.search(r"Interpolation key '(.+)' not found\s+full_key: (\S+)", str(error)):
+        name, key = missing_key.groups()
+        typed = next((word for word in overrides if f"${{{name}}}" in word), key)
+        hint = f"{typed.partition('=')[0].lstrip('+')}=VALUE"
+        refusal = ConfigError(f"{typed}: it refers to {name}, and there is no such key; write {hint}.")
     elif isinstance(error, MissingMandatoryValue):
         group = str(error.full_key).partition(".")[0]
         refusal = ConfigError(f"{error.full_key}: the chosen {group} needs it; write {error.full_key}=VALUE.")
@@ -51,6 +67,10 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         refusal = ConfigError(f"{package}: this plugin of Hydra is not installed; write pip install {package} first.")
     elif "Ambiguous value" in str(error):
         refusal = next((_several(word) for word in parse(overrides) if word.is_sweep_override()), None)
+    elif "INTERVAL_SWEEP" in str(error):
+        named = next((word.input_line for word in parse(overrides) if word.is_interval_sweep()), "interval")
+        search = "-m hydra/sweeper=search optimized_metric=val/acc beside it, or several values"
+        refusal = ConfigError(f"{named}: only a search takes an interval; write {search}.")
     if refusal is None:
         words = [word for word in overrides if not word.startswith("-")]
         named, reason = shorten(" ".join(words)) or "the configuration", shorten(" ".join(str(error).split()))

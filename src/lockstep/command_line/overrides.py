@@ -46,7 +46,7 @@ def check_lists(words: Iterable[str], config: Mapping[str, Any]) -> None:
             continue
         if group not in SEVERAL and len(value) > 1:
             raise config_error(group, typed, "this group takes one option", f"{group}={value[0]}")
-        if group in SEVERAL and len(named_options(group, config[group])) < len({*map(str, value)}):
+        if group in SEVERAL and len(named_options(group, config.get(group))) < len({*map(str, value)}):
             raise config_error(
                 group,
                 typed,

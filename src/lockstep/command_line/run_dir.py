@@ -44,7 +44,9 @@ def create_folder(config: DictConfig, key: str) -> None:
 
 
 def remove_empty(folders: Sequence[Path]) -> None:
-    """Remove the folders that are empty, children first."""
+    """Remove the folders that hold nothing, or only Hydra's words of a sweep without jobs; children first."""
     for folder in folders:
         with suppress(OSError):
+            if os.listdir(folder) == ["multirun.yaml"]:  # noqa: PTH208
+                (folder / "multirun.yaml").unlink()
             folder.rmdir()

@@ -83,7 +83,7 @@ def _save_onnx(net: nn.Module, example: Tensor, path: Path) -> Compute:
 
     program: Any = torch.onnx.export(net, (example,), dynamo=True, dynamic_shapes=({0: BATCH},), verbose=False)
     program.save(path, external_data=False)  # its name would be that of the temporary file
-    evaluator = ReferenceEvaluator(onnx.load(path))
+    evaluator: Any = ReferenceEvaluator(onnx.load(path))
     return lambda inputs: torch.as_tensor(evaluator.run(None, {evaluator.input_names[0]: inputs.numpy()})[0])
 
 

@@ -34,7 +34,7 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
     """Return the table's rows in the order of the jobs, with a speed-up if engine, strategy or devices vary."""
     finished = [job for job in jobs if job.results]
     swept = {key for job in finished for key in job.swept} - {*WORLD}
-    keys = sorted(key for key in swept if len({str(job.option(key)) for job in finished}) > 1)
+    keys = sorted(key for key in swept if len({str(job.option(key)) for job in jobs}) > 1)
     names = dict.fromkeys(name for job in jobs for name in net_metrics(job.results))
     best = None if metric is None else metric.best(jobs)
     has_speed_up = len({(job.engine, job.strategy, job.devices) for job in jobs}) > 1

@@ -9,6 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import Any
 
@@ -89,10 +90,19 @@ def locate(key: str, path: Any) -> Any:
 
 
 def require_package(key: str, path: Any) -> None:
-    """Raise if there is no package or module of the first name of an import path. It is not imported."""
-    name, dot, _ = str(path).partition(".")
-    if dot and name.isidentifier() and name not in sys.modules and find_spec(name) is None:
-        raise _missing_name(key, path, name, None)
+    """Raise if an import path names no package or module, as far as this shows without importing one."""
+    *names, _ = str(path).split(".")
+    folders: list[str] | None = None
+    for count, name in enumerate(names, start=1):
+        module = ".".join(names[:count])
+        if not name.isidentifier() or module in sys.modules:
+            return
+        spec = find_spec(name) if folders is None else PathFinder.find_spec(name, folders)
+        if spec is None:
+            raise _missing_name(key, path, module, None)
+        if spec.origin is not None:
+            return  # a file, which may define the next name
+        folders = list(spec.submodule_search_locations or ())
 
 
 def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
