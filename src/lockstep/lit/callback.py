@@ -59,6 +59,7 @@ class SessionCallback(EvaluationCallback):
         _call_after(module, "on_train_epoch_end", self._end_training_stage)
         _call_after(module, "on_fit_end", session.end_fit)
         for name in ("validation", "test"):
+            _call_after(module, f"on_{name}_epoch_start", session.before_evaluation_batches)
             _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
             _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
         _call_after(module, "on_validation_end", self._end_validation)

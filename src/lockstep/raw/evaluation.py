@@ -32,6 +32,7 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
     session.begin_evaluation(stage)
     hooks.call(f"on_{name}_start")
     hooks.call(f"on_{name}_epoch_start")
+    session.before_evaluation_batches()
     step = getattr(module, f"{name}_step")
     for loader_idx, loader in enumerate(loaders):
         dataloader_idx = [loader_idx] if len(loaders) > 1 else []

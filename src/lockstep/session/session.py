@@ -247,7 +247,6 @@ class Session:
         """Begin an evaluation, before its first hook."""
         self.phases.begin_evaluation(after_training=stage == "test")
         self.random = random_state(self.plan.strategy.devices(self.plan))
-        broadcast_buffers(self.module)
         widen_metrics(self.plan, self.module)
         self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)
@@ -261,6 +260,10 @@ class Session:
         with preserve_metrics(self.module):
             yield
         self.progress.checking = self.results.validated = False
+
+    def before_evaluation_batches(self) -> None:
+        """Give every rank the buffers of rank 0, after hooks that may have replaced the weights by their average."""
+        broadcast_buffers(self.module)
 
     def begin_evaluation_batch(self, stage: str, batch_idx: int, loader: int) -> None:
         self.step.set_share(self.data.next_share(stage, loader), loader)
