@@ -83,6 +83,7 @@ ENDINGS = {
     r"(\(2, 4\) and \(1, 4\)|\(1, 4\) and none); write drop_last=true\.$",
     "gathers by torch": r"^rank 1 failed: it was ended by SIGABRT \(gloo .* drop_last=true; ranks/1.log",
     "is interrupted": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+KeyboardInterrupt",
+    "iterates": r"^rank 1 failed: Traceback (.*\n)+StopIteration\n(.*\n)+RuntimeError: StopIteration, raised in tr.* epoch$",
     "loops": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n){2}.*, in end\n"
     r".*time.sleep\(0.01\)\nthis rank did not answer within 3 s \(process_group.timeout\)$",
     "waits alone": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+.*dist.barrier"
@@ -97,6 +98,7 @@ ENDINGS = {
         ("gathers", "lightning"),
         ("gathers by torch", "raw"),
         ("is interrupted", "lightning"),
+        ("iterates", "lightning"),
         pytest.param("loops", "raw", marks=pytest.mark.slow),
         pytest.param("waits alone", "lightning", marks=pytest.mark.slow),
         ("gathers", "raw"),
