@@ -16,8 +16,8 @@ from lockstep.safe_loading import load
 
 Group = dist.ProcessGroup | None
 MISMATCH = (
-    "Ranks call different collectives: call each on every rank, in the same order, and self.all_gather in an evaluation "
-    "only if each rank has samples of its last batch; write another batch_size."
+    "Ranks call different collectives: call each on every rank, in the same order, and self.all_gather in an evaluation"
+    " only if each rank has samples of its last batch; write another batch_size."
 )
 
 
