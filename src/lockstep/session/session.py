@@ -122,7 +122,7 @@ class Session:
         """Load the weights of a checkpoint, if there is one."""
         if checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            self.plan.strategy.tensors.load_state_dict(self.net, net_weights(checkpoint), strict)
+            self.plan.strategy.tensors.load_state_dict(self.net, net_weights(checkpoint, self.net), strict)
 
     def choose_net_to_test(self) -> None:
         """Load the weights of best.ckpt before the test, if the plan tests these."""

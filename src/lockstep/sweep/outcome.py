@@ -37,6 +37,9 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
             },
         )
     if not job.sweeper._target_.endswith(".BasicSweeper"):
+        if "\n" in str(error):  # its traceback has been shown
+            short = f"job {job.job.num} {status}"
+            error = ConfigError(short) if status == "refused" else RankFailed(None, short)
         raise error
 
 
