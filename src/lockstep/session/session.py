@@ -27,7 +27,7 @@ from lockstep.memory.allocation import set_malloc_trim
 from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import show_net, shows_net
 from lockstep.optimizers import learning_rate
-from lockstep.parallel.messages import all_gather_json, broadcast_buffers
+from lockstep.parallel.messages import all_gather_json
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
 from lockstep.record.digest import digest
@@ -260,10 +260,6 @@ class Session:
         with preserve_metrics(self.module):
             yield
         self.progress.checking = self.results.validated = False
-
-    def before_evaluation_batches(self) -> None:
-        """Give every rank the buffers of rank 0, after hooks that may have replaced the weights by their average."""
-        broadcast_buffers(self.module)
 
     def begin_evaluation_batch(self, stage: str, batch_idx: int, loader: int) -> None:
         self.step.set_share(self.data.next_share(stage, loader), loader)
