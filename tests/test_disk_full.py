@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.disk import disk_errors_as_config_errors
 from tests.checkpoints import net_state
 from tests.conftest import ROOT, Command, Ended
 
@@ -92,3 +93,8 @@ def test_a_small_disk(command: Command, small_disk: str, engine: str) -> None:
     check_error(command.train(*line, "logger=none"), "No space left on device")
     last = Path(small_disk) / "checkpoints" / "last.ckpt"
     assert net_state(last)
+
+
+def test_a_file_that_code_of_the_user_misses_is_no_error_of_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), disk_errors_as_config_errors(tmp_path):
+        (tmp_path / "missing").read_text()

@@ -53,7 +53,7 @@ def find_disk_error(error: BaseException | None, folder: Path) -> OSError | None
             file = Path(str(error.filename))
             is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
             if (
-                file.is_relative_to(folder)
+                (file.is_relative_to(folder) and error.errno != errno.ENOENT)  # code of the user's may read there
                 or is_missing
                 or (error.filename is None and error.errno in (*NO_ROOM, errno.EFBIG))
             ):
