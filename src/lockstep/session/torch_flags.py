@@ -15,8 +15,11 @@ def torch_flags(plan: Plan) -> Iterator[None]:
     """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
     trainer = plan.trainer
     before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
-    if trainer.deterministic is not None:
-        torch.use_deterministic_algorithms(bool(trainer.deterministic), warn_only=trainer.deterministic == "warn")
+    deterministic = trainer.deterministic
+    if deterministic is None and plan.compile and plan.accelerator == "cpu":
+        deterministic = "warn"  # else threads of a compiled graph add the gradients of an embedding in any order
+    if deterministic is not None:
+        torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
     if trainer.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
         torch.backends.cudnn.benchmark = False
