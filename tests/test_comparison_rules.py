@@ -17,7 +17,7 @@ from lockstep.checkpoint.files import LAST
 from lockstep.compare import compare
 from lockstep.compare.comparison import Comparison, Values
 from lockstep.compare.comparison_rules import UNKNOWN, rule_of
-from lockstep.compare.furthest import furthest
+from lockstep.compare.quantity import furthest
 from lockstep.compare.recorded_run import flattened
 from lockstep.compare.tolerance import IDENTICAL
 from tests.comparing import metrics_in

@@ -58,7 +58,6 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def user_code(values: Mapping[str, Any]) -> list[schemas.Target]:
-    """Return the options of a plan that are user code."""
     chosen = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
     return [option for option in chosen if isinstance(option, schemas.Target)]
 

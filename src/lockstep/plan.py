@@ -104,22 +104,18 @@ class Plan:
 
     @property
     def world_size(self) -> int:
-        """Return the number of ranks on all machines."""
         return self.world.world_size
 
     @property
     def gradient_sync(self) -> str:
-        """Return how gradients are averaged over ranks."""
         return self.strategy.gradient_sync(self)
 
     @cached_property
     def steps(self) -> StepPlan:
-        """Return the counts of batches and optimizer steps."""
         return StepPlan(self)
 
     @property
     def saves(self) -> bool:
-        """Whether the run saves checkpoints."""
         return not self.trainer.barebones
 
     @property
@@ -166,7 +162,6 @@ class Plan:
 
 
 def check(plan: Plan) -> None:
-    """Check that a plan can be run."""
     plan.strategy.check(plan)
     parts = (plan.model, plan.task, plan.scheduler, *plan.callbacks, plan.trainer)
     for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):

@@ -40,7 +40,6 @@ def seed_rank(seed: int, rank: int) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed Python's, NumPy's and torch's generators."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

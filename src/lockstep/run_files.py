@@ -34,13 +34,9 @@ def save_metrics(folder: Path, metrics: Metrics) -> None:
 
 def save_confusion(folder: Path, counts: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
     """Write confusion.csv: how often each class (row) of the test split was predicted as each class (column)."""
-    save_table(
-        folder / CONFUSION,
-        [
-            {"true": label, **{f"predicted {other}": count for other, count in zip(labels, row, strict=True)}}
-            for label, row in zip(labels, counts, strict=True)
-        ],
-    )
+    columns = [f"predicted {label}" for label in labels]
+    rows = zip(labels, counts, strict=True)
+    save_table(folder / CONFUSION, [{"true": label, **dict(zip(columns, row, strict=True))} for label, row in rows])
 
 
 def clear_records(folder: Path, keep_record: bool) -> None:

@@ -23,7 +23,6 @@ class TimeLimit:
         self.begin()
 
     def begin(self) -> None:
-        """Start the clock, when training begins."""
         self.began, self.batches, self.next_question = time.perf_counter(), 0, 1
 
     def ends(self, steps: int) -> bool:

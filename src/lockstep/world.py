@@ -31,7 +31,6 @@ class World:
 
     @property
     def world_size(self) -> int:
-        """Return the number of ranks on all machines."""
         return self.local_world_size * self.num_nodes
 
     @property

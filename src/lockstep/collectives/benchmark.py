@@ -50,16 +50,8 @@ def measure(root: int, sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
             timed = 41 if size <= 2**16 else 15 if size <= 2**20 else 5
             ranks = all_gather_json(time_calls(primitive, rounded // BYTES, root, WARM_UP + timed))
             seconds = median([max(times) for times in zip(*ranks, strict=True)][WARM_UP:])
-            rows.append(
-                {
-                    "primitive": primitive.name,
-                    "bytes": rounded,
-                    "seconds": seconds,
-                    "repetitions": timed,
-                    "bus_factor": factor,
-                    **bandwidths(rounded / seconds, factor),
-                }
-            )
+            row = {"primitive": primitive.name, "bytes": rounded, "seconds": seconds, "repetitions": timed}
+            rows.append({**row, "bus_factor": factor, **bandwidths(rounded / seconds, factor)})
     return rows
 
 
@@ -100,14 +92,8 @@ def show_benchmark(timings: Sequence[Mapping[str, Any]], folder: Path) -> None:
             sizes, seconds = (np.array([row[key] for row in rows]) for key in ("bytes", "seconds"))
             beta, alpha = np.polyfit(sizes, seconds, 1, w=1 / seconds).tolist()
             line = alpha + sizes * beta
-            fits.append(
-                {
-                    "primitive": name,
-                    "alpha_us": 1e6 * alpha,
-                    **bandwidths(1 / beta, rows[0]["bus_factor"]),
-                    "median_relative_error": float(median(abs(line / seconds - 1))),
-                }
-            )
+            fit = {"primitive": name, "alpha_us": 1e6 * alpha, **bandwidths(1 / beta, rows[0]["bus_factor"])}
+            fits.append({**fit, "median_relative_error": float(median(abs(line / seconds - 1)))})
             [markers] = axes.loglog(sizes, 1e6 * seconds, "o", markersize=4)
             axes.loglog(sizes, 1e6 * line, color=markers.get_color(), label=f"{name}: measured and fitted")
         axes.legend(fontsize="small")

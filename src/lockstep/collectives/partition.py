@@ -10,9 +10,9 @@ from itertools import product
 import torch
 from torch.utils.data import DistributedSampler
 
-from lockstep.batch_math import batch_count
 from lockstep.constraints import NonNegativeInt, PositiveInt
 from lockstep.sampler import epoch_order
+from lockstep.step_plan import batch_count
 from lockstep.text_table import terminal_width
 
 

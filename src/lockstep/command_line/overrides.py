@@ -47,12 +47,8 @@ def check_lists(words: Iterable[str], config: Mapping[str, Any]) -> None:
         if group not in SEVERAL and len(value) > 1:
             raise config_error(group, typed, "this group takes one option", f"{group}={value[0]}")
         if group in SEVERAL and len(named_options(group, config.get(group))) < len({*map(str, value)}):
-            raise config_error(
-                group,
-                typed,
-                "two of these files have a _target_, and were merged into one",
-                f"'# @package {group}.NAME' as the first line of each",
-            )
+            reason = "two of these files have a _target_, and were merged into one"
+            raise config_error(group, typed, reason, f"'# @package {group}.NAME' as the first line of each")
 
 
 def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:

@@ -65,10 +65,8 @@ def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None 
         comparison.likely = likely_reason(*metadata, first.name)
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
     if comparison.quantities.keys() <= {CONFIGURATION}:
-        raise ConfigError(
-            f"{left.folder}: it has nothing in common with {right.folder} to compare; "
-            "write the folders of two trained runs."
-        )
+        hint = "the folders of two trained runs"
+        raise ConfigError(f"{left.folder}: it has nothing in common with {right.folder} to compare; write {hint}.")
     return comparison
 
 

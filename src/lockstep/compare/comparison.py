@@ -11,8 +11,7 @@ from textwrap import wrap
 from typing import Any
 
 from lockstep.compare.comparison_rules import BITS_ONLY, CONFIGURATION, EXPECTED, FILES, rule_of
-from lockstep.compare.furthest import furthest
-from lockstep.compare.quantity import MISSING, Quantity, When, in_words
+from lockstep.compare.quantity import MISSING, Quantity, When, furthest, in_words
 from lockstep.compare.tolerance import IDENTICAL, Tolerance
 from lockstep.config_error import shorten
 from lockstep.files import save_json, short_path
@@ -137,7 +136,6 @@ class Comparison:
         return lines
 
     def save(self, folder: Path) -> None:
-        """Write comparison.json."""
         first = self.first_divergence
         save_json(
             folder / COMPARISON,

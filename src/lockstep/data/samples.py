@@ -36,7 +36,6 @@ class Splits:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of one sample in memory."""
         return tuple(self.train.inputs.shape[1:])
 
     def first(self, dtype: torch.dtype) -> Tensor:
@@ -65,7 +64,6 @@ def as_batch(batch: Any, samples: Samples, dtype: torch.dtype) -> Batch:
 
 
 def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets of a batch."""
     tensors = [batch] if isinstance(batch, Tensor) else [*batch] if isinstance(batch, list | tuple) else []
     if len(tensors) in (1, 2) and all(isinstance(tensor, Tensor) for tensor in tensors):
         inputs, targets = tensors[0], tensors[-1]

@@ -15,8 +15,7 @@ from torch.utils.data import Subset
 from lockstep import data, schemas
 from lockstep.config_error import ConfigError, config_error, errors_as, require
 from lockstep.data.pictures import SUFFIXES, read_image
-from lockstep.inference.preprocessing import Preprocessing
-from lockstep.inference.trained_net import shapes_of
+from lockstep.inference.trained_net import Preprocessing, shapes_of
 from lockstep.loaders.loader_facts import SINGLE, facts_of
 from lockstep.loaders.loader_source import create_source
 from lockstep.plan import Plan

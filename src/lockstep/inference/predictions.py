@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from lockstep.config_error import ConfigError, errors_as
 from lockstep.files import atomic_write, save_table
 from lockstep.inference.inputs import Sample, batches
-from lockstep.inference.preprocessing import Preprocessing
-from lockstep.inference.trained_net import shapes_of
+from lockstep.inference.trained_net import Preprocessing, shapes_of
 from lockstep.plan import Plan
 from lockstep.targets.frames import user_traceback
 from lockstep.targets.locate import UserCodeError

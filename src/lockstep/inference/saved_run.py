@@ -46,10 +46,7 @@ def _last_checkpoint(folder: Path) -> Path:
     jobs = sorted(config.parent for config in folder.glob(f"*/{CONFIG}"))
     reason, hint = f"there is no run: {short_path(candidates[0])} is missing", HINT
     if (folder / CONFIG).is_file():
-        reason, hint = (
-            "this run has saved no checkpoint",
-            "the folder of the run that trained, or one of its checkpoints",
-        )
+        reason, hint = "this run has saved no checkpoint", "the folder of the run that trained"
     elif jobs:
         reason, hint = f"it is a sweep of {len(jobs)} jobs", f"{short_path(jobs[0])}, for example"
     raise config_error("run", short_path(folder), reason, hint)

@@ -86,7 +86,6 @@ def root_error(error: BaseException) -> BaseException:
 
 
 def failure_report(error: BaseException, rank: int) -> FailureReport:
-    """Return the report of a rank's error."""
     if isinstance(error, ConfigError):
         return FailureReport(type(error)(str(error)), time.time())
     cause = RankFailed(rank, format_error(error), final=isinstance(error, NotFinite))

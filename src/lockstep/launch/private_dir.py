@@ -53,7 +53,6 @@ def private_folder() -> Path:
 
 @contextmanager
 def job_folder() -> Iterator[Path]:
-    """Create a folder for one job in the private folder."""
     with tempfile.TemporaryDirectory(prefix="job-", dir=private_folder(), ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 

@@ -62,7 +62,6 @@ def start_ranks(work: Launchable, engine: str, external: "ExternalRank | None" =
 
 
 def end_stopped(work: Launchable, stopped: TrainingInterrupted, number: int, context: RankContext | None) -> NoReturn:
-    """Exit after ranks stopped on request."""
     resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)} resumes from there"
     saves = getattr(work, "saves", True)
     outcome = f"which its checkpoint holds; {resume}" if saves else "and no checkpoint is kept"

@@ -85,7 +85,6 @@ class StreamLoader(RankLoader):
             )
 
     def _start(self) -> Iterator[Any]:
-        """Return an iterator over global batches."""
         if not isinstance(self.loader, DataLoader):
             return iter(self.loader)
         options = loader_options(self.loader)

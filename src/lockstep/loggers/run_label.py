@@ -10,17 +10,8 @@ from lockstep.schemas.keys import is_below, short_keys
 
 MONITORING = (
     *("name", "logger", "record", "checkpoint", "process_group", "optimized_metric", "resume", "ckpt_path"),
-    *(
-        "show_shapes",
-        "model_summary",
-        "profiler",
-        "detect_nan",
-        "log_every_n_steps",
-        "train",
-        "test",
-        "callbacks",
-        "data.root",
-    ),
+    *("show_shapes", "model_summary", "profiler", "detect_nan", "log_every_n_steps", "train", "test", "callbacks"),
+    "data.root",
 )
 """Groups and keys that say where a run lies and how it is watched, not what is trained."""
 MACHINE = ("hydra", "tags", "threads", "accelerator", "trainer.enable_progress_bar", "model._target_", "data._target_")

@@ -27,7 +27,6 @@ class PipelineStages:
         self.devices = [devices[index % len(devices)] for index in range(len(stages))]
 
     def to_devices(self) -> None:
-        """Move each stage to its device."""
         for stage, device in zip(self.stages, self.devices, strict=True):
             stage.to(device)
 

@@ -77,7 +77,6 @@ def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
     class Connector:
         @property
         def should_update_logs(self) -> bool:
-            """Whether the next step is logged."""
             return (steps() + 1) % trainer.log_every_n_steps == 0 or bool(trainer.should_stop)
 
     class FitLoop:

@@ -62,10 +62,3 @@ def sanity_check(run: "Training") -> None:
         evaluate(run, "val", None if batches == -1 else batches)
         hooks.call("on_sanity_check_end")
         trainer.sanity_checking = False
-
-
-def validate(run: "Training", is_step_boundary: bool) -> None:
-    """Validate mid-epoch, or at its end; gradients are kept while accumulating."""
-    if is_step_boundary:
-        run.hooks.method("on_validation_model_zero_grad", run.module.zero_grad)()
-    evaluate(run, "val")

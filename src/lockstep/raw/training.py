@@ -31,13 +31,11 @@ class Training:
         self.hooks.call("setup", stage=stage)
 
     def teardown(self, stage: str) -> None:
-        """Call the last hooks of fit or test."""
         if self.trainer.datamodule is not None:
             self.trainer.datamodule.teardown(stage)
         self.hooks.call("teardown", stage=stage)
 
     def report(self, exception: BaseException) -> None:
-        """Tell callbacks and the data of an exception."""
         for hook in self.hooks.of_callbacks("on_exception"):
             hook(exception)
         if self.trainer.datamodule is not None:

@@ -71,10 +71,6 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) ->
         return lines, ""
     damaged = f"{RECORD} is not what it was when the checkpoint was saved"
     if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
-        raise config_error(
-            "hydra.run.dir",
-            run_dir,
-            f"its {damaged}",
-            f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder",
-        )
+        hint = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
+        raise config_error("hydra.run.dir", run_dir, f"its {damaged}", hint)
     return b"", f"{run}: {damaged}; the new record begins where training resumes"

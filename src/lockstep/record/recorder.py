@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from lockstep.errors import NotFinite
 from lockstep.objectives.objective import LOSS
 from lockstep.parallel.messages import gather_json
+from lockstep.parallel.tensor_layout import full_state_dict, gradient_norms
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.record.digest import digest
@@ -41,8 +42,7 @@ class Recorder:
     ) -> None:
         """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`."""
         self.plan, self.rank, self.net = plan, rank, net
-        self.epoch, self.tensors = epoch, plan.strategy.tensors
-        self.steps = StepBuffer(plan, rank, batch)
+        self.epoch, self.steps = epoch, StepBuffer(plan, rank, batch)
         self.file: RecordFile | None = None
         if rank == 0:
             folder, earlier = Path(plan.run_dir), b""
@@ -71,13 +71,12 @@ class Recorder:
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
         """Return the norm of each gradient that is not None, reduced over all ranks."""
         gradients = [gradient for parameter in parameters if (gradient := parameter.grad) is not None]
-        return self.tensors.gradient_norms(gradients)
+        return gradient_norms(gradients)
 
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
         """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""
         if self.plan.record.weights == "step" or last:
-            step, local_shard = len(self.steps.rates) - 1, self.tensors.local_shard
-            self.steps.fingerprints[str(step)] = fingerprints(self.net, optimizers, local_shard)
+            self.steps.fingerprints[str(len(self.steps.rates) - 1)] = fingerprints(self.net, optimizers)
 
     def flush(self, epoch: int, last_step: int) -> None:
         """Gather the ranks' steps of epoch `epoch` (from 1) that have no line yet, and write their lines.
@@ -109,7 +108,7 @@ class Recorder:
 
     def end(self) -> None:
         """Record the digest of every parameter and buffer, at the end of the run."""
-        state = tensors_of(self.tensors.state_dict(self.net))
+        state = tensors_of(full_state_dict(self.net))
         if self.file:
             self.file.append({"tensor": {"name": name, "digest": digest({name: state[name]})}} for name in state)
             self.file.sync()
@@ -124,7 +123,6 @@ class Recorder:
 
 
 def not_finite(name: str, value: float) -> NotFinite:
-    """Return the error of a NaN or infinite value."""
     return NotFinite(
         f"{name} is {value}; the checkpoints before it are kept; write a smaller optimizer.lr, gradient_clip_val=1.0, "
         "say, or detect_nan=false to train on."

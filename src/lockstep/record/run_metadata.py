@@ -27,7 +27,6 @@ def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:
 
 
 def has_dropout(net: nn.Module) -> bool:
-    """Whether any layer drops anything in training."""
     layers = [module for module in net.modules() if isinstance(module, nn.RNNBase | nn.MultiheadAttention)]
     rates = [module.p for module in net.modules() if isinstance(module, DROPOUT)]
     return any(rate > 0 for rate in (*rates, *(layer.dropout for layer in layers)))

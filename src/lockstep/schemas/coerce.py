@@ -47,7 +47,6 @@ def coerce(cls: type[T], key: str, values: object) -> T:
 
 
 def check_keys(prefix: str, values: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise a ConfigError if a key is not among the names, or a name has no key."""
     for key, value in values.items():
         if key not in names:
             raise unknown_key(prefix + key, value, [prefix + name for name in names])

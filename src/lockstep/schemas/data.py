@@ -123,7 +123,6 @@ class DataFacts:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return what to call the classes: their names, or their numbers."""
         return self.class_names or tuple(map(str, range(self.classes)))
 
 

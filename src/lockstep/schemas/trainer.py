@@ -89,7 +89,6 @@ class Trainer:
             yield fits, key, f"an epoch has {batches} batches", f"{key}={batches}, or fewer"
 
     def limit(self, stage: str, batches: int) -> int:
-        """Return how many of a stage's batches are used."""
         limit = getattr(self, f"limit_{stage}_batches")
         return min(limit, batches) if isinstance(limit, int) else int(limit * batches)
 

@@ -19,7 +19,6 @@ class Hooks:
         self.positional: dict[str, int | None] = {}
 
     def named(self, name: str) -> list[Hook]:
-        """Return the overridden hooks of a name."""
         if name not in self.overridden:
             self.overridden[name] = [*self.of_callbacks(name), *self.of_module(name)]
         return self.overridden[name]

@@ -78,15 +78,10 @@ def operations_text(events: Any, device: torch.device) -> str:
     name = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
     times = {event: getattr(event, name) for event in events}
     total = sum(times.values()) or 1.0
-    longest = sorted(times, key=times.__getitem__, reverse=True)[:ROWS]
+    longest = sorted(times.items(), key=lambda item: item[1], reverse=True)[:ROWS]
     cells = [
-        [
-            truncate(event.key, LONGEST_NAME),
-            str(event.count),
-            figures(times[event] / 1e3),
-            f"{times[event] / total:.0%}",
-        ]
-        for event in longest
+        [truncate(event.key, LONGEST_NAME), str(event.count), figures(time / 1e3), f"{time / total:.0%}"]
+        for event, time in longest
     ]
     return columns_text(["operation", "calls", "ms", "share"], cells)
 

@@ -29,7 +29,6 @@ class RunProgress:
 
     @property
     def batches_per_step(self) -> int:
-        """Return the batches of an optimizer step in the current epoch."""
         return self.plan.steps.batches_per_step(self.position.epochs)
 
     @property
@@ -55,7 +54,6 @@ class RunProgress:
         return at.epochs * (self.plan.steps.epoch_batches or 2**31) + at.batch
 
     def is_over(self, trainer: Any) -> bool:
-        """Whether no other epoch begins."""
         return self._reached_limit(trainer) or bool(trainer.should_stop)
 
     def interrupts_epoch(self, trainer: Any) -> bool:

@@ -10,6 +10,7 @@ from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
+from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.plan import Plan
 from lockstep.record.digest import digest
 from lockstep.record.recorder import Recorder
@@ -49,7 +50,6 @@ class Results:
         phases: Phases,
         loggers: Loggers,
     ) -> None:
-        """`step`: a TaskStep or ModuleStep."""
         self.plan, self.net, self.log, self.step = plan, net, log, step
         self.progress, self.phases, self.loggers = progress, phases, loggers
         self.values: dict[str, float] = {}
@@ -150,7 +150,7 @@ class Results:
             from lockstep.data.line import fitted_line
 
             metrics |= fitted_line(self.net, plan.data.predict)
-        return {**metrics, "digest": self.digest or digest(plan.strategy.tensors.state_dict(self.net))}
+        return {**metrics, "digest": self.digest or digest(full_state_dict(self.net))}
 
     def to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
         """Log values, if there are any, at the current optimizer step."""

@@ -28,6 +28,7 @@ from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import show_net, shows_net
 from lockstep.optimizers import learning_rate
 from lockstep.parallel.messages import all_gather_json, broadcast_buffers
+from lockstep.parallel.tensor_layout import full_state_dict, load_full_state_dict
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
 from lockstep.record.digest import digest
@@ -119,13 +120,11 @@ class Session:
             compile_nets(plan, self.context.rank, self.module)
 
     def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
-        """Load the weights of a checkpoint, if there is one."""
         if checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            self.plan.strategy.tensors.load_state_dict(self.net, net_weights(checkpoint), strict)
+            load_full_state_dict(self.net, net_weights(checkpoint), strict)
 
     def choose_net_to_test(self) -> None:
-        """Load the weights of best.ckpt before the test, if the plan tests these."""
         if self.plan.test == "best":
             path = self.checkpoints.last.with_name(BEST)
             all_gather_json(None)  # rank 0 has saved it
@@ -153,16 +152,9 @@ class Session:
 
     def extra_state(self) -> Mapping[str, Any]:
         """Return the content of a checkpoint beside the state of the engine. To be called by every rank."""
-        position = self.progress.position
-        return self.checkpoints.extra_state(
-            position,
-            self.results.values,
-            self.step.sums,
-            self.state.saved(),
-            self.progress.ended,
-            prefix="" if self.net is self.module else PREFIX,
-            random=self.random,
-        )
+        position, prefix = self.progress.position, "" if self.net is self.module else PREFIX
+        values, sums, module = self.results.values, self.step.sums, self.state.saved()
+        return self.checkpoints.extra_state(position, values, sums, module, self.progress.ended, prefix, self.random)
 
     def end_finished(self, trainer: Any) -> None:
         """Restore a run that had finished training, maybe within an epoch, before it is tested."""
@@ -179,7 +171,7 @@ class Session:
         self.profiler.end()
         self.results.display.close()
         self.recorder.end()
-        weights = self.plan.strategy.tensors.state_dict(self.module)
+        weights = full_state_dict(self.module)
         self.results.digest = digest(weights)
         if self.plan.saves and self.context.rank == 0:
             replace_weights(self.checkpoints.last, weights)

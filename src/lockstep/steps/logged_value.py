@@ -54,13 +54,11 @@ class Value:
             self.metric = None  # until it is logged again: of no values it cannot be computed
 
     def flush(self) -> None:
-        """Add the pending values to the total."""
         for value, (_, weight) in zip(to_floats([value for value, _ in self.pending]), self.pending, strict=True):
             self.add(value * weight if self.reduction == "mean" else value, weight)
         self.pending = []
 
     def add(self, total: float, weight: float) -> None:
-        """Add a total of some weight."""
         self.total, self.weight = join(self.reduction, [(self.total, self.weight), (total, weight)])
 
     @property

@@ -62,7 +62,6 @@ class Phases:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds of all epochs."""
         return sum(self.epochs) + sum(self.by_phase.values())
 
     @property

@@ -42,7 +42,6 @@ def to_floats(numbers: Sequence[Scalar]) -> Sequence[float]:
 
 
 def batch_stats(objective: Objective, loss_sum: Tensor, outputs: Any, targets: Tensor) -> BatchStats:
-    """Return the sums of a batch."""
     outputs = outputs.detach() if isinstance(outputs, Tensor) else map_tensors(Tensor.detach, outputs)
     means = (to_scalar(mean.compute(outputs, targets)) for mean in objective.means)
     counted = () if objective.ignored is None else (to_scalar(targets.ne(objective.ignored).sum()),)

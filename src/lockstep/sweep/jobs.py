@@ -60,7 +60,6 @@ class SweepJob:
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of the last epoch."""
         return sum(line["samples"] for line in self.steps if line["epoch"] == self.results["epochs"])
 
     def option(self, key: str) -> Any:

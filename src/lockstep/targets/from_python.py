@@ -26,13 +26,9 @@ def _target(key: str, value: Any) -> dict[str, Any]:
     is_partial = isinstance(value, functools.partial)
     call = value.func if is_partial else value
     name, kind = getattr(call, "__qualname__", None), type(call).__name__
-    require(
-        name is not None and "<" not in name,
-        key,
-        name or kind,
-        "it is neither a class nor a function at the top of a module, or of a notebook's cell",
-        f"{key}=CLASS, or functools.partial(CLASS, …): an object is created on each rank, under the run's seed",
-    )
+    reason = "it is neither a class nor a function at the top of a module, or of a notebook's cell"
+    hint = f"{key}=CLASS, or functools.partial(CLASS, …): an object is created on each rank, under the run's seed"
+    require(name is not None and "<" not in name, key, name or kind, reason, hint)
     if call.__module__ == "__main__":  # of another process's: Ray sends a script's class by value
         vars(sys.modules["__main__"]).setdefault(call.__qualname__, call)
     return {KEY: f"{call.__module__}.{name}"} | ({ARGS: list(value.args), **value.keywords} if is_partial else {})

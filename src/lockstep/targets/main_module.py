@@ -21,15 +21,10 @@ def pickled_main(work: object) -> bytes | None:
     try:
         return bytes(cloudpickle.dumps({name: getattr(sys.modules[MAIN], name) for name in names}))
     except Exception as error:
-        raise config_error(
-            KEY,
-            f"{MAIN}.{names[0]}",
-            f"it cannot be sent to the ranks ({type(error).__name__}: {error})",
-            "it into a file",
-        ) from None
+        reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
+        raise config_error(KEY, f"{MAIN}.{names[0]}", reason, "it into a file") from None
 
 
-def restore_main(pickled: bytes | None) -> None:
+def restore_main(pickled: bytes) -> None:
     """Define what was pickled in this process's `__main__`."""
-    if pickled is not None:
-        vars(sys.modules[MAIN]).update(pickle.loads(pickled))
+    vars(sys.modules[MAIN]).update(pickle.loads(pickled))
