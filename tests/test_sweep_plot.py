@@ -115,6 +115,7 @@ def test_the_curves_of_all_jobs_are_visible(jobs: int, n_steps: int, tmp_path: P
         loss, validation = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
         for panel, axes in zip(panels, (loss, validation), strict=True):
             panel(axes)
+        plot.add_legend(validation)
     for axes in (loss, validation):
         widths = [line.get_linewidth() for line in axes.lines]
         assert widths == sorted(widths, reverse=True)

@@ -37,10 +37,10 @@ def _predict(typed: argparse.Namespace) -> None:
         hint = "--output predictions.csv, or a .npz file"
         require(typed.output.suffix in (".csv", ".npz"), "--output", typed.output, "it is neither .csv nor .npz", hint)
         require(typed.output.parent.is_dir(), "--output", typed.output, "there is no such folder", hint)
-    from lockstep.inference import inputs, saved_run, trained_net  # with torch
+    from lockstep.inference import inputs, trained_net  # with torch
     from lockstep.inference.predictions import predict
 
-    plan, checkpoint = saved_run.read_run(typed.run)
+    plan, checkpoint = trained_net.read_run(typed.run)
     net = trained_net.move(trained_net.restore(plan, checkpoint), typed.device)
     if inputs.is_text_net(plan) and not typed.inputs[0].endswith(inputs.ARRAYS):
         require(typed.output is None, "--output", typed.output, "a text is printed alone", "… > FILE.txt behind it")

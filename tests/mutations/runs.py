@@ -208,7 +208,7 @@ inference/trained_net.py test_inference.py::test_it_scores_as_in_the_run
 -self.mean, self.std = digits.MEAN, digits.STD
 +pass
 # test=best loads the last net
-inference/saved_run.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
+inference/trained_net.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
 -if plan.test == "best" else
 +if plan.test == "worst" else
 # grey pictures become colours for a transform

@@ -42,7 +42,7 @@ memory/format.py test_memory_format.py::test_untested_nets_stay_contiguous_on_a_
 -good = _all_tested(net) if on_cpu else
 +good = True if on_cpu else
 # the smallest accuracy is the best
-objectives/classification.py test_plan.py::test_the_default_monitor
+objectives/tasks.py test_plan.py::test_the_default_monitor
 -Mean("acc", "max", correct)
 +Mean("acc", "min", correct)
 # outputs that are no class of the data are taken for the next class
@@ -50,7 +50,7 @@ sums/running.py test_objectives.py::test_confusion_and_macro_f1_by_hand
 -outputs.argmax(dim=1).clamp(max=classes)
 +outputs.argmax(dim=1)
 # a class that does not occur counts
-objectives/classification.py test_objectives.py::test_confusion_and_macro_f1_by_hand
+objectives/tasks.py test_objectives.py::test_confusion_and_macro_f1_by_hand
 -(2 * hits / both)[both > 0].mean()
 +(2 * hits / both).nan_to_num().mean()
 # an evaluation draws from the generators of training

@@ -21,8 +21,7 @@ from lockstep.parallel.tensor_layout import full_tensor, shard_like
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.random_state import random_state, restore_random_state
-from lockstep.record.digest import digest
-from lockstep.record.fingerprint import buffers_of
+from lockstep.record.fingerprint import buffers_of, digest
 from lockstep.record.recorder import Recorder, not_finite
 from lockstep.record.run_metadata import depends_on_world
 from lockstep.run_files import Metrics

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from lockstep.config_error import ConfigError, errors_as, require, shorten
 from lockstep.files import atomic_write
 from lockstep.inference.inputs import example_inputs
-from lockstep.inference.saved_run import read_run
-from lockstep.inference.trained_net import restore
+from lockstep.inference.trained_net import read_run, restore
 from lockstep.run_files import EXPORTED, run_of
 
 TOLERANCE = 1e-3

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch.multiprocessing
 
-from lockstep.launch.absent_rank import PEER_DELAY, absent_rank
-from lockstep.launch.failure import FailureReport, RankFailed, first_failure
+from lockstep.launch.failure import PEER_DELAY, FailureReport, RankFailed, absent_rank, first_failure
 from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.launch.processes import kill_trees
 from lockstep.launch.topology import SHUTDOWN_TIMEOUT

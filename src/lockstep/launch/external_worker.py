@@ -16,16 +16,18 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.absent_rank import PEER_DELAY, absent_rank, write_stack_on_signal
 from lockstep.launch.external_launcher import rendezvous_variables
 from lockstep.launch.failure import (
+    PEER_DELAY,
     RankFailed,
+    absent_rank,
     delay_exit,
     failure_report,
     format_error,
     lost_a_peer,
     timed_out,
     timeout_text,
+    write_stack_on_signal,
 )
 from lockstep.launch.in_process import restored_process
 from lockstep.launch.private_dir import cache_variables, private_folder

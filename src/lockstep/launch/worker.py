@@ -20,8 +20,14 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.absent_rank import write_stack_on_signal
-from lockstep.launch.failure import delay_exit, failure_report, lost_a_peer, root_error, timed_out
+from lockstep.launch.failure import (
+    delay_exit,
+    failure_report,
+    lost_a_peer,
+    root_error,
+    timed_out,
+    write_stack_on_signal,
+)
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest

@@ -1,11 +1,11 @@
-"""Fingerprints of what one rank has in its memory: SHA-256 of its weights, its buffers, its optimizers' states.
+"""SHA-256 of tensors: the digest of a net, and fingerprints of a rank's weights, buffers and optimizer states.
 
-Names, shapes, types and bits count, in an order that no engine decides: parameters by name, numbers in logical order
+In fingerprints names, shapes, types and bits count, in an order that no engine decides: parameters by name, numbers in logical order
 whatever the strides, a step counter alike as a tensor and as a number.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.parallel.tensor_layout import local_shard
-from lockstep.record.digest import tensor_bytes
 from lockstep.run_files import FINGERPRINTED
 from lockstep.structures import tensors_of
 
@@ -21,6 +20,19 @@ IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
 """Options of a parameter group that choose how its step is computed, and are no state."""
 
 Values = Iterator[tuple[str, object]]
+
+
+def digest(state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of every parameter and buffer, in state_dict order; values that are no tensors are skipped."""
+    sha = hashlib.sha256()
+    for tensor in tensors_of(state).values():
+        sha.update(tensor_bytes(tensor))
+    return sha.hexdigest()
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """Return the elements in logical order, whatever the strides."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:

@@ -19,9 +19,8 @@ from lockstep.parallel.messages import gather_json
 from lockstep.parallel.tensor_layout import full_state_dict, gradient_norms
 from lockstep.plan import Plan
 from lockstep.progress import notice
-from lockstep.record.digest import digest
 from lockstep.record.file import RecordFile, earlier_lines
-from lockstep.record.fingerprint import fingerprints
+from lockstep.record.fingerprint import digest, fingerprints
 from lockstep.record.run_metadata import has_rank_buffers, run_metadata
 from lockstep.record.step_buffer import StepBuffer, step_lines
 from lockstep.structures import tensors_of

@@ -12,7 +12,7 @@ from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
 from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.plan import Plan
-from lockstep.record.digest import digest
+from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder
 from lockstep.record.run_metadata import run_metadata
 from lockstep.run_files import Metrics

@@ -31,7 +31,7 @@ from lockstep.parallel.messages import all_gather_json, broadcast_buffers
 from lockstep.parallel.tensor_layout import full_state_dict, load_full_state_dict
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
-from lockstep.record.digest import digest
+from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder
 from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.compiled import compile_nets

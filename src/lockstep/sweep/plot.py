@@ -41,9 +41,10 @@ def draw(rows: Sequence[SweepRow], path: Path, metric: RankingMetric | None = No
     lines = ceil(len(panels) / columns)
     with saved_figure(path, width=6.2 * columns, height=4.4 * lines) as figure:
         for number, panel in enumerate(panels, start=1):
-            panel(axes := figure.add_subplot(lines, columns, number))
+            axes = figure.add_subplot(lines, columns, number)
+            panel(axes)
         if curves:  # all of them have the same legend: it stands beside the last one
-            _legend(axes)
+            add_legend(axes)
 
 
 def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list[Panel]:
@@ -73,7 +74,7 @@ def curve_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list
     return panels
 
 
-def _legend(axes: "Axes") -> None:
+def add_legend(axes: "Axes") -> None:
     """Add a legend beside a panel that has several curves, unless there are too many."""
     if 1 < len(axes.lines) <= MAX_CURVES:
         axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
@@ -99,7 +100,7 @@ def over_devices(axes: "Axes", rows: Sequence[SweepRow], column: str) -> None:
     axes.set_xticks(sorted({row.cells["devices"] for row in rows}))
     title = f"{column.replace('_', '-')} over one device (bars: slowest and fastest epoch)"
     axes.set(xlabel="devices", title=title, ylim=(0, None))
-    _legend(axes)
+    add_legend(axes)
 
 
 def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: RankingMetric) -> None:
@@ -124,7 +125,7 @@ def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: Rankin
         axes.set_xticks(tried if numeric else range(len(tried)), texts, rotation=30 if long else 0)
         axes.set_xticks([], minor=True)
     if 1 < len(lines) < max(len(rows), MAX_SINGLE):
-        _legend(axes)
+        add_legend(axes)
 
 
 def losses(axes: "Axes", curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:

@@ -1,10 +1,13 @@
-"""Classification of samples, or of the elements of each sample. To add a metric, add one entry here."""
+"""The built-in tasks: classification of samples or of the elements of each, language modelling, regression by squared
+error, and autoencoding, the regression of the input itself. To add a metric, add one entry to an objective.
+"""
 
+import math
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
-from lockstep.objectives.objective import FromConfusion, Mean, Objective
+from lockstep.objectives.objective import FromConfusion, FromLoss, Mean, Objective
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,3 +56,42 @@ def classification(classes: int, ignored: int | None = None) -> Objective:
         return Objective(cross_entropy, ENTRIES, classes, monitor="acc")
     entries = Mean("acc", "max", partial(correct, ignored=ignored)), *ENTRIES[1:]
     return Objective(partial(cross_entropy, ignored=ignored), entries, classes, "acc", ignored)
+
+
+def token_cross_entropy(outputs: "Tensor", targets: "Tensor", ignored: int | None = None) -> "Tensor":
+    """Return the loss of logits (batch, length, vocabulary) and next tokens (batch, length), as `cross_entropy`."""
+    loss_sum = cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignored)
+    return loss_sum / targets.shape[1] if ignored is None else loss_sum
+
+
+def correct_tokens(outputs: "Tensor", targets: "Tensor", ignored: int | None = None) -> "Tensor":
+    """Return the fraction of correct tokens of each sample, summed over samples; the number of tokens if some count."""
+    return correct(outputs.mT, targets, ignored)
+
+
+def perplexity(loss: float) -> float:
+    """Return e to the mean cross-entropy of a token."""
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+def language_modelling(ignored: int | None = None) -> Objective:
+    accuracy = Mean("acc", "max", partial(correct_tokens, ignored=ignored))
+    loss_sum = partial(token_cross_entropy, ignored=ignored)
+    return Objective(loss_sum, (accuracy, FromLoss("perplexity", "min", perplexity)), ignored=ignored)
+
+
+def squared_error(outputs: "Tensor", targets: "Tensor") -> "Tensor":
+    """Return the mean squared error over the outputs of each sample (batch, …), summed over samples."""
+    import torch.nn.functional as F
+
+    loss_sum, width = F.mse_loss(outputs, targets, reduction="sum"), prod(outputs.shape[1:])
+    return loss_sum if width == 1 else loss_sum / width
+
+
+def reconstruction_error(outputs: "Tensor", targets: "Tensor") -> "Tensor":
+    """Return the `squared_error` of outputs with as many numbers as the targets, in any shape."""
+    return squared_error(outputs.flatten(1), targets.flatten(1))
+
+
+REGRESSION = Objective(squared_error)
+AUTOENCODING = Objective(reconstruction_error)
