@@ -113,9 +113,8 @@ def _inspect_training(options: dict[str, Any]) -> None:
     optimizer, scheduler, task = options["optimizer"], options["scheduler"], options["task"]
     if isinstance(optimizer, schemas.UserOptimizer):
         target = check("optimizer", {**optimizer.call, ARGS: [None]})
-        options["optimizer"] = replace(
-            optimizer, classes=tuple(base.__name__ for base in getattr(target, "__mro__", ()))
-        )
+        classes = tuple(base.__name__ for base in getattr(target, "__mro__", ()))
+        options["optimizer"] = replace(optimizer, classes=classes)
     if isinstance(scheduler, schemas.UserScheduler):
         from lockstep.schedulers import is_plateau  # with torch
 

@@ -206,9 +206,8 @@ def _rules(plan: Plan) -> Rules:
     fits = not plan.resume or plan.engine.name != "both"
     yield fits, "resume", "engine=both is two runs, each in a folder of its own", hint
     if plan.compile:
-        yield from only(
-            plan, "it runs beside the net, and would not be compiled", dropout_rng="per_rank", show_shapes=False
-        )
+        reason = "it runs beside the net, and would not be compiled"
+        yield from only(plan, reason, dropout_rng="per_rank", show_shapes=False)
     if not plan.train:
         yield bool(plan.test), "test", "with train=false nothing is left to do", "train=true or test=true"
         yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False, compile=False)

@@ -50,9 +50,8 @@ def _predict(typed: argparse.Namespace) -> None:
     predictions = predict(plan, net, inputs.read_samples(plan, net, typed.inputs))
     rows = predictions.rows()
     columns = [*rows[0]][: 3 if predictions.classes else SHOWN_COLUMNS]
-    shown = [
-        {name: str(row[name]) if isinstance(row[name], int) else row[name] for name in columns} for row in rows[:SHOWN]
-    ]
+    cells = ({name: row[name] for name in columns} for row in rows[:SHOWN])
+    shown = [{name: str(cell) if isinstance(cell, int) else cell for name, cell in row.items()} for row in cells]
     print(rows_text(shown, width_shown(), left=2 if predictions.classes else 1))
     hidden = {"rows": len(rows) - SHOWN, "columns": 0 if predictions.classes else len(rows[0]) - SHOWN_COLUMNS}
     if more := [f"{count} more {name}" for name, count in hidden.items() if count > 0]:

@@ -1,6 +1,5 @@
 """The verdict on two runs: each quantity identical, within a bound, or different; in words, and as JSON."""
 
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -91,14 +90,10 @@ class Comparison:
         `for_terminal`: it is for stdout; in a terminal the verdict has a colour.
         """
         lines = [f"{short_path(self.a)}\n  against\n{short_path(self.b)}", "", *self._options_text()]
-        shown, identical = [], []
+        shown, identical, indent = [], [], " " * (NAME + 6)
         for quantity in sorted(self.quantities.values(), key=lambda quantity: quantity.when):
             if quantity.verdict != "identical" and not (quantity.name == CONFIGURATION and self.configuration_differs):
-                shown += wrapped(
-                    f"{quantity.name:<{NAME}}  {quantity.text()}",
-                    initial_indent="  ",
-                    subsequent_indent=" " * (NAME + 6),
-                )
+                shown += wrapped(f"  {quantity.name:<{NAME}}  {quantity.text()}", subsequent_indent=indent)
             elif quantity.verdict == "identical" and quantity.name not in (CONFIGURATION, *FILES):
                 identical.append(quantity.name)
         lines += [*shown, ""] if shown else []
@@ -124,9 +119,8 @@ class Comparison:
         condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
         reason = f" ({self.reason})" if self.reason else ""
         interrupted = "; neither run finished" if self.unfinished else ""
-        lines = wrapped(
-            f"{self.verdict}{condition} expected: {self.tolerance}{reason}{interrupted}", subsequent_indent="  "
-        )
+        expected = f"expected: {self.tolerance}{reason}{interrupted}"
+        lines = wrapped(f"{self.verdict}{condition} {expected}", subsequent_indent="  ")
         if for_terminal:
             lines[0] = coloured(self.verdict, self.within_tolerance) + lines[0].removeprefix(self.verdict)
         first = self.first_divergence
@@ -137,30 +131,20 @@ class Comparison:
 
     def save(self, folder: Path) -> None:
         first = self.first_divergence
-        save_json(
-            folder / COMPARISON,
-            {
-                "a": self.a,
-                "b": self.b,
-                "verdict": self.verdict,
-                "within_tolerance": self.within_tolerance,
-                "tolerance": str(self.tolerance),
-                "expected_because": self.reason,
-                "configuration": self.options,
-                "first_divergence": first and f"{first.name}, {first.first}",
-                "likely_reason": self.likely,
-                "quantities": {
-                    name: {
-                        "verdict": quantity.verdict,
-                        "compared": quantity.compared,
-                        "largest_difference": quantity.difference if math.isfinite(quantity.difference) else None,
-                        "first_divergence": quantity.first,
-                    }
-                    for name, quantity in self.quantities.items()
-                },
-                "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
-            },
-        )
+        content = {
+            "a": self.a,
+            "b": self.b,
+            "verdict": self.verdict,
+            "within_tolerance": self.within_tolerance,
+            "tolerance": str(self.tolerance),
+            "expected_because": self.reason,
+            "configuration": self.options,
+            "first_divergence": first and f"{first.name}, {first.first}",
+            "likely_reason": self.likely,
+            "quantities": {name: quantity.as_json() for name, quantity in self.quantities.items()},
+            "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
+        }
+        save_json(folder / COMPARISON, content)
 
 
 def coloured(text: str, is_good: bool) -> str:

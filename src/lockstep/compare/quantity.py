@@ -55,6 +55,11 @@ class Quantity:
             self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
             self.short_text = f"{IN_NAME.sub('', where)}{values_text(a, b, distance)}"
 
+    def as_json(self) -> dict[str, Any]:
+        largest = self.difference if math.isfinite(self.difference) else None
+        values = {"verdict": self.verdict, "compared": self.compared, "largest_difference": largest}
+        return {**values, "first_divergence": self.first}
+
     def text(self) -> str:
         """Return the verdict, or where the two differ first; how many differ if the size of a difference is unknown."""
         if self.first is None:

@@ -101,10 +101,10 @@ class RecordedRun:
 
 def damaged(path: Path, error: Exception) -> ConfigError:
     """Return the error of a file or folder that cannot be read or compared, whatever it has raised."""
-    failure = (
-        f"cannot be read ({error.strerror})" if isinstance(error, OSError) else f"is damaged ({type(error).__name__})"
-    )
-    return config_error("run", path, f"it {failure}", "the folder of another run")
+    reason = f"it is damaged ({type(error).__name__})"
+    if isinstance(error, OSError):
+        reason = f"it cannot be read ({error.strerror})"
+    return config_error("run", path, reason, "the folder of another run")
 
 
 def _confusion_counts(text: str) -> dict[str, int]:

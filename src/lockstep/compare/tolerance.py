@@ -63,10 +63,9 @@ def reason_of(a: RunMetadata, b: RunMetadata) -> str:
         return "the same arithmetic in the same order" if tolerance == IDENTICAL else ""
     if tolerance == FLOAT64:
         return "sums in another order, in float64"
-    rounded = f"sums in another order round differently in {a['precision']}"
-    return (
-        f"{rounded if a['precision'] == b['precision'] else 'two precisions round differently'}; training amplifies it"
-    )
+    if a["precision"] != b["precision"]:
+        return "two precisions round differently; training amplifies it"
+    return f"sums in another order round differently in {a['precision']}; training amplifies it"
 
 
 def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:

@@ -134,11 +134,10 @@ class ExternalRank:
             self.store.delete_key(keys[self.context.rank])  # as peers do that wait in vain, too
             time.sleep(PEER_DELAY)
             for rank, key in enumerate(keys):
-                host, pid, path = (
-                    self.store.get(key).decode().split(" ", 2) if self.store.check([key]) else ("", "", "")
-                )
-                if host == socket.gethostname():
-                    stacks[rank] = int(pid), Path(path)
+                if self.store.check([key]):
+                    host, pid, path = self.store.get(key).decode().split(" ", 2)
+                    if host == socket.gethostname():
+                        stacks[rank] = int(pid), Path(path)
         return absent_rank(stacks, self.world)
 
 

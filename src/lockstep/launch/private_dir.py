@@ -35,9 +35,8 @@ def private_folder() -> Path:
     if pid in FOLDERS and FOLDERS[pid].is_dir():
         return FOLDERS[pid]
     reasons = []
-    for base in dict.fromkeys(
-        Path(name).absolute() for name in (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp")
-    ):
+    names = os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp"
+    for base in dict.fromkeys(Path(name).absolute() for name in names):
         try:
             require_safe(base)
             remove_abandoned_dirs(base)

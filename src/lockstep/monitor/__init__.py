@@ -55,9 +55,8 @@ def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> d
     """Return the seconds of a batch by phase, and memory, by the names of curves."""
     by_hand = plan.gradient_sync == plan.engine.gradient_sync != Lightning.gradient_sync  # others overlap with backward
     phases = {phase: value for phase, value in seconds.items() if phase != "communication" or by_hand}
-    return {f"work/step_seconds/{phase}": value for phase, value in phases.items()} | {
-        "work/memory_GiB": peak_memory(device)
-    }
+    times = {f"work/step_seconds/{phase}": value for phase, value in phases.items()}
+    return times | {"work/memory_GiB": peak_memory(device)}
 
 
 def peak_memory(device: torch.device) -> float:

@@ -34,21 +34,24 @@ class BuiltInData(BuiltIn):
         return getattr(self, "samples", None) or self.total - self.val_size - getattr(self, "test_size", 0)
 
 
-@dataclass(frozen=True)
-class Digits(BuiltInData):
-    path: ClassVar[str] = "lockstep.data.digits.load"
-    name: Literal["digits"]
-    val_size: NonNegativeInt
-    test_size: PositiveInt
+class HandwrittenDigits(BuiltInData):
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
     classes: ClassVar[int] = 10
     outputs: ClassVar[int] = 10
     dtype: ClassVar[str] = "uint8"
+
+
+@dataclass(frozen=True)
+class Digits(HandwrittenDigits):
+    path: ClassVar[str] = "lockstep.data.digits.load"
+    name: Literal["digits"]
+    val_size: NonNegativeInt
+    test_size: PositiveInt
     total: ClassVar[int] = 1797
 
 
 @dataclass(frozen=True)
-class MNIST(BuiltInData):
+class MNIST(HandwrittenDigits):
     path: ClassVar[str] = "lockstep.data.mnist.load"
     name: Literal["mnist"]
     root: str
@@ -56,10 +59,6 @@ class MNIST(BuiltInData):
     val_size: NonNegativeInt
     mean: float
     std: Positive
-    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
-    classes: ClassVar[int] = 10
-    outputs: ClassVar[int] = 10
-    dtype: ClassVar[str] = "uint8"
     total: ClassVar[int] = 60_000
 
 
@@ -142,9 +141,7 @@ class Loaders(DataFacts):
 
 FACTS = tuple(fact.name for fact in fields(Loaders))
 
-PLANNED = {
-    *("dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"),
-}
+PLANNED = {"dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"}
 """Arguments of a DataLoader that would change the order of samples."""
 
 

@@ -1,20 +1,22 @@
 """The picture of a sweep; what varies decides what is drawn, beside the curves of all jobs."""
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import ceil, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.config_error import is_number, truncate
-from lockstep.plot import saved_figure
 from lockstep.schemas.keys import short_keys
 from lockstep.sweep.jobs import RankingMetric
 from lockstep.sweep.rows import WORLD, SweepRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Panel = Callable[["Axes"], None]
 Points = Mapping[str, Sequence[tuple[float, float]]]
@@ -45,6 +47,17 @@ def draw(rows: Sequence[SweepRow], path: Path, metric: RankingMetric | None = No
             panel(axes)
         if curves:  # all of them have the same legend: it stands beside the last one
             add_legend(axes)
+
+
+@contextmanager
+def saved_figure(path: Path, width: float, height: float) -> Iterator["Figure"]:
+    """Yield a figure of so many inches, drawn without a display; write it to `path` when the block ends."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # the first import logs that it builds a font cache
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    yield figure
+    figure.savefig(path, dpi=110)
 
 
 def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list[Panel]:
