@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from lockstep import schemas
 from lockstep.config_error import config_error
-from lockstep.constraints import Constraint, NonNegativeInt, Positive, PositiveInt, Rules, only, require_measured
+from lockstep.constraints import Constraint, NonNegativeInt, PositiveInt, Rules, only, require_measured
 from lockstep.files import is_utf8
 from lockstep.objectives import Objective, objective_of
 from lockstep.step_plan import StepPlan
@@ -57,7 +57,9 @@ class Plan:
     memory_format: Literal["auto", "contiguous", "channels_last"]
     seed: NonNegativeInt
     threads: PositiveInt
-    gradient_clip_val: Positive | None
+    gradient_clip_val: (
+        Annotated[float, Constraint(lambda value: value > 0, "it must be above 0", "1.0, or null for none")] | None
+    )
     accumulate_grad_batches: PositiveInt
     drop_last: bool
     sync_batchnorm: bool
