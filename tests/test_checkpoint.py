@@ -15,6 +15,7 @@ from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record.run_metadata import depends_on_world
+from lockstep.schemas.model import UserModel
 from lockstep.session.task import create_net
 from tests.conftest import IN_PROCESS, MakePlan, MakeUserPlan
 from tests.rank_helpers import ALONE, ENGINES
@@ -162,3 +163,18 @@ def test_code_that_is_no_option_is_resumed_in_its_folder(make_plan: MakePlan, ma
         ConfigError, match=r"^model=mlp .* had model=Residual .*; write resume=true hydra.run.dir=/runs/one\.$"
     ):
         require_same(plan, saved)
+
+
+def test_only_the_differing_entries_of_an_argument_are_named(make_plan: MakePlan) -> None:
+    """An argument may be a target of its own, with many arguments."""
+    before, now = ({"net": {"_target_": "mine.Net", "width": width, "depth": 2}} for width in (4, 8))
+    plan = make_plan()
+    saved = identity(
+        replace(plan, model=UserModel(name="Net", _target_="mine.Around", arguments=before, key="model")), False
+    )
+    with pytest.raises(
+        ConfigError, match=r"^model.net.width=8: .* had model.net.width=4, .*; write model.net.width=4\.$"
+    ):
+        require_same(
+            replace(plan, model=UserModel(name="Net", _target_="mine.Around", arguments=now, key="model")), saved
+        )

@@ -13,7 +13,7 @@ from lockstep.checkpoint import choice
 from lockstep.checkpoint.choice import choose_checkpoint, resume_after_restart, words_of
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, read_checkpoint
 from lockstep.config_error import ConfigError
-from lockstep.run_files import CONFIG
+from lockstep.run_files import CONFIG, METRICS
 from tests.conftest import MakePlan
 
 
@@ -47,7 +47,9 @@ def test_newest_undamaged_checkpoint_is_chosen(
     assert (inside.ckpt_path, inside.run_dir, [*torn]) == (str(newest), str(one.parent), damaged[1:])
 
 
-def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(
+    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither by `resume=true` nor behind a restart; those of an earlier run in the folder do not count there."""
     run = tmp_path / "run"
     last = a_checkpoint(run / FOLDER / LAST, age=10, damaged=True)
@@ -59,6 +61,9 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(make_plan: M
     assert all(f"{path} (it is no complete checkpoint" in str(refused.value) for path in (last, previous))
     with pytest.raises(ConfigError, match=r"^resume=true: no checkpoint there can be read"):
         resume_after_restart(plan)
+    monkeypatch.setattr(choice, "LOGS", tmp_path)
+    with pytest.raises(ConfigError, match=r"^ckpt_path=last: no .* read: .*previous.ckpt \(.*last.ckpt \("):
+        choose_checkpoint(replace(plan, ckpt_path="last", name="."), folder_given=False)
     for path in (last, previous):
         path.unlink()
     last.mkdir()
@@ -74,6 +79,18 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(make_plan: M
     (run / CONFIG).touch()
     os.utime(run / CONFIG, (time.time() - 5,) * 2)
     assert resume_after_restart(plan) == plan
+
+
+def test_a_finished_run_whose_checkpoints_are_gone_is_not_overwritten(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Removed, or on a disk that is not there."""
+    plan = replace(make_plan(), resume=True, run_dir=str(tmp_path))
+    (tmp_path / METRICS).touch()
+    with pytest.raises(ConfigError, match=r"is of a finished run, whose checkpoints are gone; write hydra.run.dir="):
+        choose_checkpoint(plan, folder_given=True)
+    (tmp_path / METRICS).unlink()
+    (tmp_path / FOLDER).symlink_to(tmp_path / "missing")
+    with pytest.raises(ConfigError, match=r"can be read: .*last.ckpt \(No such file"):
+        choose_checkpoint(plan, folder_given=True)
 
 
 def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ data/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint[wo
 +pass
 # a run whose checkpoints are all damaged begins anew
 checkpoint/choice.py test_checkpoint_choice.py::test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten
--    if plan.resume:
+-    if damaged:
 +    if False:
 # a damaged last.ckpt replaces the undamaged previous.ckpt
 checkpoint/saving.py test_checkpoint_saving.py::test_undamaged_checkpoint_replaces_the_damaged

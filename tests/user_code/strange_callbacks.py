@@ -45,8 +45,20 @@ class History(Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         self.write(trainer, "batch")
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert not trainer.logged_metrics, "those of the sanity check"
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if dataloader_idx == 0:
+            self.write(trainer, "batch")
+
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.write(trainer, "val")
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert not trainer.callback_metrics, "those of training"
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.write(trainer, "train")

@@ -43,6 +43,7 @@ class Classifier(pl.LightningModule):
         logits, loss = self.step(batch)
         self.val_f1[dataloader_idx](logits, batch["y"])
         self.log("val_loss", loss, sync_dist=dataloader_idx == 1)
+        self.log("val_cost", loss, on_step=True, on_epoch=True, prog_bar=True)
         metric: Any = self.val_f1[dataloader_idx]
         self.log("val_f1", metric)
         self.log("val_count", float(len(batch["y"])), reduce_fx="sum")

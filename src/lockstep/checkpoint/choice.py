@@ -13,7 +13,7 @@ from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheck
 from lockstep.config_error import ConfigError, config_error, require, shell_quote_override
 from lockstep.files import absolute
 from lockstep.plan import Plan
-from lockstep.run_files import CONFIG
+from lockstep.run_files import CONFIG, METRICS
 
 LOGS = Path("logs")
 NEWEST = "last"
@@ -35,16 +35,18 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     if newest is not None:
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
-    if plan.resume:
-        _require_readable(damaged)
+    _require_readable(damaged, None if plan.resume else NEWEST)
     if in_folder:
-        _require_no_runs_within(Path(plan.run_dir))
+        _require_nothing_within(Path(plan.run_dir), plan.saves)
         return plan, {}
     raise _no_checkpoint(plan.name, plan.resume)
 
 
-def _require_no_runs_within(folder: Path) -> None:
-    """Raise if a folder holds runs, as that of engine=both or of a sweep does."""
+def _require_nothing_within(folder: Path, saves: bool) -> None:
+    """Raise if a folder holds runs, as that of engine=both or of a sweep does, or what is left of a finished one."""
+    if saves and (folder / METRICS).is_file():
+        reason = f"{folder} is of a finished run, whose checkpoints are gone"
+        raise config_error("resume", "true", reason, "hydra.run.dir=FOLDER, another folder, to start anew")
     runs = sorted({path.parents[1] for path in folder.glob(f"*/{FOLDER}/*.ckpt")})
     if runs:
         reason = f"{folder} is no run, but holds runs ({', '.join(run.name for run in runs)})"
@@ -104,12 +106,14 @@ def resume_after_restart(plan: Plan) -> Plan:
     return replace(plan, ckpt_path=str(last), resume=True)
 
 
-def _require_readable(damaged: Mapping[Path, str]) -> None:
-    """Raise if there are checkpoints, all damaged."""
+def _require_readable(damaged: Mapping[Path, str], ckpt_path: str | None = None) -> None:
+    """Raise if there are checkpoints, all damaged. `ckpt_path`: what was typed, if it was not `resume`."""
     if damaged:
         files = ", ".join(f"{path} ({reason})" for path, reason in damaged.items())
-        hint = "hydra.run.dir=FOLDER, another folder, to start anew"
-        raise config_error("resume", "true", f"no checkpoint there can be read: {files}", hint)
+        reason = f"no checkpoint there can be read: {files}"
+        if ckpt_path is not None:
+            raise config_error("ckpt_path", ckpt_path, reason, "ckpt_path=null to start from scratch")
+        raise config_error("resume", "true", reason, "hydra.run.dir=FOLDER, another folder, to start anew")
 
 
 def newest_checkpoint(runs: Iterable[Path], since: float = 0) -> tuple[Path | None, dict[Path, str]]:
@@ -135,6 +139,7 @@ def _modified(path: Path) -> dict[Path, float]:
     try:
         return {path: path.stat().st_mtime_ns}
     except (FileNotFoundError, NotADirectoryError, ValueError):
-        return {path: math.inf} if path.is_symlink() else {}
+        dangling = path.is_symlink() or (path.parent.is_symlink() and not path.parent.exists())  # a disk that is gone
+        return {path: math.inf} if dangling else {}
     except OSError:
         return {path: math.inf}

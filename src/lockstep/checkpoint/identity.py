@@ -47,6 +47,7 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     defaults = {PREFIX + name: value for name, value in DEFAULTS.items()}
     current = defaults | identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
     saved = defaults | {**saved}
+    current, saved = _unnested(current, saved), _unnested(saved, current)
     differing = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
     if not differing:
         return
@@ -65,6 +66,17 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     if not typed:
         hint = "ckpt_path=null, or restore the data or the task"
     raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {hint}.")
+
+
+def _unnested(options: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, with the entries of a mapping by `key.entry` where the others have a mapping too."""
+    entries: dict[str, Any] = {}
+    for key, value in options.items():
+        if isinstance(value, Mapping) and isinstance(others.get(key), Mapping):
+            entries |= {f"{key}.{name}": entry for name, entry in _unnested(value, others[key]).items()}
+        else:
+            entries[key] = value
+    return entries
 
 
 def _option(key: str, options: Mapping[str, Any]) -> str:

@@ -27,11 +27,14 @@ class EvaluationCallback(Callback):
     ) -> None:
         self.session.begin_evaluation_batch(stage_of(trainer), batch_idx, dataloader_idx)
 
+    def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+        self.session.results.update_step_metrics(trainer)
+
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.before_epoch_end(trainer, stage_of(trainer))
 
     on_test_start, on_test_batch_start = on_validation_start, on_validation_batch_start
-    on_test_epoch_end = on_validation_epoch_end
+    on_test_batch_end, on_test_epoch_end = on_validation_batch_end, on_validation_epoch_end
 
 
 class SessionCallback(EvaluationCallback):

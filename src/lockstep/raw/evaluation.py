@@ -41,6 +41,7 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
             hooks.call(f"on_{name}_batch_start", batch, batch_idx, *dataloader_idx)
             with run.precision.forward_context():
                 outputs = step(*hooks.step_arguments(f"{name}_step", batch, batch_idx, *dataloader_idx))
+            session.results.update_step_metrics(trainer)
             hooks.call(f"on_{name}_batch_end", outputs, batch, batch_idx, *dataloader_idx)
             session.log.enter(stage)
     session.before_epoch_end(trainer, stage)
@@ -61,4 +62,5 @@ def sanity_check(run: "Training") -> None:
         batches = session.plan.trainer.num_sanity_val_steps
         evaluate(run, "val", None if batches == -1 else batches)
         hooks.call("on_sanity_check_end")
+        trainer.reset_metrics()
         trainer.sanity_checking = False

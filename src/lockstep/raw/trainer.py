@@ -113,6 +113,12 @@ class RawTrainer:
     def begin_evaluation(self, stage: str, loaders: list[Any]) -> None:
         self.training, self.validating, self.testing = False, stage == "val", stage == "test"
         setattr(self, f"{stage}_dataloaders", loaders if len(loaders) > 1 else loaders[0])
+        if self.testing:
+            self.reset_metrics()
+
+    def reset_metrics(self) -> None:
+        for metrics in (self.callback_metrics, self.logged_metrics, self.progress_bar_metrics):
+            metrics.clear()
 
     def end_evaluation(self, stage: str) -> None:
         self.training, self.validating, self.testing = stage == "val", False, False

@@ -62,12 +62,15 @@ class Results:
         self.display = Display(plan, progress.context.rank)
 
     def update_step_metrics(self, trainer: Any) -> None:
-        """Update the trainer's metrics by what the batch has logged. To be called by every rank."""
+        """Update the trainer's metrics by what the batch has logged. To be called by every rank.
+
+        An evaluation's values of a batch are this rank's, and callbacks do not monitor them, as in Lightning.
+        """
         if self.log.is_fresh:
-            self.log.sync_steps()
-            monitored = as_tensors(self.log.monitored())
-            trainer.callback_metrics.update(monitored)
-            trainer.logged_metrics.update({name: monitored[name] for name in self.log.step("logger")})
+            if self.log.stage == "train":
+                self.log.sync_steps()
+                trainer.callback_metrics.update(as_tensors(self.log.monitored()))
+            trainer.logged_metrics.update(as_tensors(self.log.step("logger")))
             trainer.progress_bar_metrics.update(self.log.step("prog_bar"))
 
     def before_epoch_end(self, trainer: Any, stage: str) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from lockstep.parallel.messages import all_gather_json
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
-from lockstep.steps.logged_value import Value, reduction_of
+from lockstep.steps.logged_value import LOADER, Value, reduction_of
 from lockstep.steps.metric_objects import metric_objects
 from lockstep.sums.running import Scalar, to_scalar
 
@@ -52,7 +52,7 @@ class ExactLog:
         """Begin a batch of so many samples; `loader`: the index of its loader in an evaluation with several."""
         self.stage, self.samples, self.in_batch = stage, samples, True
         self.epoch_samples[stage] = self.epoch_samples.get(stage, 0) + samples
-        self.suffix = "" if loader is None else f"/dataloader_idx_{loader}"
+        self.suffix = "" if loader is None else f"{LOADER}{loader}"
         for value in self.step_values.values():
             value.of_ranks, value.synced = {}, None
         self.step_values, self.virtual_rank, self.is_fresh = {}, 0, False

@@ -8,6 +8,8 @@ from lockstep.config_error import ConfigError
 from lockstep.sums.running import Scalar, to_floats
 
 REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
+LOADER = "/dataloader_idx_"
+"""What joins a name and the index of its dataloader, if an evaluation has several."""
 JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"mean": sum, "sum": sum, "min": min, "max": max}
 """How totals are reduced; the total of a mean is the sum of value times weight."""
 
@@ -41,11 +43,16 @@ class Value:
 
     @property
     def step_name(self) -> str:
-        return f"{self.name}_step" if self.on_epoch else self.name
+        return self._forked("step") if self.on_epoch else self.name
 
     @property
     def epoch_name(self) -> str:
-        return f"{self.name}_epoch" if self.on_step else self.name
+        return self._forked("epoch") if self.on_step else self.name
+
+    def _forked(self, kind: str) -> str:
+        """Return the name of a kind of its values; as in Lightning, the index of a dataloader comes last."""
+        name, separator, index = self.name.partition(LOADER)
+        return f"{name}_{kind}{separator}{index}"
 
     def reset(self) -> None:
         self.total, self.weight, self.pending = 0.0, 0.0, []
