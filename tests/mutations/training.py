@@ -98,7 +98,7 @@ parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_o
 -return {**saved, "state": self._of_this_rank(saved)}
 +return {**saved}
 # a divided optimizer: one that computes across all weights
-parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
+optimizers.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
 -type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS)
 +not isinstance(optimizer, LBFGS)
 # a resume goes on with the weights that callbacks have left

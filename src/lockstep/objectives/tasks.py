@@ -64,18 +64,13 @@ def token_cross_entropy(outputs: "Tensor", targets: "Tensor", ignored: int | Non
     return loss_sum / targets.shape[1] if ignored is None else loss_sum
 
 
-def correct_tokens(outputs: "Tensor", targets: "Tensor", ignored: int | None = None) -> "Tensor":
-    """Return the fraction of correct tokens of each sample, summed over samples; the number of tokens if some count."""
-    return correct(outputs.mT, targets, ignored)
-
-
 def perplexity(loss: float) -> float:
     """Return e to the mean cross-entropy of a token."""
     return math.exp(loss) if loss < 700 else math.inf
 
 
 def language_modelling(ignored: int | None = None) -> Objective:
-    accuracy = Mean("acc", "max", partial(correct_tokens, ignored=ignored))
+    accuracy = Mean("acc", "max", lambda outputs, targets: correct(outputs.mT, targets, ignored))
     loss_sum = partial(token_cross_entropy, ignored=ignored)
     return Objective(loss_sum, (accuracy, FromLoss("perplexity", "min", perplexity)), ignored=ignored)
 
