@@ -17,8 +17,7 @@ MODULE, BORING, MLP = (f"++model._target_={BASELINES['stock']}.{name}" for name 
 SHORT = ("experiment=linear_regression", "max_epochs=2")
 DDP = ("strategy=ddp", "devices=2", "accelerator=cpu")
 WRONG_KEY = "a wrong key"
-Goals = Mapping[str, float | None]
-"""The largest ratio to each of the named variants; None: any."""
+Goals = Mapping[str, float | None]  # the largest ratio to each of the named variants; None: any
 
 
 class Variant(NamedTuple):

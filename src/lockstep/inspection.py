@@ -28,8 +28,7 @@ OPTIONS = (
 )
 """Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
 
-FROM_DATA = ("shape", "outputs")
-"""Arguments that a net gets from the data if it has parameters of these names."""
+FROM_DATA = ("shape", "outputs")  # arguments that a net gets from the data if it has parameters of these names
 
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from lockstep.disk import disk_errors_as_config_errors
 from lockstep.streams import outlive_readers
 from lockstep.text_table import rows_text, width_shown
 
-SHOWN = 20
-"""Rows that are printed."""
+SHOWN = 20  # rows that are printed
 SHOWN_COLUMNS = 6
 
 

@@ -7,12 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SECTION = "lockstep"
-"""The key of the Content in a checkpoint."""
-SCALER = "MixedPrecision"
-"""Lightning's key for the state of the gradient scaler."""
-PREFIX = "net."
-"""The prefix of weights: in Lightning's engine a plain net is an attribute of the LightningModule."""
+SECTION = "lockstep"  # the key of the Content in a checkpoint
+SCALER = "MixedPrecision"  # Lightning's key for the state of the gradient scaler
+PREFIX = "net."  # the prefix of weights: in Lightning's engine a plain net is an attribute of the LightningModule
 
 
 @dataclass

@@ -37,11 +37,7 @@ class ResumeState:
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
-    """Check the plan's checkpoint before any rank starts; return whether its run is finished.
-
-    Raises:
-        ConfigError: this plan cannot resume from it, or, without `keep_finished`, nothing is left to train.
-    """
+    """Check the plan's checkpoint before any rank starts; return whether its run is finished, if that may be."""
     start = read_start(plan, mmap=True)
     if start.checkpoint is None or start.content is None:
         return False

@@ -24,10 +24,8 @@ from lockstep.schemas.run import Backend, InitMethod, Timeout
 from lockstep.text_table import columns_text, terminal_width
 from lockstep.world import World
 
-BYTES = 4
-"""The size of a float32."""
-Observation = tuple[list[float], list[float]]
-"""What one rank held before and after a primitive."""
+BYTES = 4  # the size of a float32
+Observation = tuple[list[float], list[float]]  # what one rank held before and after a primitive
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,8 @@ from lockstep.config_error import shorten
 from lockstep.files import save_json, short_path
 from lockstep.run_files import COMPARISON, CONFIG
 
-WIDTH, NAME = 80, 22
-"""Characters of a line, and of a quantity's name."""
-VALUE = 30
-"""Characters of an option's value, up to which the values of all are aligned."""
+WIDTH, NAME = 80, 22  # characters of a line, and of a quantity's name
+VALUE = 30  # characters of an option's value, up to which the values of all are aligned
 wrapped = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
 
 Values = Mapping[tuple[str, str], tuple[Any, When]]

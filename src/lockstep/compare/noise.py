@@ -7,8 +7,7 @@ from lockstep.compare.recorded_run import flattened
 
 SQUARED = ("exp_avg_sq", "square_avg")
 """In the state of Adam and its relatives, and of RMSprop: the mean squared gradient, by whose root they divide."""
-NOISE = 1e-12
-"""The largest gradient that is rounding noise of float64, relative to the largest gradient of the net."""
+NOISE = 1e-12  # the largest gradient that is rounding noise of float64, relative to the largest gradient of the net
 AGREEMENT = 1e-10
 """How closely the squared gradients agree, relative to the largest, if nothing else than noise differs."""
 

@@ -8,8 +8,7 @@ from lockstep.config_error import as_typed
 from lockstep.run_files import CONFIG
 from lockstep.schemas.keys import flatten
 
-NONE = "–"
-"""Shown for the option that a run does not have."""
+NONE = "–"  # shown for the option that a run does not have
 
 
 def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

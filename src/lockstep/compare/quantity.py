@@ -9,13 +9,10 @@ from typing import Any
 from lockstep.compare.tolerance import INCOMPARABLE, Tolerance
 from lockstep.config_error import shorten
 
-When = tuple[float, float]
-"""The optimizer step, and the order within it: which of several differences is the first."""
+When = tuple[float, float]  # the optimizer step, and the order within it: which of several differences is the first
 
-MISSING = "missing"
-"""Stands for the value of a run that has none."""
-SHOWN = 40
-"""Characters of a value that is no number."""
+MISSING = "missing"  # stands for the value of a run that has none
+SHOWN = 40  # characters of a value that is no number
 DIGEST = re.compile(r"[0-9a-f]{16,}")
 IN_NAME = re.compile(
     r"^(metrics\.json, (digest)?|confusion\.csv, |last\.ckpt, (state_dict\.|lockstep\.)?|after the last epoch, )"

@@ -8,8 +8,7 @@ from lockstep.compare.quantity import When
 from lockstep.compare.recorded_run import RecordedRun, flattened
 from lockstep.run_files import FINGERPRINTED, RECORD
 
-FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")
-"""The fields of a step, a cause before its effects."""
+FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")  # the fields of a step, a cause before its effects
 LOGGED, FINGERPRINTS, VALIDATION, RESULTS, TENSORS = range(len(FIELDS), len(FIELDS) + 5)
 """The order of what follows within a step."""
 

@@ -32,8 +32,7 @@ class Tolerance:
 IDENTICAL = Tolerance(0.0)
 FLOAT64 = Tolerance(1e-10)
 FLOAT32 = Tolerance(1e-4, 3)
-MIXED = Tolerance(0.1, 3)
-"""By precision; the last two are ten times or more what was measured (docs/agreement.md)."""
+MIXED = Tolerance(0.1, 3)  # by precision; the last two are ten times or more what was measured (docs/agreement.md)
 INCOMPARABLE = Tolerance(sys.float_info.max)
 
 LIKELY = (

@@ -18,8 +18,7 @@ ARCHIVE = DataFile(
 )
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE.name}"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-RECORD = 1 + 3 * 32 * 32
-"""Bytes of a sample: its class, then red, green and blue."""
+RECORD = 1 + 3 * 32 * 32  # bytes of a sample: its class, then red, green and blue
 
 
 def cifar10(root: str = "data", val: int = 5000) -> dict[str, TensorDataset]:

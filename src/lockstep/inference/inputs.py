@@ -38,11 +38,7 @@ def batches(samples: Samples) -> Iterator[tuple[Sequence[str], Tensor]]:
 
 
 def read_samples(plan: Plan, net: Any, inputs: Sequence[str]) -> Samples:
-    """Yield the samples of files and folders, in order.
-
-    Raises:
-        ConfigError: a file is missing, or is none that the net of the plan takes.
-    """
+    """Yield the samples of files and folders, in order."""
     read: Callable[[str], Tensor] | None = None
     for name in inputs:
         path = Path(name)

@@ -56,11 +56,7 @@ class Predictions:
 
 @torch.inference_mode()
 def predict(plan: Plan, net: nn.Module, samples: Samples) -> Predictions:
-    """Return the outputs of a net, or what a LightningModule's `predict_step` returns, for each sample.
-
-    Raises:
-        ConfigError: the net does not take the samples, or does not return a tensor with a row for each.
-    """
+    """Return the outputs of a net, or what a LightningModule's `predict_step` returns, for each sample."""
     names: list[str] = []
     outputs: list[Tensor] = []
     prepare = Preprocessing(plan)

@@ -102,9 +102,6 @@ def read_run(run: str | Path) -> tuple[Plan, Mapping[str, Any]]:
 
     Args:
         run: the folder of a run: its last net, or with `test=best` its best one; or one of its checkpoints.
-
-    Raises:
-        ConfigError: there is no such run or checkpoint, or this version cannot read it.
     """
     path = Path(absolute(str(run)))
     if path.is_file():

@@ -80,11 +80,7 @@ class Attempt:
         return {rank: int(process.pid or 0) for rank, process in enumerate(self.processes)}
 
     def wait(self, seconds: float) -> dict[int, Any] | None:
-        """Return what each rank returned, or None if some have not ended within `seconds`.
-
-        Raises:
-            ConfigError, RankFailed: a rank ended before its work was done; all have been ended.
-        """
+        """Return what each rank returned, or None if some have not ended within `seconds`."""
         running = [process.sentinel for process in self.processes if process.exitcode is None]
         if running or self.readers:  # else `wait` would sleep for all the seconds
             wait([*running, *self.readers.values()], seconds)

@@ -26,9 +26,6 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
 
     In a process group that the program has formed (Ray Train does), the rank is that group's. If LOCAL_RANK or
     LOCAL_WORLD_SIZE is not set then, all ranks are on this machine.
-
-    Raises:
-        ConfigError: a variable is missing or no number, or a machine's ranks do not follow one another.
     """
 
     def numbers(*names: str) -> list[int]:

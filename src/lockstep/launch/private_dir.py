@@ -26,11 +26,7 @@ FOLDERS: dict[int, Path] = {}  # by pid, so that a fork has none
 
 
 def private_folder() -> Path:
-    """Return the folder, which the first call creates.
-
-    Raises:
-        ConfigError: no temporary folder can be written to.
-    """
+    """Return the folder, which the first call creates."""
     pid = os.getpid()
     if pid in FOLDERS and FOLDERS[pid].is_dir():
         return FOLDERS[pid]

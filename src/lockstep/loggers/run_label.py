@@ -17,8 +17,7 @@ MONITORING = (
 MACHINE = ("hydra", "tags", "threads", "accelerator", "trainer.enable_progress_bar", "model._target_", "data._target_")
 """Others that are in a label only if a sweep varies them."""
 
-LONGEST = 90
-"""Characters of a label without its time; a value has a third of them."""
+LONGEST = 90  # characters of a label without its time; a value has a third of them
 
 
 def run_label(plan: Plan) -> str:

@@ -13,8 +13,7 @@ from lockstep.private_api.tensorboard import add_points, hparams_session
 
 HyperParameter = str | int | float
 
-FLUSH_SECONDS = 1.0
-"""Points are handed to SummaryWriter together, a second's worth at a time."""
+FLUSH_SECONDS = 1.0  # points are handed to SummaryWriter together, a second's worth at a time
 FOLDER = "tensorboard"
 
 GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}

@@ -17,15 +17,11 @@ from torch import Tensor, nn
 from lockstep.config_error import truncate
 
 INK, PAPER, BLUE = (20, 20, 20), (255, 255, 255), (8, 64, 129)
-NUMBERED = 20
-"""Classes up to which each count is written."""
-COLOURS = (1, 3)
-"""Channels of a picture."""
+NUMBERED = 20  # classes up to which each count is written
+COLOURS = (1, 3)  # channels of a picture
 MAX_FILTERS = 64
-EDGE, CELL = 44, 28
-"""Pixels left of and above the confusion counts, and of a cell with a count."""
-MAX_LETTERS, SHORT, LETTER = 16, 3, 7
-"""Letters of a label, those that fit above a cell, and the width of one in pixels."""
+EDGE, CELL = 44, 28  # pixels left of and above the confusion counts, and of a cell with a count
+MAX_LETTERS, SHORT, LETTER = 16, 3, 7  # letters of a label, those that fit above a cell, and the width of one in pixels
 
 
 def pictures_of(

@@ -12,8 +12,7 @@ from textwrap import indent
 from lockstep.plan import Plan
 from lockstep.run_files import CONFIG
 
-CODE = "    "
-"""The indentation of a code block in Markdown."""
+CODE = "    "  # the indentation of a code block in Markdown
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
 
 

@@ -10,8 +10,7 @@ from lockstep.random_state import preserve_generators
 if TYPE_CHECKING:
     from lockstep.raw.training import Training
 
-NAMES = {"val": "validation", "test": "test"}
-"""The stages in the names of hooks and steps."""
+NAMES = {"val": "validation", "test": "test"}  # the stages in the names of hooks and steps
 
 
 @torch.inference_mode()

@@ -15,8 +15,7 @@ from lockstep.config_error import config_error
 from lockstep.files import finite, save_text, sync_folder
 from lockstep.run_files import RECORD, run_of
 
-Line = Mapping[str, Mapping[str, Any]]
-"""`{kind: fields}`."""
+Line = Mapping[str, Mapping[str, Any]]  # `{kind: fields}`
 
 
 class RecordFile:

@@ -31,9 +31,6 @@ def coerce(cls: type[T], key: str, values: object) -> T:
     """Return an instance of the dataclass `cls` from the options of a key.
 
     Its ClassVar `inferred` names fields that are not options.
-
-    Raises:
-        ConfigError: an option is missing, unknown, or has an invalid value.
     """
     hints, inferred = get_type_hints(cls, include_extras=True), getattr(cls, "inferred", ())
     names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]

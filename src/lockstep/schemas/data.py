@@ -11,8 +11,7 @@ from lockstep.progress import notice
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.target import KEY, BuiltIn, Target
 
-BATCH_SIZE = 64
-"""The global batch size if neither the plan nor the user's DataLoader has one."""
+BATCH_SIZE = 64  # the global batch size if neither the plan nor the user's DataLoader has one
 
 
 class BuiltInData(BuiltIn):

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 TOKENS_ONLY = "lockstep.nets.char_rnn.CharRNN"
-MIN_SIDE = 16
-"""The least height and width of which the convolutions of the nets for images leave something."""
+MIN_SIDE = 16  # the least height and width of which the convolutions of the nets for images leave something
 
 Sizes = Annotated[
     tuple[int, ...],

@@ -18,8 +18,7 @@ from lockstep.private_api.torch import compile_error_class, set_recompile_limit
 from lockstep.progress import notice
 from lockstep.strategies.strategy import plain_net
 
-SHAPES = 8
-"""Shapes of a batch for which a net is compiled; batches of others are computed without compiling."""
+SHAPES = 8  # shapes of a batch for which a net is compiled; batches of others are computed without compiling
 
 
 def compile_nets(plan: Plan, rank: int, module: Any) -> None:

@@ -16,11 +16,9 @@ from lockstep.progress import print_beside_bar
 from lockstep.sums.phases import Phases
 from lockstep.text_table import columns_text, figures
 
-WAIT, BATCHES = 3, 5
-"""Training batches before the profile, and within it."""
+WAIT, BATCHES = 3, 5  # training batches before the profile, and within it
 ROWS, LONGEST_NAME = 10, 50
-FOLDER, TRACE = "profiler", "rank_0.pt.trace.json"
-"""TensorBoard's plugin for profiles looks for this ending."""
+FOLDER, TRACE = "profiler", "rank_0.pt.trace.json"  # TensorBoard's plugin for profiles looks for this ending
 
 
 class Profiler:

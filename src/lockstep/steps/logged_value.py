@@ -8,8 +8,7 @@ from lockstep.config_error import ConfigError
 from lockstep.sums.running import Scalar, to_floats
 
 REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
-LOADER = "/dataloader_idx_"
-"""What joins a name and the index of its dataloader, if an evaluation has several."""
+LOADER = "/dataloader_idx_"  # what joins a name and the index of its dataloader, if an evaluation has several
 JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"mean": sum, "sum": sum, "min": min, "max": max}
 """How totals are reduced; the total of a mean is the sum of value times weight."""
 

@@ -16,8 +16,7 @@ from lockstep.structures import map_tensors
 Scalar = Tensor | float
 """A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
 
-BatchStats = tuple[Scalar, ...]
-"""The sums of one batch, in the order of `Objective.sums`."""
+BatchStats = tuple[Scalar, ...]  # the sums of one batch, in the order of `Objective.sums`
 
 SHOWN_SAMPLES = 16
 

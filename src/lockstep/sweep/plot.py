@@ -19,16 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Panel = Callable[["Axes"], None]
-Points = Mapping[str, Sequence[tuple[float, float]]]
-"""A curve of each job: step and value."""
-MAX_LABEL, MAX_CURVES = 40, 24
-"""Characters of a label, and curves in a legend."""
-MAX_TICKS = 12
-"""Values of an axis up to which each has a tick."""
-MAX_SINGLE = 8
-"""Jobs below which a legend names each, if no two belong to one line."""
-MAX_POINTS = 100
-"""Points of a training curve; of more steps, means are shown."""
+Points = Mapping[str, Sequence[tuple[float, float]]]  # a curve of each job: step and value
+MAX_LABEL, MAX_CURVES = 40, 24  # characters of a label, and curves in a legend
+MAX_TICKS = 12  # values of an axis up to which each has a tick
+MAX_SINGLE = 8  # jobs below which a legend names each, if no two belong to one line
+MAX_POINTS = 100  # points of a training curve; of more steps, means are shown
 COLUMNS = 3
 
 

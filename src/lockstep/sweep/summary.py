@@ -19,8 +19,7 @@ from lockstep.sweep.plot import draw
 from lockstep.sweep.rows import WORLD, SweepRow, rows_of
 from lockstep.text_table import fitted_text, width_shown
 
-MAX_CELL = 72
-"""Characters of a cell; sweep.csv has all of them."""
+MAX_CELL = 72  # characters of a cell; sweep.csv has all of them
 HEADINGS = {
     **{"best": "", "epoch_seconds": "s/epoch", "samples_per_second": "samples/s", "speed_up": "speed-up"},
     "max_loss_diff": "max loss diff",
