@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import data, schemas
 from lockstep.build import plan_from
-from lockstep.checkpoint.choice import choose_checkpoint, require_start, words_of
+from lockstep.checkpoint.choice import choose_checkpoint, require_start, typed_words
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import without_plus
@@ -83,7 +83,7 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
         config, run_dir = compose_job(words)
     except Exception:  # some words may need those that were typed for the earlier run
         config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
-    earlier = words_of(run_dir if sets_folder(words) else None, config.name)
+    earlier = typed_words(run_dir if sets_folder(words) else None, config.name)
     keys = (*map(key_of, words), "resume", "ckpt_path", "train", "hydra.run", "hydra.sweep", "hydra.mode")
     replaced = tuple(f"{key}." for key in keys)
     return [*(word for word in earlier if not f"{key_of(word)}.".startswith(replaced)), *words]

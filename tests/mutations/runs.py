@@ -43,7 +43,7 @@ checkpoint/saving.py test_resume.py::test_killed_with_other_options[batchnorm-ra
 +                pass
 # a resume with the options of another run
 job.py test_resume.py::test_resume_and_last_on_the_command_line
--    earlier = words_of(run_dir if sets_folder(words) else None, config.name)
+-    earlier = typed_words(run_dir if sets_folder(words) else None, config.name)
 +    earlier: list[str] = []
 # a damaged checkpoint is chosen
 checkpoint/choice.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen

@@ -32,7 +32,7 @@ class ResumeState:
     is_finished: bool = False
 
     @property
-    def at(self) -> Progress:
+    def position(self) -> Progress:
         return Progress(**self.content["position"]) if self.content else Progress()
 
 
@@ -41,7 +41,7 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
     start = read_start(plan, mmap=True)
     if start.checkpoint is None or start.content is None:
         return False
-    at, max_steps, steps = start.at, plan.trainer.max_steps, start.checkpoint["global_step"]
+    at, max_steps, steps = start.position, plan.trainer.max_steps, start.checkpoint["global_step"]
     by_steps = 0 < max_steps <= steps and at.epochs < plan.max_epochs
     reached = steps == max_steps or plan.model.lightning  # one that steps several optimizers a batch may go past it
     trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or start.content["ended"])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.compare.recorded_run import flattened
+from lockstep.compare.recorded_run import leaves
 
 SQUARED = ("exp_avg_sq", "square_avg")
 """In the state of Adam and its relatives, and of RMSprop: the mean squared gradient, by whose root they divide."""
@@ -42,6 +42,6 @@ def _squared_gradients(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mean squared gradients that the optimizers keep, by key."""
     return {
         key: value.double()
-        for key, value in flattened(checkpoint)
+        for key, value in leaves(checkpoint)
         if key.startswith("optimizer_states.") and key.endswith(SQUARED) and hasattr(value, "numel") and value.numel()
     }

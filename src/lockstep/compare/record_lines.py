@@ -5,7 +5,7 @@ from typing import Any
 
 from lockstep.compare.comparison import Comparison, Values
 from lockstep.compare.quantity import When
-from lockstep.compare.recorded_run import RecordedRun, flattened
+from lockstep.compare.recorded_run import RecordedRun, leaves
 from lockstep.run_files import FINGERPRINTED, RECORD
 
 FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")  # the fields of a step, a cause before its effects
@@ -20,7 +20,7 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
         place = f"epoch {epoch}, step {step}"
         values[f"{RECORD}:step.step", place] = "there", (step, -1)
         if (epoch, step) in other.steps:
-            for name, value in flattened(line):
+            for name, value in leaves(line):
                 order = FIELDS.index(name) if name in FIELDS else LOGGED
                 if name == "loss_sum" and value is not None:
                     value /= line.get("samples") or 1  # a mean, so that a difference does not grow with the batch

@@ -80,7 +80,7 @@ class RecordedRun:
             *((f"{CONFIG}:", self.config), (f"{METRICS}:", self.results)),
             *((f"{RECORD}:run.", run_metadata), (f"{CONFUSION}:", self.confusion)),
         )
-        return {f"{prefix}{key}": value for prefix, values in files for key, value in flattened(values) if key}
+        return {f"{prefix}{key}": value for prefix, values in files for key, value in leaves(values) if key}
 
     def files(self, with_content: bool) -> dict[str, Any]:
         """Return a key for each file of the folder; `with_content`: and the values in its last checkpoint."""
@@ -88,7 +88,7 @@ class RecordedRun:
         files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
         if f"{LAST}:" in files and not self.last:
             files[f"{LAST}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
-        return files | ({f"{LAST}:{key}": value for key, value in flattened(self.last)} if with_content else {})
+        return files | ({f"{LAST}:{key}": value for key, value in leaves(self.last)} if with_content else {})
 
     @cached_property
     def last(self) -> Mapping[str, Any]:
@@ -113,12 +113,12 @@ def _confusion_counts(text: str) -> dict[str, int]:
     return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
 
 
-def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the leaves of nested mappings and lists by dotted keys; `model.name` is `model`, as on the command line."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
-            yield from flattened(inner, prefix if key == "name" and prefix else f"{prefix}.{key}".removeprefix("."))
+            yield from leaves(inner, prefix if key == "name" and prefix else f"{prefix}.{key}".removeprefix("."))
     elif isinstance(value, list | tuple) and value:
-        yield from flattened(dict(enumerate(value)), prefix)
+        yield from leaves(dict(enumerate(value)), prefix)
     else:
         yield prefix, value

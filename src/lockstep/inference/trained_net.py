@@ -174,7 +174,7 @@ def restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
 
 
 def shapes_of(plan: Plan) -> Any:
-    """Return the `shape` of a sample and the number of `outputs`, without reading the data unless they depend on it."""
+    """Return the plan's data, or what it loads, whichever knows the `shape` of a sample and the number of `outputs`."""
     choice = plan.data
     is_computed = isinstance(choice, BuiltIn) and not choice.shape
     return data.load(choice, plan.seed, plan.task.samples) if is_computed else choice

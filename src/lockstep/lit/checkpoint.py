@@ -38,7 +38,7 @@ class SessionCheckpointIO(TorchCheckpointIO):
 
     def _fit_loop(self, steps: int) -> dict[str, Any]:
         """Return the state of a fit loop, within an epoch or before the next one, after so many optimizer steps."""
-        at = self.session.start.at
+        at = self.session.start.position
         epoch = counts(at.epochs)
         if at.batch:
             epoch |= {"ready": at.epochs + 1, "started": at.epochs + 1}

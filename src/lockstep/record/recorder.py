@@ -31,13 +31,7 @@ class Recorder:
     """The recorder of one rank. Both engines call it at the same moments with the same values."""
 
     def __init__(
-        self,
-        plan: Plan,
-        rank: int,
-        net: nn.Module,
-        epoch: int = 0,
-        batch: int = 0,
-        offset: Mapping[str, Any] | None = None,
+        self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, offset: Any = None
     ) -> None:
         """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`."""
         self.plan, self.rank, self.net = plan, rank, net

@@ -24,7 +24,7 @@ class RunProgress:
     ) -> None:
         self.plan, self.context, self.start = plan, context, start
         self.time_limit, self.has_validation = time_limit, has_validation
-        self.position = start.at
+        self.position = start.position
         self.interrupted_epoch = self.ended = self.checking = False
 
     @property
@@ -44,7 +44,7 @@ class RunProgress:
     def accepting_stop(self) -> AbstractContextManager[None]:
         """Start the clock of max_time; return a context around training, in which a request to stop is accepted."""
         self.time_limit.begin()
-        return self.context.stop.accepting_stop(self._batches(self.start.at))
+        return self.context.stop.accepting_stop(self._batches(self.start.position))
 
     def should_stop(self) -> bool:
         """Whether a stop was requested. To be called after each batch, on every rank."""

@@ -78,9 +78,9 @@ class Session:
 
             created = create_task(plan, context.rank, lightning)
         self.module, source, create_step = created
-        self.data = RankData(plan, context, source, self.module, self.start.at)
+        self.data = RankData(plan, context, source, self.module, self.start.position)
         self.log = ExactLog(self.module, context.rank, active=plan.model.lightning or bool(plan.callbacks))
-        self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
+        self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
         self.step = create_step(self.log, self.data, self.loggers)
         self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
@@ -88,7 +88,7 @@ class Session:
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
-        self.results = Results(plan, self.net, self.log, self.step, self.progress, self.phases, self.loggers)
+        self.results = Results(self.net, self.log, self.step, self.progress, self.phases)
         self.profiler = Profiler(plan, context.rank, self.device)
 
     # around training
@@ -108,7 +108,7 @@ class Session:
         if plan.train:
             if self.data.runs("val") and not self.progress.is_finished:
                 self.data.loaders("val")  # raises for wrong ones before the first step
-            at, content = self.start.at, self.start.content
+            at, content = self.start.position, self.start.content
             rank, offset = self.context.rank, content["record"] if content else None
             self.recorder = self.results.recorder = Recorder(plan, rank, self.net, at.epochs, at.batch, offset)
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
@@ -217,7 +217,7 @@ class Session:
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
         if is_step_boundary := is_step_boundary or self.manual:
             norms = [norm for _, norms in self.optimizer_steps for norm in norms]
-            self.recorder.steps.step(rate, norms, log.of_record() if log.step_values else None)
+            self.recorder.steps.step(rate, norms, log.record_values() if log.step_values else None)
             position.steps += 1
             self.recorder.stepped(trainer.optimizers, last)
         step.log_points(position.steps if is_step_boundary else None, rate)
@@ -256,7 +256,7 @@ class Session:
 
     def begin_evaluation_batch(self, stage: str, batch_idx: int, loader: int) -> None:
         self.step.set_share(self.data.next_share(stage, loader), loader)
-        self.log.begin_batch(stage, self.step.samples, loader if len(self.data.of_stage[stage]) > 1 else None)
+        self.log.begin_batch(stage, self.step.samples, loader if len(self.data.by_stage[stage]) > 1 else None)
         self._seed_evaluation(stage, batch_idx, loader)
 
     def _seed_evaluation(self, stage: str, batch_idx: int = -1, loader: int = -1) -> None:

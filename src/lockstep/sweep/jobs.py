@@ -38,7 +38,7 @@ class SweepJob:
         if self.results:
             self.devices *= int(self.config["num_nodes"])
         loggers = self.config.get("logger") if self.results else None
-        self.board = any(logger["name"] == "tensorboard" for logger in loggers or ())
+        self.has_tensorboard = any(logger["name"] == "tensorboard" for logger in loggers or ())
         # a job with engine=both has a record of each engine, already compared
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 

@@ -62,7 +62,7 @@ class SweepSummary(Callback):
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
         lines = ["", format_table(rows, width_shown()), "", *best_text(jobs, metric), f"sweep: {counts}"]
-        if any(job.board for job in jobs):
+        if any(job.has_tensorboard for job in jobs):
             lines += [f"  tensorboard --logdir {shlex.quote(str(folder))}"]
         print("\n".join([*lines, f"  {folder}: sweep.csv, sweep.png"]), flush=True)
         if "failed" in statuses or any(job.results.get("within_tolerance") is False for job in jobs):
