@@ -172,7 +172,7 @@ record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<
 -sorted(buffers_of(net).items())
 +[]
 # the dropout of a recurrent net is overlooked
-record/run_metadata.py test_run_metadata.py::test_by_the_types_of_modules
+record/recorder.py test_run_metadata.py::test_by_the_types_of_modules
 -isinstance(module, nn.RNNBase | nn.MultiheadAttention)
 +isinstance(module, nn.MultiheadAttention)
 # descriptors stay free

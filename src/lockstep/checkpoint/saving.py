@@ -22,8 +22,7 @@ from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of, digest
-from lockstep.record.recorder import Recorder, not_finite
-from lockstep.record.run_metadata import depends_on_world
+from lockstep.record.recorder import Recorder, depends_on_world, not_finite
 from lockstep.run_files import Metrics
 from lockstep.safe_loading import is_loadable
 from lockstep.schemas.plan_json import to_json

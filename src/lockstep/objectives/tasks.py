@@ -45,16 +45,8 @@ def macro_f1(counts: "Tensor") -> float:
     return float((2 * hits / both)[both > 0].mean())
 
 
-ENTRIES = (
-    Mean("acc", "max", correct),
-    FromConfusion("f1", "max", macro_f1),
-)
-
-
 def classification(classes: int, ignored: int | None = None) -> Objective:
-    if ignored is None:
-        return Objective(cross_entropy, ENTRIES, classes, monitor="acc")
-    entries = Mean("acc", "max", partial(correct, ignored=ignored)), *ENTRIES[1:]
+    entries = Mean("acc", "max", partial(correct, ignored=ignored)), FromConfusion("f1", "max", macro_f1)
     return Objective(partial(cross_entropy, ignored=ignored), entries, classes, "acc", ignored)
 
 

@@ -7,7 +7,7 @@ from torch.optim import SGD
 from lockstep.config_error import require
 from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
 from lockstep.raw.trainer import RawTrainer
-from lockstep.session.hooks import Hooks
+from lockstep.session.callbacks import Hooks
 from lockstep.session.schedules import configured
 from lockstep.session.session import Session
 from lockstep.strategies.strategy import Wrapped

@@ -18,10 +18,10 @@ from lockstep.objectives.objective import LOSS
 from lockstep.parallel.messages import gather_json
 from lockstep.parallel.tensor_layout import full_state_dict, gradient_norms
 from lockstep.plan import Plan
+from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.progress import notice
 from lockstep.record.file import RecordFile, earlier_lines
 from lockstep.record.fingerprint import digest, fingerprints
-from lockstep.record.run_metadata import has_rank_buffers, run_metadata
 from lockstep.record.step_buffer import StepBuffer, step_lines
 from lockstep.structures import tensors_of
 from lockstep.sums.running import BatchStats, to_floats
@@ -120,3 +120,33 @@ def not_finite(name: str, value: float) -> NotFinite:
         f"{name} is {value}; the checkpoints before it are kept; write a smaller optimizer.lr, gradient_clip_val=1.0, "
         "say, or detect_nan=false to train on."
     )
+
+
+def run_metadata(plan: Plan, net: nn.Module) -> dict[str, str | int | float]:
+    """Return what identifies a run beside its results; `dropout_rng` is "none" if no layer drops anything."""
+    summary = plan.summary()
+    if plan.model.lightning:  # it configures its own optimizer and schedules
+        summary = {name: value for name, value in summary.items() if name not in ("optimizer", "lr", "scheduler")}
+    return summary if has_dropout(net) else {**summary, "dropout_rng": "none"}
+
+
+def depends_on_world(plan: Plan, net: nn.Module) -> bool:
+    """Whether results depend on the number of ranks by more than rounding."""
+    rank_masks = plan.dropout_rng == "per_rank" and has_dropout(net)
+    return rank_masks or (not plan.sync_batchnorm and bool(_batch_norms(net)))
+
+
+def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:
+    """Whether ranks compute running statistics of their own slices of a batch, so that buffers may differ."""
+    tracks = any(module.track_running_stats for module in _batch_norms(net))
+    return tracks and plan.world_size > 1 and not plan.sync_batchnorm
+
+
+def has_dropout(net: nn.Module) -> bool:
+    layers = [module for module in net.modules() if isinstance(module, nn.RNNBase | nn.MultiheadAttention)]
+    rates = [module.p for module in net.modules() if isinstance(module, DROPOUT)]
+    return any(rate > 0 for rate in (*rates, *(layer.dropout for layer in layers)))
+
+
+def _batch_norms(net: nn.Module) -> list[nn.BatchNorm1d]:
+    return [module for module in net.modules() if isinstance(module, BATCHNORM)]

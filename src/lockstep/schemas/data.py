@@ -155,8 +155,7 @@ Split = Annotated[
     dict[str, float], Constraint(_is_split, "it takes val and test, in samples or as a share below 1", "{val:0.1}")
 ]
 LoaderOptions = Annotated[
-    dict[str, Any],
-    Constraint(lambda options: isinstance(options, Mapping), "it is a group of keys", "{num_workers:2}"),
+    dict[str, Any], Constraint(lambda options: isinstance(options, Mapping), "it is a group of keys", "{num_workers:2}")
 ]
 SampleKey = Annotated[str, Constraint(lambda key: key != "", "it is a key of each sample", "image")]
 

@@ -48,8 +48,7 @@ class Trainer:
     overfit_batches: Share
     fast_dev_run: Annotated[bool | int, AT_LEAST_0]
     max_steps: Annotated[
-        int,
-        Constraint(lambda steps: steps >= 1 or steps == -1, "it must be 1 or more, or -1 for no limit", "1000"),
+        int, Constraint(lambda steps: steps >= 1 or steps == -1, "it must be 1 or more, or -1 for no limit", "1000")
     ]
     max_time: Duration
     val_check_interval: Annotated[

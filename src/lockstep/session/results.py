@@ -11,8 +11,7 @@ from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
 from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.record.fingerprint import digest
-from lockstep.record.recorder import Recorder
-from lockstep.record.run_metadata import run_metadata
+from lockstep.record.recorder import Recorder, run_metadata
 from lockstep.run_files import Metrics
 from lockstep.schemas import Line
 from lockstep.session.display import Display
