@@ -8,8 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from bench.measurement import Measurement
-from bench.runs import BASELINES, BenchContext
+from bench.runs import BASELINES, BenchContext, Measurement
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
 USER_CODE = ("model=linear", "data=model")

@@ -34,6 +34,7 @@ from lockstep.run_files import CONFIG, METRICS, Metrics, clear_records, run_of, 
 from lockstep.run_result import RunResult
 from lockstep.run_summary import run_summary
 from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.keys import key_of
 from lockstep.schemas.logger import tensorboard_of
 from lockstep.targets.from_python import targets_of
 
@@ -89,17 +90,10 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
     return [*(word for word in earlier if not f"{key_of(word)}.".startswith(replaced)), *words]
 
 
-def key_of(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~")
-
-
 def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schemas.Command | None = None) -> Plan:
     """Return the plan of a configuration, with the checkpoint to begin from.
 
-    Args:
-        run_dir: Hydra's folder for the run.
-        has_folder: the command sets this folder. Otherwise a resumed run stays in the folder of the earlier run.
-        command: what was typed.
+    `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
     """
     require_start(config.ckpt_path, config.resume, config.name, has_folder)
     plan = replace(plan_from(config, run_dir), command=command or schemas.Command())

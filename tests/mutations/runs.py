@@ -2,11 +2,11 @@
 
 RUNS = """
 # a short timing is judged
-../bench/measurement.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
+../bench/runs.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
 -LONG_ENOUGH = 0.3
 +LONG_ENOUGH = 0.0
 # rounds that differ are judged
-../bench/measurement.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
+../bench/runs.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
 -len(rounds) > 1
 +len(rounds) > 2
 # resume with another scheduler

@@ -29,10 +29,7 @@ class Seeded(Dataset[Any]):
         self.dataset, self.collate, self.seed = dataset, collate, seed
 
     def __getitems__(self, places: Sequence[Place]) -> Any:
-        """Return a batch, or None for no samples; `collate` draws under the seed of the last sample.
-
-        The process's generators are preserved.
-        """
+        """Return a batch, or None for no samples; `collate` draws under the seed of the last sample."""
         if not places:
             return None
         samples = []

@@ -64,10 +64,7 @@ def _divides_bytes(plan: Plan) -> bool:
 
 
 class TrainedNet(nn.Module):
-    """A trained net that takes inputs as its data set has them.
-
-    net: the net itself. preprocessing: what it expects its inputs to have gone through.
-    """
+    """A trained net that takes inputs as its data set has them: those of `net` after `preprocessing`."""
 
     def __init__(self, net: nn.Module, preprocessing: Preprocessing, precision: str) -> None:
         super().__init__()
@@ -98,11 +95,7 @@ def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
 
 
 def read_run(run: str | Path) -> tuple[Plan, Mapping[str, Any]]:
-    """Return the plan that trained a net, with `ckpt_path`, and the checkpoint at this path.
-
-    Args:
-        run: the folder of a run: its last net, or with `test=best` its best one; or one of its checkpoints.
-    """
+    """Return the plan that trained a net, with `ckpt_path`, and the checkpoint at this path."""
     path = Path(absolute(str(run)))
     if path.is_file():
         return _read(path)

@@ -14,7 +14,7 @@ import torch.multiprocessing
 
 from lockstep.launch.failure import PEER_DELAY, FailureReport, RankFailed, absent_rank, first_failure
 from lockstep.launch.forkserver import ensure_forkserver
-from lockstep.launch.processes import kill_trees
+from lockstep.launch.signals import kill_trees
 from lockstep.launch.topology import SHUTDOWN_TIMEOUT
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver

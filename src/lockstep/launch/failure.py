@@ -21,8 +21,7 @@ from typing import NoReturn
 from lockstep.config_error import ConfigError, message_lines
 from lockstep.errors import ExpectedError, NotFinite
 from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.processes import is_stopped
-from lockstep.launch.signals import end_command
+from lockstep.launch.signals import end_command, is_stopped
 from lockstep.launch.topology import RankContext
 from lockstep.targets.frames import MEMORY_HINT, user_stack, user_traceback
 from lockstep.world import World

@@ -15,7 +15,7 @@ from lockstep.launch.stop_handler import first_signal_requests_stop
 from lockstep.launch.topology import RankContext
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
-from lockstep.targets.main_module import pickled_main
+from lockstep.targets.from_python import pickled_main
 from lockstep.world import Launchable, World
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     try:
         redirect_output(Path(world.folder), context)
         if job.main is not None:
-            from lockstep.targets.main_module import restore_main
+            from lockstep.targets.from_python import restore_main
 
             restore_main(job.main)
         with process_group(world, context, job.group_file) as store:

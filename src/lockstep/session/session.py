@@ -34,12 +34,11 @@ from lockstep.random_state import random_state, restore_random_state, seed_by, s
 from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder
 from lockstep.session.callbacks import require_planned_steps
-from lockstep.session.compiled import compile_nets
 from lockstep.session.module_state import ModuleState
 from lockstep.session.profiler import Profiler
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results
-from lockstep.session.torch_flags import torch_flags
+from lockstep.session.torch_options import compile_nets, torch_flags
 from lockstep.steps.exact_log import ExactLog, attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
 from lockstep.strategies.strategy import plain_net
