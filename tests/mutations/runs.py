@@ -57,7 +57,7 @@ checkpoint/saving.py test_parallel_divided_optimizer.py::test_killed_in_a_step_i
 -accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
 +accumulating = position.batch % plan.steps.batches_per_step(position.epochs) > 0
 # a difference in all gradients is taken for noise
-compare/noise.py test_compare.py::test_noise_that_adam_scales_up_is_named
+compare/__init__.py test_compare.py::test_noise_that_adam_scales_up_is_named
 -> AGREEMENT * largest
 +> largest
 # float64 owes less

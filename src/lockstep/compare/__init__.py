@@ -116,7 +116,7 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def noise_reason(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
-    """Return as a likely reason that gradients are zero but for rounding, and scaled up, if the last checkpoints show it.
+    """Return the reason that gradients are zero but for rounding, and scaled up, if the last checkpoints show that.
 
     The loss does not depend on a parameter whose gradient is zero, such as the weights of a constant input in front of
     BatchNorm: however far these drift, all other gradients agree.
