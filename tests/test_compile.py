@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
@@ -12,7 +13,7 @@ from lockstep.compare import compare
 from lockstep.compare.tolerance import FLOAT64
 from lockstep.config_error import ConfigError
 from lockstep.private_api.torch import compile_error_class
-from lockstep.session.torch_options import _called, compile_errors
+from lockstep.session.torch_options import _called, compile_errors, silence_compiler
 from tests.conftest import USER_CODE, Command, MakePlan, require_refused
 from tests.test_raw import trained
 
@@ -97,6 +98,13 @@ def test_compiled_under_every_strategy(setting: str, command: Command) -> None:
     assert plain.status == 0, plain.err
     comparison = compare(command.folder / "both" / "raw", command.folder / "plain")
     assert (comparison.tolerance, comparison.within_tolerance) == (FLOAT64, True)
+
+
+def test_a_net_that_is_compiled_in_parts_prints_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """BatchNorm with `momentum=None`, as in stochastic weight averaging, breaks the graph."""
+    silence_compiler()
+    torch.compile(nn.BatchNorm1d(2, momentum=None), backend="eager")(torch.randn(3, 2))
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_a_net_that_torch_cannot_compile_ends_in_a_sentence() -> None:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import lockstep
+from example.lightning_module import Classifier
 from lockstep import ConfigError, data
 from lockstep.inference.trained_net import TrainedNet, read_run
 from lockstep.run_result import RunResult
@@ -32,6 +33,14 @@ class Scaled(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self.layers(inputs * self.scale)  # type: ignore[operator]
         return outputs
+
+
+class CompilesItself(Classifier):
+    """Compiles its net for training alone, as the module of lightning-hydra-template does."""
+
+    def setup(self, stage: str) -> None:
+        if stage == "fit":
+            self.net: nn.Module = torch.compile(self.net, backend="eager")  # type: ignore[assignment]
 
 
 def trained(folder: Path, *words: str, **user_code: Any) -> RunResult:
@@ -101,6 +110,19 @@ def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "raw" / "checkpoints" / "last.ckpt")["state_dict"]
     assert all(torch.equal(saved[name], value) for name, value in module.state_dict().items())
     assert result.net().lr == module.lr
+
+
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_a_module_that_compiles_its_net_in_setup(tmp_path: Path, engine: str) -> None:
+    model = {"_target_": f"{__name__}.CompilesItself", "width": 5, "lr": 0.01}
+    words = (f"engine={engine}", "data=example_module")
+    result = trained(tmp_path / "run", *words, model=model)
+    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    tested = trained(tmp_path / "test", *words, "train=false", f"ckpt_path={last}", model=model)
+    assert tested["test/loss"] == result["test/loss"]
+    saved = torch.load(last)["state_dict"]
+    for name, value in lockstep.load(last).state_dict().items():
+        assert torch.equal(saved[name.replace("net.", "net._orig_mod.")], value)
 
 
 @pytest.mark.parametrize(

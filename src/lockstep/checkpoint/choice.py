@@ -70,6 +70,7 @@ def require_start(path: Any, resume: Any, name: Any, folder_given: bool) -> None
 def _existing_path(path: Any) -> Any:
     """Return the absolute path of the file that `ckpt_path` names, if it names one."""
     if isinstance(path, str) and path != NEWEST:
+        require("://" not in path, "ckpt_path", path, "a URL is not downloaded", "the path of a .ckpt file")
         path = absolute(path)
         exists = os.path.isfile(path)  # noqa: PTH113  # pathlib's may raise
         require(exists, "ckpt_path", path, "there is no such file", "the path of a .ckpt file, or null")

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 SECTION = "lockstep"  # the key of the Content in a checkpoint
 SCALER = "MixedPrecision"  # Lightning's key for the state of the gradient scaler
+COMPILED = "_orig_mod."  # what torch.compile of a layer adds to the names below it
 PREFIX = "net."  # the prefix of weights: in Lightning's engine a plain net is an attribute of the LightningModule
 
 
@@ -78,7 +79,13 @@ def before_fit_end(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return {**checkpoint, "state_dict": checkpoint.get(SECTION, {}).get("state_dict", checkpoint["state_dict"])}
 
 
-def net_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+def net_weights(checkpoint: Mapping[str, Any], net: nn.Module) -> dict[str, Tensor]:
     """Return a checkpoint's parameters and buffers by their names in the net."""
     prefix = checkpoint.get(SECTION, {}).get("prefix", PREFIX)
-    return {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()}
+    return named_as_in(net, {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()})
+
+
+def named_as_in(net: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights by their names in a net, of which a layer may be compiled here or there alone."""
+    names = {name.replace(COMPILED, ""): name for name in net.state_dict()}
+    return {names.get(name.replace(COMPILED, ""), name): tensor for name, tensor in weights.items()}

@@ -63,7 +63,7 @@ def read_start(plan: Plan, mmap: bool = False) -> ResumeState:
         return ResumeState()
     try:
         checkpoint = read_checkpoint(Path(plan.ckpt_path), mmap)
-        net_weights(checkpoint)
+        net_weights(checkpoint, nn.Module())
         if not plan.train:
             return ResumeState(checkpoint)
         content = checkpoint[SECTION]
@@ -82,7 +82,7 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
     """Raise unless the checkpoint's weights have the names and shapes of the net's."""
     expected, saved = (
         {name: getattr(tensor, "shape", None) for name, tensor in state.items()}
-        for state in (net.state_dict(), net_weights(checkpoint))
+        for state in (net.state_dict(), net_weights(checkpoint, net))
     )
     reason = f"it holds another net than model={plan.model.name} with its options"
     trained = checkpoint.get(SECTION, {}).get("identity", {})

@@ -107,8 +107,9 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     target = str(composed.get(f"{parent}.{KEY}", "lockstep."))
     if not target.startswith("lockstep.") and not nearest(name, _children(parent, keys)):
         return config_error(key, typed, f"the YAML of {target} has no such key", f"+{key}={typed} to add this argument")
-    if synonym(f"{key}={typed}"):
-        return _synonyms(f"{key}={typed}", overrides) or unknown_key(key, typed, [])
+    if hint := synonym(f"{key}={typed}"):
+        together = _synonyms(f"{key}={typed}", overrides)
+        return together or config_error(key, typed, "there is no such key", hint + _beside(hint, composed))
     refusal, options = unknown_key(key, typed, keys), options_with(key)
     group, *names = key.split(".")
     if options and ("did you mean" not in str(refusal) or names[0] in options):
@@ -120,13 +121,21 @@ def _children(parent: str, keys: Collection[str]) -> list[str]:
     return [key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == parent]
 
 
+def _beside(hint: str, keys: Collection[str]) -> str:
+    """Return " beside GROUP=OPTIONS" for a hint that the chosen option of its group has no key for."""
+    key = hint.partition("=")[0]
+    options = [] if key in keys else options_with(key)
+    return f" beside {key.partition('.')[0]}={' or '.join(options)}" if options else ""
+
+
 def _synonyms(typed: str, overrides: Sequence[str]) -> ConfigError | None:
     """Return the error of several words of another tool, with all that is to be written in their place."""
-    hints = {word: synonym(word) or "" for word in (word.lstrip("+") for word in overrides)}
-    plain = {word: hint.split(" ") for word, hint in hints.items() if all("=" in part for part in hint.split(" "))}
-    if typed not in plain or len(plain) < 2:
-        return None
     keys = _composed_keys(overrides)
+    hints = {word: synonym(word) or "" for word in (word.lstrip("+") for word in overrides)}
+    hints = {word: hint + _beside(hint, keys) for word, hint in hints.items()}
+    plain = {word: hint.split(" ") for word, hint in hints.items() if all("=" in part for part in hint.split(" "))}
+    if typed not in plain:
+        return None
     words = [word for word in plain if word == typed or isinstance(keys.get(word.partition("=")[0], {}), dict)]
     parts = dict(part.partition("=")[::2] for word in words for part in plain[word])
     hint = " ".join(f"{key}={value}" for key, value in parts.items())

@@ -157,7 +157,7 @@ def restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
             net, strict = create_net(plan, shapes_of(plan)), True
             module = TrainedNet(net, Preprocessing(plan), plan.precision)
     try:
-        net.load_state_dict(net_weights(checkpoint), strict=strict)
+        net.load_state_dict(net_weights(checkpoint, net), strict=strict)
     except RuntimeError as error:
         differing = " ".join(str(error).partition("\n")[2].split()).rstrip(".")
         reason = f"{plan.model.name} has other weights than it had in this run: {differing}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from lockstep.checkpoint.content import before_fit_end
+from lockstep.checkpoint.content import before_fit_end, named_as_in
 from lockstep.checkpoint.reading import require_net
 from lockstep.checkpoint.saving import save
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
@@ -33,6 +33,7 @@ class SessionCheckpointIO(TorchCheckpointIO):
             fit_loop = self._fit_loop(int(checkpoint["global_step"]))
             loops = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
             checkpoint = {**before_fit_end(checkpoint), "loops": loops}
+        checkpoint["state_dict"] = named_as_in(self.session.net, checkpoint["state_dict"])
         self.session.state.checkpoint = checkpoint
         return checkpoint
 

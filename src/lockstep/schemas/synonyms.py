@@ -5,6 +5,7 @@ import re
 SEARCH = "-m experiment=optuna, after pip install hydra-optuna-sweeper"
 JOBLIB = "-m without it, which runs one job after another, or hydra/launcher=slurm"
 CHECKPOINTS = "checkpoint.monitor=METRIC or checkpoint.every_n_steps=N: best.ckpt and last.ckpt are always saved"
+NOTHING = "nothing in its place"
 TRAINER = (
     r"trainer\.(max_epochs|devices|num_nodes|accelerator|strategy|gradient_clip_val|accumulate_grad_batches|"
     r"sync_batchnorm|log_every_n_steps|profiler|callbacks|logger)=(.*)"
@@ -16,7 +17,7 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"(?:num_|n_)?epochs=(.*)|max_epoch=(.*)", r"max_epochs=\1\2"),
     (r"(?:num_)?gpus=(.*)|num_processes=(.*)|nproc_per_node=(.*)", r"devices=\1\2\3"),
     (r"nnodes=(.*)", r"num_nodes=\1"),
-    (r"(?:trainer\.)?min_(?:epochs|steps)=.*", "max_epochs=N, and no early stopping before"),
+    (r"(?:trainer\.)?min_(?:epochs|steps)=.*", f"{NOTHING}: without callbacks=early_stopping a run has max_epochs"),
     (r"gradient_accumulation_steps=(.*)", r"accumulate_grad_batches=\1"),
     (r"resume_from_checkpoint=(.*)", r"ckpt_path=\1"),
     (r"predict(?:=.*)?", "python -m lockstep.predict RUN INPUT"),
@@ -30,13 +31,16 @@ WORDS: tuple[tuple[str, str], ...] = (
         "accelerator=cpu, or accelerator=gpu of CUDA",
     ),
     (r"trainer=default", "trainer.KEY=VALUE, or nothing"),
-    (r"(callbacks|logger)=(?:null|false)", r"\1=none"),
+    (r"(?:trainer\.)?(callbacks|logger)=(?i:null|false)", r"\1=none"),
+    (r"callbacks=rich_progress_bar", f"{NOTHING}: a terminal shows a bar"),
     (
         r"callbacks=(?:default|model_checkpoint)",
         "callbacks=[early_stopping,model_summary], or nothing: checkpoints are always saved",
     ),
     (r"logger=(?:many_loggers|comet|neptune|aim)", "logger=[csv,tensorboard], logger=wandb or logger=mlflow"),
     (r"model=mnist", "model=mlp data=mnist"),
+    (r"datamodule=(.*)", r"data=\1"),
+    (r"(?:paths|extras)=.*", NOTHING),
     (r"hparams_search[=.].*", SEARCH),
     (r"hydra/sweeper=.*", "hydra/sweeper=search, after pip install hydra-optuna-sweeper"),
     (r"hydra\.sweeper\..*", "-m hydra/sweeper=search beside it, or -m experiment=optuna"),
@@ -54,23 +58,21 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"trainer\.precision=(.*)", r"precision=\1"),
     (r"trainer\.default_root_dir=(.*)", r"hydra.run.dir=\1"),
     (r"trainer\.enable_checkpointing=.*", "trainer.barebones=true for a run without checkpoints and loggers"),
-    (r"paths\.data_dir=(.*)|data\.data_dir=(.*)", r"data.root=\1\2 if the chosen data has this key"),
+    (r"paths\.data_dir=(.*)|data\.data_dir=(.*)", r"data.root=\1\2"),
     (r"paths\..*", "hydra.run.dir=FOLDER for one run, or name=NAME for logs/NAME"),
-    (r"extras\..*=(?i:false)", "nothing in its place: this is the default"),
-    (r"extras\.print_config=.*", "--cfg job"),
-    (r"extras\.enforce_tags=.*", "tags=[mnist]"),
-    (r"extras\.ignore_warnings=.*", "PYTHONWARNINGS=ignore before python"),
+    (r"(?:extras\.)?(?:print_config|enforce_tags|ignore_warnings)=(?i:false)", f"{NOTHING}: this is the default"),
+    (r"(?:extras\.)?print_config=.*", "--cfg job"),
+    (r"(?:extras\.)?enforce_tags=.*", "tags=[mnist]"),
+    (r"(?:extras\.)?ignore_warnings=.*", "PYTHONWARNINGS=ignore before python"),
     (r"model\.compile=(.*)", r"compile=\1"),
     (r"(?:model\.)?(?:lr|learning_rate)=(.*)", r"optimizer.lr=\1"),
-    (r"model\.((?:optimizer|scheduler)\..*)", r"\1"),
+    (r"model\.(optimizer\..*)", r"\1"),
+    (r"model\.scheduler\..*", "scheduler=onecycle or scheduler=warmup_linear, or a YAML of yours in conf/scheduler"),
     (r"model\.net\.lin\d_size=(.*)", r"model.hidden=[\1,128,64]"),
-    (r"model\.net\.(.*)", r"model.\1 if the net has this argument"),
+    (r"model\.net\.(.*)", r"model.\1"),
     (r"data\.batch_size=(.*)", r"batch_size=\1"),
     (r"data\.train_val_test_split=.*", "data.val_size=5000"),
-    (
-        r"(?:data\.)?(num_workers|pin_memory|persistent_workers)=(.*)",
-        r"data.loader.\1=\2 if the chosen data has this key",
-    ),
+    (r"(?:data\.)?(num_workers|pin_memory|persistent_workers)=(.*)", r"data.loader.\1=\2"),
     (r"logger\.wandb\.tags=(.*)", r"tags=\1"),
     (r"logger\.wandb\.(?:entity|group|job_type|notes|name)=.*", "WANDB_ENTITY or WANDB_RUN_GROUP in the environment"),
     (r"callbacks\.model_checkpoint\.(monitor|mode)=(.*)", r"checkpoint.\1=\2"),

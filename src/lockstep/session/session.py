@@ -121,7 +121,7 @@ class Session:
     def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
         if checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            load_full_state_dict(self.net, net_weights(checkpoint), strict)
+            load_full_state_dict(self.net, net_weights(checkpoint, self.net), strict)
 
     def choose_net_to_test(self) -> None:
         if self.plan.test == "best":

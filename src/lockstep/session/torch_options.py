@@ -40,10 +40,16 @@ def compile_nets(plan: Plan, rank: int, module: Any) -> None:
         for part in parts:
             part.compile(**options)
     set_recompile_limit(SHAPES * len(parts))  # parts of one class share it
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns of a missing GPU
-    logging.getLogger("torch._dynamo.convert_frame").addFilter(_shorten_warning)
+    silence_compiler()
     if rank == 0:
         print("compiling: the first batch of each shape takes some seconds", flush=True)
+
+
+def silence_compiler() -> None:
+    """Keep torch.compile from warning of a missing GPU and of what it does not compile in a net."""
+    for name in ("torch.utils.cpp_extension", "torch._dynamo.variables"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("torch._dynamo.convert_frame").addFilter(_shorten_warning)
 
 
 def compile_errors(plan: Plan) -> AbstractContextManager[None]:
