@@ -75,11 +75,11 @@ def inspect(options: dict[str, Any]) -> dict[str, Any]:
     if isinstance(data, schemas.UserData):
         options["data"] = _inspect_data(data, options["seed"], "module" if may_be_module else options["task"].samples)
     if may_be_module:
-        from lockstep.session.module_facts import inspect_module  # with torch
+        from lockstep.session.lightning_module import inspect_module  # with torch
 
         options["model"], module = inspect_module(options)
     if isinstance(options["data"], schemas.Loaders):
-        from lockstep.session.module_facts import inspect_loaders
+        from lockstep.session.lightning_module import inspect_loaders
 
         inspect_loaders(options, module)
     return options

@@ -23,7 +23,7 @@ from lockstep.schemas import MNIST, Digits, Loaders
 from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.plan_json import from_json
 from lockstep.schemas.target import BuiltIn
-from lockstep.session.module_facts import create_module
+from lockstep.session.lightning_module import create_module
 from lockstep.session.task import create_net
 from lockstep.targets.kinds import overrides
 

@@ -54,7 +54,7 @@ def load_state(run: "Training") -> None:
     for hook in run.hooks.of_module("on_load_checkpoint"):
         hook(checkpoint)
     session.load_weights(checkpoint)
-    if not session.plan.train or session.progress.is_finished:
+    if not session.plan.train or session.start.is_finished:
         return
     for callback in run.trainer.callbacks:
         callback.on_load_checkpoint(run.trainer, run.module, checkpoint)

@@ -32,11 +32,6 @@ class RunProgress:
         return self.plan.steps.batches_per_step(self.position.epochs)
 
     @property
-    def is_finished(self) -> bool:
-        """Whether the resumed run had finished training, so that only the test is left."""
-        return self.start.is_finished
-
-    @property
     def has_sanity_check(self) -> bool:
         """Whether to validate some batches before training; as in Lightning, not in a resumed run."""
         return self.plan.trainer.num_sanity_val_steps != 0 and self.has_validation and self.start.checkpoint is None

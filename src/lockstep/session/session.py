@@ -69,7 +69,7 @@ class Session:
         self.device, *_ = plan.strategy.devices(plan)
         created: Any
         if plan.model.lightning:
-            from lockstep.session.user_module import create_user_module  # with Lightning
+            from lockstep.session.lightning_module import create_user_module  # with Lightning
 
             created = create_user_module(plan)
         else:
@@ -105,7 +105,7 @@ class Session:
         if self.start.checkpoint is not None:
             require_net(plan, self.net, self.start.checkpoint)
         if plan.train:
-            if self.data.runs("val") and not self.progress.is_finished:
+            if self.data.runs("val") and not self.start.is_finished:
                 self.data.loaders("val")  # raises for wrong ones before the first step
             at, content = self.start.position, self.start.content
             rank, offset = self.context.rank, content["record"] if content else None
