@@ -1,4 +1,4 @@
-"""DataParallel: the steps of torch's without GPUs, each replica on a chunk of the batch; autocast for its threads."""
+"""The steps of torch.nn.DataParallel without GPUs: replicas compute in turn on chunks; and autocast for threads."""
 
 from typing import Any
 
