@@ -165,6 +165,16 @@ def test_code_that_is_no_option_is_resumed_in_its_folder(make_plan: MakePlan, ma
         require_same(plan, saved)
 
 
+def test_code_in_an_option_is_resumed_in_its_folder(make_plan: MakePlan) -> None:
+    plan = replace(make_plan(), ckpt_path="/runs/one/checkpoints/last.ckpt")
+    saved = identity(plan, False) | {"callbacks": [{"_target_": "mine.Callback", "names": ["long"] * 99}]}
+    with pytest.raises(
+        ConfigError, match=r"^no callbacks: .*mine.Callback.*; write resume=true hydra.run.dir=/runs/one\.$"
+    ) as raised:
+        require_same(plan, saved)
+    assert len(str(raised.value)) < 500
+
+
 def test_only_the_differing_entries_of_an_argument_are_named(make_plan: MakePlan) -> None:
     """An argument may be a target of its own, with many arguments."""
     before, now = ({"net": {"_target_": "mine.Net", "width": width, "depth": 2}} for width in (4, 8))

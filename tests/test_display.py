@@ -31,6 +31,20 @@ def test_it_goes_on_where_an_earlier_run_stopped(make_plan: MakePlan, capsys: py
     assert not shown.out, "no line beside it"
 
 
+def test_an_epoch_without_metrics_shows_those_of_its_last_batch(
+    make_plan: MakePlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a GAN, which logs the losses of its two nets on each step alone."""
+    display = Display(make_plan(*NET[:2], "max_epochs=2"), rank=0)
+    display.begin_epoch(Progress())
+    display.show({"d_loss": 0.5})
+    display.end_epoch(1, {})
+    display.end_epoch(2, {"val/acc": 0.25})
+    assert (
+        re.sub(r"[\d.]+ s", "", capsys.readouterr().out) == "epoch 1/2  d_loss 0.5000  \nepoch 2/2  val/acc 0.2500  \n"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
 @pytest.mark.parametrize("job", [NET, MODULE], ids=["net", "module"])

@@ -65,6 +65,10 @@ EXPLAINED = [
     ),
     ("model=example model.widht=3", "model.widht=3: there is no such key (did you mean model.width?); write model.wid"),
     ("model={_target_: a.B, depth: 3}", "merged into the chosen model, and does not replace it; write it into a file"),
+    (
+        "optimizer._target_=a.B",
+        "the chosen optimizer is no class of yours; write it into a file conf/optimizer/NAME.yaml",
+    ),
     ("~ckpt_path", "~ckpt_path: Could not delete from config."),
 ]
 

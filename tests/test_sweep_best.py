@@ -72,6 +72,9 @@ def test_what_a_sweep_varies_has_a_column(tmp_path: Path) -> None:
         ("raw", "ddp", 3),
     ]
     assert rows[2].cells["reason"] == "refused: model=mlp: no stages"
+    reason = "Traceback …\nTypeError: no\nmodel._target_=a.Net: it raises this when it is called."
+    (folder / "failure.json").write_text(json.dumps({**failure, "reason": reason}))
+    assert rows_of([*jobs, SweepJob(folder, tmp_path)])[2].cells["reason"] == "refused: TypeError: no"
 
 
 def test_what_varies_in_jobs_that_failed_has_a_column_too(tmp_path: Path) -> None:

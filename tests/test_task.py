@@ -137,7 +137,7 @@ INVALID = {
     "task=regression data=digits": "task=regression: the targets of data=digits are classes, not real numbers; write",
     "task=language_modelling data=digits": "data=digits has no sequences of tokens; write data=text.",
     "task=language_modelling data=sequences": "model=mlp: it has one row of outputs per sample, and data=sequences has",
-    "data=masks": "and data=masks has several targets per sample; write model=char_rnn, or a net of your own.",
+    "data=masks": "has several targets per sample; write model=char_rnn task=language_modelling for a text, or",
     "data=points4": "data: a batch of it is (Tensor (1, 4)), and a plain net is trained on tensors; write a",
     "data=sine +task._target_=strange_tasks.NoLoss": "a NoLoss has no loss; write an object with loss(outputs,",
     "data=sine +task._target_=strange_tasks.WrongMetric +task.within=1": "it has no metric far to monitor; write one",

@@ -6,11 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lockstep.config_error import ConfigError, as_typed
+from lockstep.config_error import ConfigError, as_typed, shorten
 from lockstep.plan import Plan
 from lockstep.run_files import run_of
 from lockstep.schemas.data import FACTS, Loaders, UserData
 from lockstep.schemas.keys import flatten
+from lockstep.schemas.target import KEY
 from lockstep.schemas.trainer import DEFAULTS, PREFIX
 
 TRAINING = (
@@ -61,10 +62,11 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     if groups & {*WORLD}:
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     here, there = (" ".join(_option(key, options) for key in keys) for options in (current, saved))
-    is_code = any(f"{key}._target_" in saved for key in keys)  # its name is no option
+    is_code = any(f"{key}._target_" in saved or KEY in str(saved.get(key)) for key in keys)  # it cannot be typed
     hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}" if is_code else there
     if not typed:
         hint = "ckpt_path=null, or restore the data or the task"
+    here, there = shorten(here), shorten(there)
     raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {hint}.")
 
 

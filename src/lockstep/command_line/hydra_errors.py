@@ -99,9 +99,11 @@ def _several(override: Override) -> ConfigError:
 def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     key, typed = override.key_or_group, str(override.input_line).partition("=")[2]
     value, composed = None if override.is_sweep_override() else override.value(), _composed_keys(overrides)
-    if key in OPTIONS and isinstance(value, dict):
-        reason = f"a mapping is merged into the chosen {key}, and does not replace it"
-        return config_error(key, typed, reason, f"it into a file conf/{key}/NAME.yaml, and {key}=NAME")
+    group = key.removesuffix(f".{KEY}")
+    if group in OPTIONS and (isinstance(value, dict) or group != key):
+        reason = f"a mapping is merged into the chosen {group}, and does not replace it"
+        reason = reason if group == key else f"the chosen {group} is no class of yours"
+        return config_error(key, typed, reason, f"it into a file conf/{group}/NAME.yaml, and {group}=NAME")
     keys = [name for name, default in composed.items() if _fits(name, value, default)]
     parent, _, name = key.rpartition(".")
     target = str(composed.get(f"{parent}.{KEY}", "lockstep."))

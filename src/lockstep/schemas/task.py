@@ -25,7 +25,7 @@ class Task:
     def rules(self, plan: "Plan") -> Rules:
         fits = isinstance(plan.model, Target) or not plan.data.parts or self.samples not in ("pairs", "sequences")
         reason = f"it has one row of outputs per sample, and data={plan.data.name} has several targets per sample"
-        yield fits, "model", reason, "model=char_rnn, or a net of your own"
+        yield fits, "model", reason, "model=char_rnn task=language_modelling for a text, or a net of your own"
 
     def outputs(self, shape: tuple[int, ...], outputs: int) -> int:
         """Return the argument `outputs` of a net, from the shape of a sample and the number of classes or targets."""

@@ -20,6 +20,7 @@ class Display:
     """`has_bar`: False if a callback shows one of its own. The bar is removed at the end."""
 
     bar: "tqdm[Never] | None" = None
+    latest: Mapping[str, float] = {}
 
     def __init__(self, plan: Plan, rank: int) -> None:
         self.epochs, self.batches = plan.max_epochs, plan.steps.epoch_batches
@@ -48,14 +49,15 @@ class Display:
 
     def show(self, metrics: Mapping[str, float]) -> None:
         """Show the latest metrics in the bar, those of validation first: a narrow terminal cuts the rest off."""
+        self.latest = metrics
         if self.bar is not None:
             named = sorted(metrics.items(), key=lambda item: (not item[0].startswith("val"), item[0]))
             self.bar.set_postfix_str(" ".join(f"{name} {float(value):.4g}" for name, value in named))
 
     def end_epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Print the line of an epoch, counted from 1."""
+        """Print the line of an epoch, counted from 1; without metrics, with the values of its last batch."""
         if self.has_lines:
-            print(epoch_line(epoch, self.epochs, metrics, time.perf_counter() - self.began), flush=True)
+            print(epoch_line(epoch, self.epochs, metrics or self.latest, time.perf_counter() - self.began), flush=True)
 
     def close(self) -> None:
         if self.bar is not None:

@@ -30,6 +30,9 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
         failure = {"status": status, "reason": str(error), "words": [*job.overrides.task]}
         save_json(run_dir / FAILURE, {**failure, "config": OmegaConf.to_container(config)})
     if not job.sweeper._target_.endswith(".BasicSweeper"):
+        if "\n" in str(error):  # its traceback has been shown
+            short = f"job {job.job.num} {status}"
+            error = ConfigError(short) if status == "refused" else RankFailed(None, short)
         raise error
 
 

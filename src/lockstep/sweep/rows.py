@@ -73,7 +73,9 @@ def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
 def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> dict[str, Any]:
     """Return the columns that a job has measured: none if it did not train, the reason if it did not finish."""
     if not job.results:
-        return {"reason": f"{job.failure['status']}: {job.failure['reason'].strip().splitlines()[-1]}"}
+        status, lines = job.failure["status"], job.failure["reason"].strip().splitlines()
+        line = lines[-2:][0] if status == "refused" else lines[-1]  # the last of a traceback
+        return {"reason": f"{status}: {line}"}
     if not job.speed:
         return {}
     measured: dict[str, Any] = {"epoch_seconds": job.epoch_samples / job.speed, "samples_per_second": job.speed}
