@@ -63,8 +63,8 @@ def _option(path: Path, is_default: bool) -> str:
     """Return what an option is, whether it is the default, and its keys."""
     text = path.read_text()
     comment = next(line for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
-    keys = {key: value for key, value in yaml.safe_load(text).items() if key not in ("name", "_target_")}
-    listed = ", ".join(f"{key}: {as_typed(value)}" for key, value in keys.items())
+    keys = {key: as_typed(value) for key, value in yaml.safe_load(text).items() if key not in ("name", "_target_")}
+    listed = ", ".join(f"{key}: {value}" for key, value in keys.items() if "_target_" not in value)
     mark = "; the default" if is_default else ""
-    shows_keys = keys and "@package _global_" not in text  # an experiment sets keys of other groups
+    shows_keys = listed and "@package _global_" not in text  # an experiment sets keys of other groups
     return f"{comment[2:]}{mark}" + (f"  ({listed})" if shows_keys else "")
