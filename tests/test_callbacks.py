@@ -66,7 +66,11 @@ def test_changes_by_callbacks_count_in_both_engines(make_user_plan: MakeUserPlan
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("callbacks", [(*STOPPING, "checkpoint.every_n_steps=2"), AVERAGING], ids=["stopping", "swa"])
+@pytest.mark.parametrize(
+    "callbacks",
+    [(*STOPPING, "checkpoint.every_n_steps=2"), AVERAGING, ("callbacks=ema", "callbacks.ema.decay=0.5")],
+    ids=["stopping", "swa", "ema with BatchNorm"],
+)
 def test_the_state_of_callbacks_is_resumed(
     engine: str, callbacks: tuple[str, ...], make_user_plan: MakeUserPlan
 ) -> None:

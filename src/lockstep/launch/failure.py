@@ -105,8 +105,8 @@ def delay_exit() -> None:
 
 def timed_out(error: BaseException) -> bool:
     """Whether an error is that of a collective that timed out, and not a user's DataLoader."""
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and "timed out" in text and "dataloader timed out" not in text
+    text = str(error).lower() if isinstance(error, RuntimeError) else ""
+    return "timed out" in text and "dataloader timed out" not in text
 
 
 def timeout_text(world: World) -> str:
@@ -117,8 +117,8 @@ def lost_a_peer(error: BaseException) -> bool:
     """Whether the error is a collective that broke because another rank went away."""
     from torch.distributed import DistError
 
-    text = str(error).lower()
-    return isinstance(error, DistError | RuntimeError) and any(sign in text for sign in LOST_PEER)
+    text = str(error).lower() if isinstance(error, DistError | RuntimeError) else ""
+    return any(sign in text for sign in LOST_PEER)
 
 
 def write_stack_on_signal(path: Path) -> None:

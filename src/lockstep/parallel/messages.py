@@ -11,7 +11,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lockstep.config_error import ConfigError
 from lockstep.safe_loading import load
+
+MISMATCH = (
+    "Ranks call different collectives: call each on every rank, in the same order, and self.all_gather in an evaluation"
+    " only if each rank has samples of its last batch; write another batch_size."
+)
 
 
 def all_reduce_sums(sums: Tensor, device: torch.device) -> Tensor:
@@ -64,7 +70,10 @@ def all_gather_json(value: Any) -> list[Any]:
     """Return the plain values of all ranks, on every rank, or of this process alone without a process group."""
     if not dist.is_initialized():
         return [value]
-    return [json.loads(message) for message in all_gather_bytes(json.dumps(value).encode())]
+    values = [json.loads(message) for message in all_gather_bytes(json.dumps(value).encode())]
+    if len({*map(type, values)}) > 1:
+        raise ConfigError(MISMATCH)
+    return values
 
 
 def _padded(message: bytes) -> tuple[list[int], Tensor]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lockstep.parallel.messages import broadcast_buffers
 from lockstep.random_state import preserve_generators
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
     session.begin_evaluation(stage)
     hooks.call(f"on_{name}_start")
     hooks.call(f"on_{name}_epoch_start")
+    broadcast_buffers(module)  # after hooks that may have replaced the weights by their average
     step = getattr(module, f"{name}_step")
     for loader_idx, loader in enumerate(loaders):
         dataloader_idx = [loader_idx] if len(loaders) > 1 else []

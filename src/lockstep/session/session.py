@@ -27,7 +27,7 @@ from lockstep.memory.allocation import set_malloc_trim
 from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import show_net, shows_net
 from lockstep.optimizers import learning_rate
-from lockstep.parallel.messages import all_gather_json, broadcast_buffers
+from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_state_dict, load_full_state_dict
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
@@ -238,7 +238,6 @@ class Session:
         """Begin an evaluation, before its first hook."""
         self.phases.begin_evaluation(after_training=stage == "test")
         self.random = random_state(self.plan.strategy.devices(self.plan))
-        broadcast_buffers(self.module)
         widen_metrics(self.plan, self.module)
         self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)

@@ -118,11 +118,14 @@ class ModuleStep(Step):
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        if self.share.is_dummy:  # its loss has weight 0
-            with preserve_metrics(self.module), preserve_generators([self.data.device]):
+        try:
+            if self.share.is_dummy:  # its loss has weight 0
+                with preserve_metrics(self.module), preserve_generators([self.data.device]):
+                    outputs = original(batch, *rest, **options)
+            else:
                 outputs = original(batch, *rest, **options)
-        else:
-            outputs = original(batch, *rest, **options)
+        except StopIteration as error:
+            raise RuntimeError("StopIteration, raised in training_step, would end the epoch") from error
         loss = self._require_loss(outputs)
         self.loss = None if loss is None else loss.detach()
         return outputs
