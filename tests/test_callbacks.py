@@ -14,7 +14,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.record.digest import digest
+from lockstep.record.fingerprint import digest
 from lockstep.schemas.engine import ENGINES
 from lockstep.session.callbacks import create_callbacks
 from tests.checkpoints import net_state
@@ -66,7 +66,11 @@ def test_changes_by_callbacks_count_in_both_engines(make_user_plan: MakeUserPlan
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("callbacks", [(*STOPPING, "checkpoint.every_n_steps=2"), AVERAGING], ids=["stopping", "swa"])
+@pytest.mark.parametrize(
+    "callbacks",
+    [(*STOPPING, "checkpoint.every_n_steps=2"), AVERAGING, ("callbacks=ema", "callbacks.ema.decay=0.5")],
+    ids=["stopping", "swa", "ema with BatchNorm"],
+)
 def test_the_state_of_callbacks_is_resumed(
     engine: str, callbacks: tuple[str, ...], make_user_plan: MakeUserPlan
 ) -> None:

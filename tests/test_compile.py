@@ -13,8 +13,7 @@ from lockstep.compare import compare
 from lockstep.compare.tolerance import FLOAT64
 from lockstep.config_error import ConfigError
 from lockstep.private_api.torch import compile_error_class
-from lockstep.session.compiled import _called, compile_errors, silence_compiler
-from lockstep.session.torch_flags import torch_flags
+from lockstep.session.torch_options import _called, compile_errors, silence_compiler, torch_flags
 from tests.conftest import USER_CODE, Command, MakePlan, require_refused
 from tests.test_raw import trained
 

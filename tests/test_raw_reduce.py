@@ -12,8 +12,9 @@ import torch.distributed as dist
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
+from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
-from lockstep.parallel.messages import all_gather_bytes, gather_bytes
+from lockstep.parallel.messages import all_gather_bytes, all_gather_json, gather_bytes
 from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
@@ -51,7 +52,15 @@ def messages_of_any_length(rank: int, world: int) -> list[str]:
     return wrong + ([] if all_gather_bytes(messages[rank]) == messages else ["all_gather"])
 
 
-CHECKS = [three_gradients, ring_of_any_size, messages_of_any_length]
+def calls_of_two_kinds(rank: int, world: int) -> list[str]:
+    """As where one rank gathers tensors in an evaluation, and the others, without samples, are at its end already."""
+    try:
+        return [str(all_gather_json("(2, 4)" if rank == 0 else []))]
+    except ConfigError:
+        return []
+
+
+CHECKS = [three_gradients, ring_of_any_size, messages_of_any_length, calls_of_two_kinds]
 
 
 def all_checks(plan: Plan, context: RankContext) -> Metrics:

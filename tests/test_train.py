@@ -58,6 +58,7 @@ def test_help_explains_and_imports_no_torch(command: Command) -> None:
     examples = ended.out.split("\n\n")[1].splitlines()
     assert [line.split()[0] for line in examples] == ["train", "compare", "sweep", "own", "test"]
     assert max(map(len, examples)) <= 80
+    assert "_target_" not in ended.out
     for word in ("ddp_spawn", "batch_size_per_device", "split_cnn", "optimized_metric", "torch imported: False"):
         assert word in ended.out
 

@@ -11,10 +11,10 @@ from torch.utils.data import default_collate
 
 import lockstep
 from lockstep.config_error import ConfigError
-from lockstep.launch.failure import RankFailed
+from lockstep.launch.failure import RankFailed, failure_report
 from lockstep.launch.start import start_ranks
 from lockstep.schemas.engine import ENGINES
-from lockstep.targets.frames import is_user_file, user_traceback
+from lockstep.targets.frames import is_user_file, user_stack, user_traceback
 from tests import test_user_code
 from tests.conftest import ROOT, USER_CODE, Command, Ended, MakeUserPlan
 from tests.test_user_code import QUIET
@@ -83,6 +83,7 @@ ENDINGS = {
     r"(\(2, 4\) and \(1, 4\)|\(1, 4\) and none); write drop_last=true\.$",
     "gathers by torch": r"^rank 1 failed: it was ended by SIGABRT \(gloo .* drop_last=true; ranks/1.log",
     "is interrupted": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+KeyboardInterrupt",
+    "iterates": r"^rank 1 failed: Traceback (.*\n)+StopIteration\n(.*\n)+RuntimeError: StopIteration, raised in tr.*$",
     "loops": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n){2}.*, in end\n"
     r".*time.sleep\(0.01\)\nthis rank did not answer within 3 s \(process_group.timeout\)$",
     "waits alone": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+.*dist.barrier"
@@ -97,6 +98,7 @@ ENDINGS = {
         ("gathers", "lightning"),
         ("gathers by torch", "raw"),
         ("is interrupted", "lightning"),
+        ("iterates", "lightning"),
         pytest.param("loops", "raw", marks=pytest.mark.slow),
         pytest.param("waits alone", "lightning", marks=pytest.mark.slow),
         ("gathers", "raw"),
@@ -172,6 +174,20 @@ def test_torchrun_shows_it_once(command: Command) -> None:
     assert ended.err.count("RuntimeError: of 6 rows") == 1
     assert "rank 1 failed: Traceback" in ended.err
     assert "lockstep" not in ended.err[ended.err.index("rank 1 failed:") :]
+
+
+def test_an_error_without_text_is_shown() -> None:
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    assert str(failure_report(Wordless(), 1).error).endswith("Wordless: <exception str() failed>")
+
+
+def test_a_rank_that_waits_for_a_worker_is_shown_without_frames() -> None:
+    files = (torch.utils.data.dataloader.__file__, importlib.__file__, "forkserver.py")
+    dump = "".join(f'  File "{file}", line 1 in run\n' for file in files)
+    assert user_stack(dump) == "A worker process of a DataLoader does not answer; num_workers=0 shows the line.\n"
 
 
 def test_samples_of_unequal_shapes_are_explained() -> None:

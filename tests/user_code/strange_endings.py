@@ -36,6 +36,8 @@ class Ending(Classifier):  # type: ignore[misc]
             time.sleep(0.01)
         if self.how == "waits alone":
             dist.barrier()
+        if self.how == "iterates":
+            next(iter(()))
         if self.how == "is interrupted":
             raise KeyboardInterrupt
         if self.how == "has a thread and fails":

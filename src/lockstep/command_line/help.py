@@ -10,8 +10,7 @@ from lockstep.conf import CONF
 from lockstep.config_error import as_typed, typed_command
 from lockstep.text_table import width_shown
 
-COLUMN = re.compile(r".*?# | *\S+ {2,}")
-"""What comes before the text of a line: a key with its value, or an option."""
+COLUMN = re.compile(r".*?# | *\S+ {2,}")  # what comes before the text of a line: a key with its value, or an option
 
 PAGE = """Train a net under any parallel strategy. Write KEY=VALUE after the command:
 
@@ -64,8 +63,8 @@ def _option(path: Path, is_default: bool) -> str:
     """Return what an option is, whether it is the default, and its keys."""
     text = path.read_text()
     comment = next(line for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
-    keys = {key: value for key, value in yaml.safe_load(text).items() if key not in ("name", "_target_")}
-    listed = ", ".join(f"{key}: {as_typed(value)}" for key, value in keys.items())
+    keys = {key: as_typed(value) for key, value in yaml.safe_load(text).items() if key not in ("name", "_target_")}
+    listed = ", ".join(f"{key}: {value}" for key, value in keys.items() if "_target_" not in value)
     mark = "; the default" if is_default else ""
-    shows_keys = keys and "@package _global_" not in text  # an experiment sets keys of other groups
+    shows_keys = listed and "@package _global_" not in text  # an experiment sets keys of other groups
     return f"{comment[2:]}{mark}" + (f"  ({listed})" if shows_keys else "")

@@ -23,8 +23,8 @@ class Rule(NamedTuple):
 
 
 CONFIGURATION = "configuration"
-UNKNOWN = "what no run of this version leaves"
-BITS_ONLY = "what is equal only where identical bits are expected"
+UNKNOWN = "keys unknown to this version"
+BITS_ONLY = "digests and states of ranks (only identical runs share them)"
 EXPECTED = "what the tolerance accounts for"
 MONITORING = "how a run is watched and saved"
 CURVES = "curves and logs"

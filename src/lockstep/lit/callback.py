@@ -9,6 +9,7 @@ from lightning.pytorch.callbacks import Callback
 from torch.optim import Optimizer
 
 from lockstep.errors import TrainingInterrupted
+from lockstep.parallel.messages import broadcast_buffers
 from lockstep.private_api import lightning as private
 from lockstep.session.session import Session
 from lockstep.targets.kinds import replace_method
@@ -59,6 +60,7 @@ class SessionCallback(EvaluationCallback):
         _call_after(module, "on_train_epoch_end", self._end_training_stage)
         _call_after(module, "on_fit_end", session.end_fit)
         for name in ("validation", "test"):
+            _call_after(module, f"on_{name}_epoch_start", lambda: broadcast_buffers(module))
             _call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
             _call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
         _call_after(module, "on_validation_end", self._end_validation)

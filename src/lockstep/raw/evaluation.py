@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lockstep.parallel.messages import broadcast_buffers
 from lockstep.random_state import preserve_generators
 
 if TYPE_CHECKING:
     from lockstep.raw.training import Training
 
-NAMES = {"val": "validation", "test": "test"}
-"""The stages in the names of hooks and steps."""
+NAMES = {"val": "validation", "test": "test"}  # the stages in the names of hooks and steps
 
 
 @torch.inference_mode()
@@ -32,6 +32,7 @@ def evaluate(run: "Training", stage: str, max_batches: int | None = None) -> Non
     session.begin_evaluation(stage)
     hooks.call(f"on_{name}_start")
     hooks.call(f"on_{name}_epoch_start")
+    broadcast_buffers(module)  # after hooks that may have replaced the weights by their average
     step = getattr(module, f"{name}_step")
     for loader_idx, loader in enumerate(loaders):
         dataloader_idx = [loader_idx] if len(loaders) > 1 else []
@@ -64,10 +65,3 @@ def sanity_check(run: "Training") -> None:
         hooks.call("on_sanity_check_end")
         trainer.reset_metrics()
         trainer.sanity_checking = False
-
-
-def validate(run: "Training", is_step_boundary: bool) -> None:
-    """Validate mid-epoch, or at its end; gradients are kept while accumulating."""
-    if is_step_boundary:
-        run.hooks.method("on_validation_model_zero_grad", run.module.zero_grad)()
-    evaluate(run, "val")

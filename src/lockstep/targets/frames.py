@@ -42,7 +42,7 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
     text = "".join(traceback.format_exception(error)).rstrip()
     if inner := IN_WORKER.fullmatch(text):
         text = f"{inner[2]}\nIn {inner[1]}."
-    message = str(error).lower()
+    message = "".join(traceback.format_exception_only(error)).lower()  # str(error) may raise
     no_memory = isinstance(error, MemoryError) or any(words in message for words in OUT_OF_MEMORY)
     is_first = (lambda file: not file.startswith(CALLERS)) if is_called else is_user_file
     hint = f"\nMemory ran out: {MEMORY_HINT}." if no_memory else ""
@@ -52,7 +52,7 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
         hint = f"\n{MISMATCH}"
     if "equal size" in message and f"{sep}collate.py" in text:
         hint = f"\n{UNEQUAL}"
-    is_explained = is_called or bool(hint) or message.startswith("engine=raw has no ")
+    is_explained = is_called or bool(hint) or "engine=raw has no " in message
     return cut_frames(text, is_first, is_explained) + hint
 
 
@@ -78,6 +78,8 @@ def user_stack(dump: str) -> str:
     frames = reversed(re.findall(r'File "(.*)", line (\d+) in (.*)', dump)[:-1])
     stack = traceback.StackSummary.from_list((file, int(line), name, None) for file, line, name in frames)
     text = "".join(["Traceback (most recent call last):\n", *stack.format()])
+    if not any(is_user_file(frame.filename) for frame in stack) and f"{sep}dataloader.py" in text:
+        return "A worker process of a DataLoader does not answer; num_workers=0 shows the line.\n"
     return cut_frames(text, is_user_file, is_explained=False)
 
 
