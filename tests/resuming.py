@@ -30,7 +30,7 @@ def killed(plan: Plan, *steps: int) -> Plan:
         with pytest.raises(RankFailed, match="SIGKILL"):
             start(plan, f"kill@{step % plan.world_size}:step:{step - done}")
         plan = going_on_with(plan)
-        done = read_start(plan).at.steps
+        done = read_start(plan).position.steps
     return plan
 
 

@@ -14,7 +14,7 @@ import pytest
 from lockstep.launch.attempt import Attempt
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.forkserver import start_forkserver
-from lockstep.launch.processes import is_alive
+from lockstep.launch.signals import is_alive
 from lockstep.launch.worker import LaunchSpec
 from tests.conftest import MakePlan
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from bench.__main__ import HELP, BenchOptions, run_bench
-from bench.measurement import INCONCLUSIVE, Measurement
-from bench.runs import BenchContext
+from bench.runs import INCONCLUSIVE, BenchContext, Measurement
 from bench.workloads import MODULE, TRAINING, USER_CODE, WORKLOADS, Training, Variant
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job

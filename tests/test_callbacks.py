@@ -14,7 +14,7 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.record.digest import digest
+from lockstep.record.fingerprint import digest
 from lockstep.schemas.engine import ENGINES
 from lockstep.session.callbacks import create_callbacks
 from tests.checkpoints import net_state

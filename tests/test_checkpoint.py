@@ -14,7 +14,7 @@ from lockstep.config_error import ConfigError
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
-from lockstep.record.run_metadata import depends_on_world
+from lockstep.record.recorder import depends_on_world
 from lockstep.schemas.model import UserModel
 from lockstep.session.task import create_net
 from tests.conftest import IN_PROCESS, MakePlan, MakeUserPlan

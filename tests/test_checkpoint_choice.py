@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lockstep.checkpoint import choice
-from lockstep.checkpoint.choice import choose_checkpoint, resume_after_restart, words_of
+from lockstep.checkpoint.choice import choose_checkpoint, resume_after_restart, typed_words
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, read_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.run_files import CONFIG, METRICS
@@ -116,12 +116,12 @@ def test_a_damaged_configuration_has_no_words(text: str, tmp_path: Path) -> None
     """The run can be resumed by its whole command."""
     a_checkpoint(tmp_path / FOLDER / LAST, age=10)
     (tmp_path / CONFIG).write_text(text)
-    assert words_of(tmp_path, "train") == []
+    assert typed_words(tmp_path, "train") == []
 
 
 def test_a_run_without_a_checkpoint_begins_with_what_was_typed_for_it(tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text("engine: {name: raw}\ncommand: {words: [engine=raw, seed=3]}")
-    assert words_of(tmp_path, "train") == ["engine=raw", "seed=3"]
+    assert typed_words(tmp_path, "train") == ["engine=raw", "seed=3"]
 
 
 def test_a_folder_of_runs_is_not_resumed(make_plan: MakePlan, tmp_path: Path) -> None:

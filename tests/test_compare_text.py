@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.compare import Comparison
-from lockstep.compare.options import differing_options
+from lockstep.compare import Comparison, differing_options
 from lockstep.compare.quantity import MISSING, difference
 from lockstep.compare.tolerance import FLOAT64, IDENTICAL, reason_of
 from tests.test_tolerance import ALONE, DROPOUT, run_metadata

@@ -17,8 +17,8 @@ from lockstep.checkpoint.files import LAST
 from lockstep.compare import compare
 from lockstep.compare.comparison import Comparison, Values
 from lockstep.compare.comparison_rules import UNKNOWN, rule_of
-from lockstep.compare.furthest import furthest
-from lockstep.compare.recorded_run import flattened
+from lockstep.compare.quantity import furthest
+from lockstep.compare.recorded_run import leaves
 from lockstep.compare.tolerance import IDENTICAL
 from tests.comparing import metrics_in
 
@@ -54,14 +54,14 @@ def keys_of(folder: Path) -> Iterator[str]:
     """Yield every file, JSON key, field of a record's line and checkpoint key; not what says which line it is."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         yield f"{str(path.relative_to(folder)).removeprefix('checkpoints/')}:"
-    yield from (f"config.yaml:{key}" for key, _ in flattened(yaml.safe_load((folder / "config.yaml").read_text())))
+    yield from (f"config.yaml:{key}" for key, _ in leaves(yaml.safe_load((folder / "config.yaml").read_text())))
     yield from (f"metrics.json:{key}" for key in metrics_in(folder))
     for line in map(json.loads, (folder / "record.jsonl").read_text().splitlines()):
         [(kind, fields)] = line.items()
         names = [fields["name"]] if kind == "tensor" else fields.keys() - {"epoch", "grad_norm_spread"}
         yield from (f"record.jsonl:{kind}.{name}" for name in names if (kind, name) != ("fingerprint", "step"))
     checkpoint = torch.load(folder / "checkpoints" / LAST, weights_only=True)
-    yield from (f"{LAST}:{key}" for key, _ in flattened(checkpoint))
+    yield from (f"{LAST}:{key}" for key, _ in leaves(checkpoint))
 
 
 def test_all_that_a_run_leaves_is_compared(run: Path, compared: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from lockstep.compare import compare
 from lockstep.compare.tolerance import FLOAT64
 from lockstep.config_error import ConfigError
 from lockstep.private_api.torch import compile_error_class
-from lockstep.session.compiled import _called, compile_errors, silence_compiler
+from lockstep.session.torch_options import _called, compile_errors, silence_compiler, torch_flags
 from tests.conftest import USER_CODE, Command, MakePlan, require_refused
 from tests.test_raw import trained
 
@@ -105,6 +105,14 @@ def test_a_net_that_is_compiled_in_parts_prints_nothing(caplog: pytest.LogCaptur
     silence_compiler()
     torch.compile(nn.BatchNorm1d(2, momentum=None), backend="eager")(torch.randn(3, 2))
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_graphs_for_the_cpu_are_deterministic(make_plan: MakePlan) -> None:
+    """The gradient of an embedding is else added by several threads in any order."""
+    for words, expected in (("compile=true", 1), ("compile=true trainer.deterministic=false", 0), ("compile=false", 0)):
+        with torch_flags(make_plan("accelerator=cpu", *words.split())):
+            assert torch.get_deterministic_debug_mode() == expected
+    assert torch.get_deterministic_debug_mode() == 0
 
 
 def test_a_net_that_torch_cannot_compile_ends_in_a_sentence() -> None:

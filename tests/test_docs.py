@@ -18,7 +18,7 @@ from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import without_plus
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
-from lockstep.record.run_metadata import run_metadata
+from lockstep.record.recorder import run_metadata
 from lockstep.session.task import create_net
 from tests.comparing import metrics_in
 from tests.conftest import MNIST_ROOT, ROOT, Command, MakePlan

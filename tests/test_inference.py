@@ -12,8 +12,7 @@ from torch.nn.functional import cross_entropy
 import lockstep
 from example.lightning_module import Classifier
 from lockstep import ConfigError, data
-from lockstep.inference.saved_run import read_run
-from lockstep.inference.trained_net import TrainedNet
+from lockstep.inference.trained_net import TrainedNet, read_run
 from lockstep.run_result import RunResult
 from tests.conftest import IN_PROCESS
 

@@ -12,9 +12,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
 from lockstep.data import seeded
-from lockstep.loaders.batch_slices import fingerprint
 from lockstep.loaders.rank_loader import RankSlice
-from lockstep.loaders.stream_loader import StreamLoader
+from lockstep.loaders.stream_loader import StreamLoader, fingerprint
 from tests.conftest import MakeUserPlan
 from tests.test_user_module import DDP, trained
 

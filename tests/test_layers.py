@@ -13,10 +13,10 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "errors", "files", "streams", "batch_math", "nets", "objectives"},
+    {"private_api", "config_error", "errors", "files", "streams", "nets", "objectives"},
     {"constraints", "structures"},
     {"safe_loading", "run_files", "progress", "text_table"},
-    {"conf", "disk", "precision", "random_state", "plot"},
+    {"conf", "disk", "precision", "random_state"},
     {"parallel", "run_summary"},
     {"strategies", "sums"},
     {"schemas", "sampler"},

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.lit.loop import FastTrainingEpochLoop
-from lockstep.session.hooks import Hooks
+from lockstep.session.callbacks import Hooks
 from lockstep.sums.phases import Phases
 from tests.conftest import IN_PROCESS
 

@@ -9,7 +9,7 @@ from sklearn.metrics import confusion_matrix, f1_score
 from torch.nn.functional import cross_entropy
 
 from lockstep import data
-from lockstep.record.digest import digest
+from lockstep.record.fingerprint import digest
 from lockstep.session.task import create_net
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in

@@ -14,8 +14,7 @@ from lockstep import loggers, run, schemas
 from lockstep.command_line.overrides import swept_keys
 from lockstep.compare import RecordedRun
 from lockstep.launch.start import start_ranks
-from lockstep.loggers.run_label import run_label
-from lockstep.loggers.tensorboard import folder_of
+from lockstep.loggers.tensorboard import folder_of, run_label
 from lockstep.monitor import hparams_of
 from lockstep.monitor.difference import differences
 from lockstep.monitor.epoch import EpochMonitor

@@ -7,9 +7,14 @@ import torch
 from torch import nn
 
 from lockstep.objectives import FromConfusion, Mean, Objective, objective_of
-from lockstep.objectives.classification import correct, cross_entropy, macro_f1
-from lockstep.objectives.language_modelling import language_modelling
-from lockstep.objectives.regression import reconstruction_error, squared_error
+from lockstep.objectives.tasks import (
+    correct,
+    cross_entropy,
+    language_modelling,
+    macro_f1,
+    reconstruction_error,
+    squared_error,
+)
 from lockstep.sums.running import EvaluationSums, RunningSums, batch_stats, confusion, stack_stats
 
 TWO, REGRESSION, LANGUAGE_MODELLING = objective_of("auto", 2), objective_of("auto", 0), language_modelling()

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.parallel.autocast import AutocastWrapper
-from lockstep.parallel.cpu_data_parallel import CpuDataParallel
+from lockstep.parallel.cpu_data_parallel import AutocastWrapper, CpuDataParallel
 from lockstep.precision import MIXED
 
 

@@ -11,7 +11,8 @@ from torch.optim import LBFGS, Adafactor, Adagrad, Adam, Optimizer
 
 from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
-from lockstep.parallel.divided_optimizer import divide
+from lockstep.optimizers import needs_no_closure
+from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.checkpoints import net_state
@@ -58,8 +59,9 @@ def train_divided_and_undivided(plan: Plan, context: RankContext) -> Metrics:
         optimizers = [kind(net[0].parameters()) for net in nets]
         undivided, divided, resumed = optimizers
         nets[1].load_state_dict(nets[0].state_dict())
-        divide(divided)
-        divide(resumed)
+        for each in (divided, resumed):
+            if needs_no_closure(each):
+                DividedOptimizer(each)
         for net, optimizer in zip(nets[:2], optimizers, strict=False):
             train(net, optimizer, 2)
         if kind is not LBFGS:  # as a callback adds a group
@@ -81,7 +83,7 @@ def train_divided_and_undivided(plan: Plan, context: RankContext) -> Metrics:
     used, unused = (nn.Parameter(torch.ones(1)) for _ in range(2))
     optimizer = Adam([used, unused])
     optimizer.state["shared"]["calls"] = 3  # type: ignore[index]  # as some optimizers count
-    divide(optimizer)
+    DividedOptimizer(optimizer)
     used.sum().backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     assert (used._version, unused._version) == (2 - context.rank, 0)  # autograd raises if a saved weight has changed

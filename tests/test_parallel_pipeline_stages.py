@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.parallel.pipeline_stages import PipelineStages, schedule
+from lockstep.parallel.tensor_layout import load_optimizer_state
 from tests.conftest import MakePlan
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -80,7 +81,7 @@ def test_an_optimizers_state_goes_to_its_parameters(make_plan: MakePlan) -> None
     spread = torch.optim.Adam([nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3, device="meta"))])
     plan = make_plan("strategy=model_parallel", "model=split_cnn", "devices=2", "accelerator=cpu")
     assert not plan.strategy.lightning(plan).lightning_restore_optimizer, "it would move them to one device"
-    plan.strategy.tensors.load_optimizer_state(spread, saved.state_dict())
+    load_optimizer_state(spread, saved.state_dict())
     first, second = (spread.state[parameter]["exp_avg"] for parameter in spread.param_groups[0]["params"])
     assert (first.device.type, second.device.type) == ("cpu", "meta")
     assert torch.equal(first, torch.full((2,), 0.1))

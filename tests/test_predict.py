@@ -18,7 +18,7 @@ from lockstep import ConfigError, data
 from lockstep.inference.export import export
 from lockstep.inference.inputs import continue_text, read_samples
 from lockstep.inference.predictions import Predictions, predict
-from lockstep.inference.saved_run import read_run
+from lockstep.inference.trained_net import read_run
 from tests.conftest import IN_PROCESS, Command
 
 pytestmark = IN_PROCESS

@@ -13,7 +13,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.raw import trainer
 from lockstep.raw.precision import Precision
-from lockstep.record.digest import digest
+from lockstep.record.fingerprint import digest
 from lockstep.run_files import Metrics
 from lockstep.steps.loss_weight import Step
 from tests.comparing import require_identical

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lockstep.record.digest import digest
+from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder
 from lockstep.record.step_buffer import id_digests, step_lines
 from lockstep.sums.running import BatchStats

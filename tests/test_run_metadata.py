@@ -5,7 +5,7 @@ from torch import nn
 
 from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
-from lockstep.record.run_metadata import depends_on_world, has_rank_buffers, run_metadata
+from lockstep.record.recorder import depends_on_world, has_rank_buffers, run_metadata
 from tests.conftest import MakePlan
 
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import nn
 
+from lockstep.checkpoint.saving import loadable
 from lockstep.safe_loading import load
-from lockstep.session.loadable import loadable
 
 
 def packed(value: Any) -> io.BytesIO:

@@ -11,7 +11,7 @@ from torch import nn
 
 from lockstep import data
 from lockstep.random_state import seed_rank
-from lockstep.record.digest import digest
+from lockstep.record.fingerprint import digest
 from lockstep.session.task import create_net
 from tests.comparing import require_close, require_identical
 from tests.conftest import MakePlan, MakeUserPlan

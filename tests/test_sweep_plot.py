@@ -9,7 +9,6 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from lockstep.plot import saved_figure
 from lockstep.sweep import plot
 from lockstep.sweep.jobs import RankingMetric
 from lockstep.sweep.plot import Panel, chosen_panels, label
@@ -111,10 +110,11 @@ def test_the_curves_of_all_jobs_are_visible(jobs: int, n_steps: int, tmp_path: P
     rows = [SweepRow({"job": n, **cells}, {}, steps=steps, validations=validations) for n in range(jobs)]
     panels = plot.curve_panels(rows, METRIC)
     assert not plot.curve_panels([], METRIC)
-    with saved_figure(tmp_path / "plot.png", width=10, height=4) as figure:
+    with plot.saved_figure(tmp_path / "plot.png", width=10, height=4) as figure:
         loss, validation = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
         for panel, axes in zip(panels, (loss, validation), strict=True):
             panel(axes)
+        plot.add_legend(validation)
     for axes in (loss, validation):
         widths = [line.get_linewidth() for line in axes.lines]
         assert widths == sorted(widths, reverse=True)

@@ -7,8 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bench import workloads
-from bench.measurement import INCONCLUSIVE
-from bench.runs import BASELINES, BenchContext
+from bench.runs import BASELINES, INCONCLUSIVE, BenchContext
 from lockstep.config_error import ConfigError, option_error
 from lockstep.entry_point import make_output_dir, options, output_dir, run_command
 from lockstep.files import save_table
@@ -46,7 +45,7 @@ def run_bench(options: BenchOptions) -> int:
     for name in names:
         if name not in workloads.WORKLOADS:
             raise option_error("only", name, "there is no such workload", workloads.WORKLOADS)
-    from lockstep.monitor.texts import versions_and_machine  # imports torch
+    from lockstep.monitor import versions_and_machine  # imports torch
 
     folder = output_dir("bench")
     make_output_dir(folder)

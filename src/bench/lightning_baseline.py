@@ -27,17 +27,19 @@ class Module(pl.LightningModule):
         super().__init__()
         self.net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
         self.samples, self.tensors, self.workers = samples, tensors, workers
+        self.shape: tuple[int, ...] = (64,)
+        self.batch_size, self.logged = 32, dict[str, Any](on_step=True, on_epoch=True)
 
     def train_dataloader(self) -> DataLoader[Any]:
         generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(self.samples, 64, generator=generator)
+        inputs = torch.randn(self.samples, *self.shape, generator=generator)
         dataset: Any = TensorDataset(inputs, torch.randint(0, 10, (self.samples,), generator=generator))
         dataset = dataset if self.tensors else list(dataset)
-        return DataLoader(dataset, batch_size=32, shuffle=True, num_workers=self.workers)
+        return DataLoader(dataset, batch_size=self.batch_size, shuffle=True, num_workers=self.workers)
 
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         loss = F.cross_entropy(self.net(batch[0]), batch[1])
-        self.log("train_loss", loss, on_step=True, on_epoch=True)
+        self.log("train_loss", loss, **self.logged)
         return loss
 
     def configure_optimizers(self) -> Any:
@@ -66,27 +68,14 @@ class Boring(pl.LightningModule):
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)]
 
 
-class MLP(pl.LightningModule):
+class MLP(Module):
     """Three layers on random inputs of MNIST's shape: mostly arithmetic."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(samples=55040, tensors=True)
         layers = (nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
         self.net = nn.Sequential(nn.Flatten(), *layers)
-
-    def train_dataloader(self) -> DataLoader[Any]:
-        generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(55040, 1, 28, 28, generator=generator)
-        dataset = TensorDataset(inputs, torch.randint(0, 10, (55040,), generator=generator))
-        return DataLoader(dataset, batch_size=64, shuffle=True)
-
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
-        loss = F.cross_entropy(self.net(batch[0]), batch[1])
-        self.log("train_loss", loss, prog_bar=True)
-        return loss
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.Adam(self.parameters(), lr=1e-3)
+        self.shape, self.batch_size, self.logged = (1, 28, 28), 64, {"prog_bar": True}
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:

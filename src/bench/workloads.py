@@ -8,8 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from bench.measurement import Measurement
-from bench.runs import BASELINES, BenchContext
+from bench.runs import BASELINES, BenchContext, Measurement
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
 USER_CODE = ("model=linear", "data=model")
@@ -17,8 +16,7 @@ MODULE, BORING, MLP = (f"++model._target_={BASELINES['stock']}.{name}" for name 
 SHORT = ("experiment=linear_regression", "max_epochs=2")
 DDP = ("strategy=ddp", "devices=2", "accelerator=cpu")
 WRONG_KEY = "a wrong key"
-Goals = Mapping[str, float | None]
-"""The largest ratio to each of the named variants; None: any."""
+Goals = Mapping[str, float | None]  # the largest ratio to each of the named variants; None: any
 
 
 class Variant(NamedTuple):

@@ -34,7 +34,6 @@ HYDRA_KEYS = ("hydra.run.", "hydra.sweep", "hydra/sweeper", "hydra.launcher", "h
 
 
 def main() -> None:
-    """Run the command line, and end the process."""
     try:
         status: Any = run_command(train, sys.argv[1:])
     except SystemExit as ended:
@@ -58,9 +57,8 @@ def run_hydra(arguments: list[str]) -> None:
     """Compose and run the jobs of a command; raise the error of the only job."""
 
     def fail(message: str) -> NoReturn:
-        raise ConfigError(
-            f"{message}; write flags that {typed_command()} --hydra-help lists, then KEY=VALUE without dashes."
-        )
+        hint = f"flags that {typed_command()} --hydra-help lists, then KEY=VALUE without dashes"
+        raise ConfigError(f"{message}; write {hint}.")
 
     parser, job = get_args_parser(), Job()
     parser.error = fail  # type: ignore[method-assign]

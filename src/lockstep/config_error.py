@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
-UNQUOTED = re.compile(r"[A-Za-z0-9_./:@%+-]+")
-"""Values that Hydra reads without quotes."""
+UNQUOTED = re.compile(r"[A-Za-z0-9_./:@%+-]+")  # values that Hydra reads without quotes
 
-LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-"""Characters that end a line in a terminal or in a log."""
+LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")  # characters that end a line in a terminal or in a log
 
 
 def message_lines(error: Exception) -> list[str]:

@@ -36,12 +36,9 @@ def silence_thread_errors(folder: Path | str) -> None:
 
 def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") -> ConfigError:
     """Return the ConfigError for a folder in which a file, or which itself, cannot be written."""
-    return config_error(
-        key,
-        folder,
-        f"what the run leaves cannot be written there ({error.strerror})",
-        "a folder with room for it that you may write to; checkpoints that were saved are kept",
-    )
+    reason = f"what the run leaves cannot be written there ({error.strerror})"
+    hint = "a folder with room for it that you may write to; checkpoints that were saved are kept"
+    return config_error(key, folder, reason, hint)
 
 
 def find_disk_error(error: BaseException | None, folder: Path) -> OSError | None:
@@ -52,11 +49,9 @@ def find_disk_error(error: BaseException | None, folder: Path) -> OSError | None
         if isinstance(error, OSError):
             file = Path(str(error.filename))
             is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
-            if (
-                (file.is_relative_to(folder) and error.errno != errno.ENOENT)  # code of the user's may read there
-                or is_missing
-                or (error.filename is None and error.errno in (*NO_ROOM, errno.EFBIG))
-            ):
+            is_full = error.filename is None and error.errno in (*NO_ROOM, errno.EFBIG)
+            fails = file.is_relative_to(folder) and error.errno != errno.ENOENT  # code of the user's may read there
+            if fails or is_missing or is_full:
                 return error
         error = error.__cause__ or error.__context__
     return None
@@ -71,9 +66,8 @@ def run_lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise config_error(
-                "hydra.run.dir", folder, "another command is running in it", "another folder, or wait for its end"
-            ) from None
+            hint = "another folder, or wait for its end"
+            raise config_error("hydra.run.dir", folder, "another command is running in it", hint) from None
         except OSError:
             pass  # a file system without locks
         yield

@@ -62,16 +62,11 @@ def output_dir(name: str) -> Path:
 
 
 def make_output_dir(path: Path) -> None:
-    """Create the folder, or raise a ConfigError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise config_error(
-            f"logs/{path.parent.name}",
-            path,
-            f"the folder for the results cannot be created ({error.strerror})",
-            "the command in a writable folder",
-        ) from None
+        reason = f"the folder for the results cannot be created ({error.strerror})"
+        raise config_error(f"logs/{path.parent.name}", path, reason, "the command in a writable folder") from None
 
 
 def options(cls: type[Options], words: Sequence[str], command: str) -> Options:
@@ -84,7 +79,6 @@ def options(cls: type[Options], words: Sequence[str], command: str) -> Options:
         try:
             values[key] = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise ConfigError(
-                f"{word}: this cannot be parsed ({' '.join(str(error).split())}); write KEY=VALUE."
-            ) from None
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"{word}: this cannot be parsed ({reason}); write KEY=VALUE.") from None
     return coerce(cls, "", values)

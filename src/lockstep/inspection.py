@@ -28,8 +28,7 @@ OPTIONS = (
 )
 """Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
 
-FROM_DATA = ("shape", "outputs")
-"""Arguments that a net gets from the data if it has parameters of these names."""
+FROM_DATA = ("shape", "outputs")  # arguments that a net gets from the data if it has parameters of these names
 
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
@@ -58,7 +57,6 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def user_code(values: Mapping[str, Any]) -> list[schemas.Target]:
-    """Return the options of a plan that are user code."""
     chosen = [option for group in USER_CODE for option in (values[group] if group in SEVERAL else [values[group]])]
     return [option for option in chosen if isinstance(option, schemas.Target)]
 
@@ -77,11 +75,11 @@ def inspect(options: dict[str, Any]) -> dict[str, Any]:
     if isinstance(data, schemas.UserData):
         options["data"] = _inspect_data(data, options["seed"], "module" if may_be_module else options["task"].samples)
     if may_be_module:
-        from lockstep.session.module_facts import inspect_module  # with torch
+        from lockstep.session.lightning_module import inspect_module  # with torch
 
         options["model"], module = inspect_module(options)
     if isinstance(options["data"], schemas.Loaders):
-        from lockstep.session.module_facts import inspect_loaders
+        from lockstep.session.lightning_module import inspect_loaders
 
         inspect_loaders(options, module)
     return options
@@ -114,9 +112,8 @@ def _inspect_training(options: dict[str, Any]) -> None:
     optimizer, scheduler, task = options["optimizer"], options["scheduler"], options["task"]
     if isinstance(optimizer, schemas.UserOptimizer):
         target = check("optimizer", {**optimizer.call, ARGS: [None]})
-        options["optimizer"] = replace(
-            optimizer, classes=tuple(base.__name__ for base in getattr(target, "__mro__", ()))
-        )
+        classes = tuple(base.__name__ for base in getattr(target, "__mro__", ()))
+        options["optimizer"] = replace(optimizer, classes=classes)
     if isinstance(scheduler, schemas.UserScheduler):
         from lockstep.schedulers import is_plateau  # with torch
 

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import data, schemas
 from lockstep.build import plan_from
-from lockstep.checkpoint.choice import choose_checkpoint, require_start, words_of
+from lockstep.checkpoint.choice import choose_checkpoint, require_start, typed_words
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import without_plus
@@ -34,6 +34,7 @@ from lockstep.run_files import CONFIG, METRICS, Metrics, clear_records, run_of, 
 from lockstep.run_result import RunResult
 from lockstep.run_summary import run_summary
 from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.keys import key_of
 from lockstep.schemas.logger import tensorboard_of
 from lockstep.targets.from_python import targets_of
 
@@ -83,23 +84,16 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
         config, run_dir = compose_job(words)
     except Exception:  # some words may need those that were typed for the earlier run
         config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
-    earlier = words_of(run_dir if sets_folder(words) else None, config.name)
+    earlier = typed_words(run_dir if sets_folder(words) else None, config.name)
     keys = (*map(key_of, words), "resume", "ckpt_path", "train", "hydra.run", "hydra.sweep", "hydra.mode")
     replaced = tuple(f"{key}." for key in keys)
     return [*(word for word in earlier if not f"{key_of(word)}.".startswith(replaced)), *words]
 
 
-def key_of(override: str) -> str:
-    return override.partition("=")[0].lstrip("+~")
-
-
 def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schemas.Command | None = None) -> Plan:
     """Return the plan of a configuration, with the checkpoint to begin from.
 
-    Args:
-        run_dir: Hydra's folder for the run.
-        has_folder: the command sets this folder. Otherwise a resumed run stays in the folder of the earlier run.
-        command: what was typed.
+    `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
     """
     require_start(config.ckpt_path, config.resume, config.name, has_folder)
     plan = replace(plan_from(config, run_dir), command=command or schemas.Command())

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from lockstep import schemas
 from lockstep.config_error import config_error
-from lockstep.constraints import Constraint, PositiveInt, Rules, only, require_measured
+from lockstep.constraints import Constraint, NonNegativeInt, PositiveInt, Rules, only, require_measured
 from lockstep.files import is_utf8
 from lockstep.objectives import Objective, objective_of
 from lockstep.step_plan import StepPlan
@@ -55,7 +55,7 @@ class Plan:
     batch_size: PositiveInt
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"]
     memory_format: Literal["auto", "contiguous", "channels_last"]
-    seed: Annotated[int, Constraint(lambda seed: seed >= 0, "it must be 0 or more", "42")]
+    seed: NonNegativeInt
     threads: PositiveInt
     gradient_clip_val: (
         Annotated[float, Constraint(lambda value: value > 0, "it must be above 0", "1.0, or null for none")] | None
@@ -104,22 +104,18 @@ class Plan:
 
     @property
     def world_size(self) -> int:
-        """Return the number of ranks on all machines."""
         return self.world.world_size
 
     @property
     def gradient_sync(self) -> str:
-        """Return how gradients are averaged over ranks."""
         return self.strategy.gradient_sync(self)
 
     @cached_property
     def steps(self) -> StepPlan:
-        """Return the counts of batches and optimizer steps."""
         return StepPlan(self)
 
     @property
     def saves(self) -> bool:
-        """Whether the run saves checkpoints."""
         return not self.trainer.barebones
 
     @property
@@ -166,7 +162,6 @@ class Plan:
 
 
 def check(plan: Plan) -> None:
-    """Check that a plan can be run."""
     plan.strategy.check(plan)
     parts = (plan.model, plan.task, plan.scheduler, *plan.callbacks, plan.trainer)
     for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):
@@ -213,9 +208,8 @@ def _rules(plan: Plan) -> Rules:
     fits = not plan.resume or plan.engine.name != "both"
     yield fits, "resume", "engine=both is two runs, each in a folder of its own", hint
     if plan.compile:
-        yield from only(
-            plan, "it runs beside the net, and would not be compiled", dropout_rng="per_rank", show_shapes=False
-        )
+        reason = "it runs beside the net, and would not be compiled"
+        yield from only(plan, reason, dropout_rng="per_rank", show_shapes=False)
     if not plan.train:
         yield bool(plan.test), "test", "with train=false nothing is left to do", "train=true or test=true"
         yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False, compile=False)

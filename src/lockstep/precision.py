@@ -10,8 +10,7 @@ from torch import nn
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-"""The dtype of autocast for each mixed precision."""
+MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}  # the dtype of autocast for each mixed precision
 
 
 def dtype_of(plan: "Plan") -> torch.dtype:

@@ -9,8 +9,7 @@ from lockstep.disk import disk_errors_as_config_errors
 from lockstep.streams import outlive_readers
 from lockstep.text_table import rows_text, width_shown
 
-SHOWN = 20
-"""Rows that are printed."""
+SHOWN = 20  # rows that are printed
 SHOWN_COLUMNS = 6
 
 
@@ -37,10 +36,10 @@ def _predict(typed: argparse.Namespace) -> None:
         hint = "--output predictions.csv, or a .npz file"
         require(typed.output.suffix in (".csv", ".npz"), "--output", typed.output, "it is neither .csv nor .npz", hint)
         require(typed.output.parent.is_dir(), "--output", typed.output, "there is no such folder", hint)
-    from lockstep.inference import inputs, saved_run, trained_net  # with torch
+    from lockstep.inference import inputs, trained_net  # with torch
     from lockstep.inference.predictions import predict
 
-    plan, checkpoint = saved_run.read_run(typed.run)
+    plan, checkpoint = trained_net.read_run(typed.run)
     net = trained_net.move(trained_net.restore(plan, checkpoint), typed.device)
     if inputs.is_text_net(plan) and not typed.inputs[0].endswith(inputs.ARRAYS):
         require(typed.output is None, "--output", typed.output, "a text is printed alone", "… > FILE.txt behind it")
@@ -50,9 +49,8 @@ def _predict(typed: argparse.Namespace) -> None:
     predictions = predict(plan, net, inputs.read_samples(plan, net, typed.inputs))
     rows = predictions.rows()
     columns = [*rows[0]][: 3 if predictions.classes else SHOWN_COLUMNS]
-    shown = [
-        {name: str(row[name]) if isinstance(row[name], int) else row[name] for name in columns} for row in rows[:SHOWN]
-    ]
+    cells = ({name: row[name] for name in columns} for row in rows[:SHOWN])
+    shown = [{name: str(cell) if isinstance(cell, int) else cell for name, cell in row.items()} for row in cells]
     print(rows_text(shown, width_shown(), left=2 if predictions.classes else 1))
     hidden = {"rows": len(rows) - SHOWN, "columns": 0 if predictions.classes else len(rows[0]) - SHOWN_COLUMNS}
     if more := [f"{count} more {name}" for name, count in hidden.items() if count > 0]:

@@ -25,8 +25,7 @@ def random_state(devices: Sequence[torch.device] = ()) -> dict[str, Any]:
 def restore_random_state(state: Mapping[str, Any], devices: Sequence[torch.device] = ()) -> None:
     """Set every generator to a state that `random_state` returned."""
     kind, keys, *rest = state["numpy"]
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))  # earlier checkpoints hold lists
+    random.setstate(state["python"])
     np.random.set_state((kind, keys.numpy(), *rest))
     torch.set_rng_state(state["torch"])
     gpus = (device for device in devices if device.type == "cuda")
@@ -40,7 +39,6 @@ def seed_rank(seed: int, rank: int) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed Python's, NumPy's and torch's generators."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)

@@ -12,8 +12,7 @@ COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"
 EXPORTED = {"safetensors": "net.safetensors", "onnx": "net.onnx", "torch_export": "net.pt2"}
 """The file that `lockstep.export` writes, by format."""
-FINGERPRINTED = ("weights", "buffers", "optimizer")
-"""The tensors of which the record has fingerprints."""
+FINGERPRINTED = ("weights", "buffers", "optimizer")  # the tensors of which the record has fingerprints
 Metrics = dict[str, str | int | float]
 NOT_OF_THE_NET = ("lr", "train_seconds", "samples_per_second", "total_seconds", "max_diff", "best")
 """Floats of metrics.json that do not measure the net; so are all with `_seconds` in their names."""
@@ -34,13 +33,9 @@ def save_metrics(folder: Path, metrics: Metrics) -> None:
 
 def save_confusion(folder: Path, counts: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
     """Write confusion.csv: how often each class (row) of the test split was predicted as each class (column)."""
-    save_table(
-        folder / CONFUSION,
-        [
-            {"true": label, **{f"predicted {other}": count for other, count in zip(labels, row, strict=True)}}
-            for label, row in zip(labels, counts, strict=True)
-        ],
-    )
+    columns = [f"predicted {label}" for label in labels]
+    rows = zip(labels, counts, strict=True)
+    save_table(folder / CONFUSION, [{"true": label, **dict(zip(columns, row, strict=True))} for label, row in rows])
 
 
 def clear_records(folder: Path, keep_record: bool) -> None:

@@ -60,10 +60,8 @@ class RunResult(dict[str, str | int | float]):
 
     def _repr_html_(self) -> str:
         style = 'style="text-align:left"'
-        rows = [
-            f"<tr><th {style}>{html.escape(name)}</th><td {style}>{html.escape(text)}</td></tr>"
-            for name, text in self._rows().items()
-        ]
+        cells = ((html.escape(name), html.escape(text)) for name, text in self._rows().items())
+        rows = (f"<tr><th {style}>{name}</th><td {style}>{text}</td></tr>" for name, text in cells)
         return f"<table>{''.join(rows)}</table>"
 
     def __reduce__(self) -> Any:
@@ -84,8 +82,7 @@ def _epochs(record: Iterator[tuple[str, Mapping[str, Any]]]) -> list[dict[str, A
                 row["train/loss"] = total[0] / total[1]
             row["lr"] = fields["lr"]
         elif kind == "validation":
-            values = {name: value for name, value in fields.items() if name not in ("after_step", "after_batch")}
-            rows[fields["epoch"]] |= values
+            rows[fields["epoch"]] |= {name: fields[name] for name in fields if not name.startswith("after_")}
     return [rows[epoch] for epoch in sorted(rows)]
 
 
@@ -93,10 +90,8 @@ def _columns(rows: list[dict[str, Any]]) -> Any:
     import numpy as np
 
     names = dict.fromkeys(name for row in rows for name in row)
-    values = {name: [row.get(name) for row in rows] for name in names}  # None becomes NaN
-    columns = {
-        name: np.array(column, dtype=np.int64 if name == "epoch" else np.float64) for name, column in values.items()
-    }
+    types = {"epoch": np.int64}
+    columns = {name: np.array([row.get(name) for row in rows], types.get(name, np.float64)) for name in names}  # or NaN
     if find_spec("pandas") is None:
         return columns
     import pandas as pd

@@ -57,9 +57,8 @@ def _best(metrics: Mapping[str, Any], test: bool | str) -> str:
 def _time(metrics: Mapping[str, Any], resumed: bool) -> str:
     parts = []
     if metrics.get("train_seconds"):
-        counted = ", ".join(
-            f"{metrics[name]} {name[:-1] if metrics[name] == 1 else name}" for name in ("epochs", "steps")
-        )
+        counts = ((metrics[name], name) for name in ("epochs", "steps"))
+        counted = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for count, name in counts)
         took = {name: metrics[key] for name in ("lightning", "raw") if (key := f"{name}/train_seconds") in metrics}
         if took:  # by both engines
             parts.append(f"{counted}: {', '.join(f'{name} {_seconds(each)}' for name, each in took.items())}")

@@ -7,8 +7,7 @@ batch*: so every world size sees the same samples at the same step, and a ragged
 import torch
 from torch import Tensor
 
-EVALUATION_BATCH = 1024
-"""Global batch of evaluation, at least; larger batches change nothing in sums but their speed."""
+EVALUATION_BATCH = 1024  # global batch of evaluation, at least; larger batches change nothing in sums but their speed
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:

@@ -15,8 +15,7 @@ from lockstep.plan import Plan
 from lockstep.safe_loading import is_loadable
 from lockstep.schemas.target import ARGS, KEY, PARTIAL
 
-CHILDREN = "schedulers"
-"""The argument of torch's schedules that contain others, as SequentialLR."""
+CHILDREN = "schedulers"  # the argument of torch's schedules that contain others, as SequentialLR
 
 
 def create_scheduler(plan: Plan, optimizer: Optimizer) -> LRScheduler | None:

@@ -5,10 +5,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from lockstep import schemas
-from lockstep.batch_math import batch_count
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
+
+
+def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:
+    """Return the number of global batches of an epoch."""
+    return samples // batch_size if drop_last else -(-samples // batch_size)
 
 
 class StepPlan:
@@ -74,7 +78,6 @@ class StepPlan:
         return schedules[0] if schedules else {0: self.plan.accumulate_grad_batches}
 
     def batches_per_step(self, epoch: int) -> int:
-        """Return the batches of an optimizer step in an epoch."""
         return self.accumulation[max(first for first in self.accumulation if first <= epoch)]
 
     def steps_before(self, epoch: int, batch: int = 0) -> int:

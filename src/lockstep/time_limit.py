@@ -10,8 +10,7 @@ import torch
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.progress import notice
 
-PAUSE = 0.25
-"""Seconds between two questions, about: a run may end that much later than at its time, plus a batch."""
+PAUSE = 0.25  # seconds between two questions, about: a run may end that much later than at its time, plus a batch
 
 
 class TimeLimit:
@@ -23,7 +22,6 @@ class TimeLimit:
         self.begin()
 
     def begin(self) -> None:
-        """Start the clock, when training begins."""
         self.began, self.batches, self.next_question = time.perf_counter(), 0, 1
 
     def ends(self, steps: int) -> bool:

@@ -10,10 +10,7 @@ from lockstep.schemas.run import ProcessGroup
 class World:
     """The ranks of a run.
 
-    distributed: whether the ranks form a process group.
-    folder: the run's, for the logs of ranks above 0.
-    max_restarts: how often all ranks are restarted after one has failed.
-    in_process: whether the process that starts the ranks is the only rank itself.
+    folder: the run's, for the logs of ranks above 0. What the strategy decides is explained there.
     """
 
     strategy: str
@@ -31,7 +28,6 @@ class World:
 
     @property
     def world_size(self) -> int:
-        """Return the number of ranks on all machines."""
         return self.local_world_size * self.num_nodes
 
     @property

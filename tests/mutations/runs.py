@@ -2,11 +2,11 @@
 
 RUNS = """
 # a short timing is judged
-../bench/measurement.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
+../bench/runs.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
 -LONG_ENOUGH = 0.3
 +LONG_ENOUGH = 0.0
 # rounds that differ are judged
-../bench/measurement.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
+../bench/runs.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
 -len(rounds) > 1
 +len(rounds) > 2
 # resume with another scheduler
@@ -43,7 +43,7 @@ checkpoint/saving.py test_resume.py::test_killed_with_other_options[batchnorm-ra
 +                pass
 # a resume with the options of another run
 job.py test_resume.py::test_resume_and_last_on_the_command_line
--    earlier = words_of(run_dir if sets_folder(words) else None, config.name)
+-    earlier = typed_words(run_dir if sets_folder(words) else None, config.name)
 +    earlier: list[str] = []
 # a damaged checkpoint is chosen
 checkpoint/choice.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
@@ -57,7 +57,7 @@ checkpoint/saving.py test_parallel_divided_optimizer.py::test_killed_in_a_step_i
 -accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
 +accumulating = position.batch % plan.steps.batches_per_step(position.epochs) > 0
 # a difference in all gradients is taken for noise
-compare/noise.py test_compare.py::test_noise_that_adam_scales_up_is_named
+compare/__init__.py test_compare.py::test_noise_that_adam_scales_up_is_named
 -> AGREEMENT * largest
 +> largest
 # float64 owes less
@@ -172,7 +172,7 @@ record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<
 -sorted(buffers_of(net).items())
 +[]
 # the dropout of a recurrent net is overlooked
-record/run_metadata.py test_run_metadata.py::test_by_the_types_of_modules
+record/recorder.py test_run_metadata.py::test_by_the_types_of_modules
 -isinstance(module, nn.RNNBase | nn.MultiheadAttention)
 +isinstance(module, nn.MultiheadAttention)
 # descriptors stay free
@@ -204,11 +204,11 @@ inference/export.py test_export.py::test_a_file_that_computes_something_else_is_
 -TOLERANCE = 1e-3
 +TOLERANCE = 1e9
 # pixels are not normalised for a loaded net
-inference/preprocessing.py test_inference.py::test_it_scores_as_in_the_run
+inference/trained_net.py test_inference.py::test_it_scores_as_in_the_run
 -self.mean, self.std = digits.MEAN, digits.STD
 +pass
 # test=best loads the last net
-inference/saved_run.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
+inference/trained_net.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
 -if plan.test == "best" else
 +if plan.test == "worst" else
 # grey pictures become colours for a transform

@@ -82,7 +82,7 @@ def runs_of(name: str) -> set[Path]:
     return {path.parents[1] for path in (LOGS / name).absolute().rglob(f"{FOLDER}/*.ckpt")}
 
 
-def words_of(run: Path | None, name: str) -> list[str]:
+def typed_words(run: Path | None, name: str) -> list[str]:
     """Return what was typed for a run, or for the one with the newest checkpoint of a name; none if it is not known."""
     if run is None:
         newest, _ = newest_checkpoint(runs_of(name))

@@ -7,14 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-SECTION = "lockstep"
-"""The key of the Content in a checkpoint."""
-SCALER = "MixedPrecision"
-"""Lightning's key for the state of the gradient scaler."""
-COMPILED = "_orig_mod."
-"""What torch.compile of a layer adds to the names below it."""
-PREFIX = "net."
-"""The prefix of weights: in Lightning's engine a plain net is an attribute of the LightningModule."""
+SECTION = "lockstep"  # the key of the Content in a checkpoint
+SCALER = "MixedPrecision"  # Lightning's key for the state of the gradient scaler
+COMPILED = "_orig_mod."  # what torch.compile of a layer adds to the names below it
+PREFIX = "net."  # the prefix of weights: in Lightning's engine a plain net is an attribute of the LightningModule
 
 
 @dataclass

@@ -32,20 +32,16 @@ class ResumeState:
     is_finished: bool = False
 
     @property
-    def at(self) -> Progress:
+    def position(self) -> Progress:
         return Progress(**self.content["position"]) if self.content else Progress()
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
-    """Check the plan's checkpoint before any rank starts; return whether its run is finished.
-
-    Raises:
-        ConfigError: this plan cannot resume from it, or, without `keep_finished`, nothing is left to train.
-    """
+    """Check the plan's checkpoint before any rank starts; return whether its run is finished, if that may be."""
     start = read_start(plan, mmap=True)
     if start.checkpoint is None or start.content is None:
         return False
-    at, max_steps, steps = start.at, plan.trainer.max_steps, start.checkpoint["global_step"]
+    at, max_steps, steps = start.position, plan.trainer.max_steps, start.checkpoint["global_step"]
     by_steps = 0 < max_steps <= steps and at.epochs < plan.max_epochs
     reached = steps == max_steps or plan.model.lightning  # one that steps several optimizers a batch may go past it
     trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or start.content["ended"])

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,22 @@ from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheck
 from lockstep.checkpoint.identity import identity
 from lockstep.files import atomic_write, sync_folder
 from lockstep.parallel.messages import gather_values
+from lockstep.parallel.tensor_layout import full_tensor, shard_like
 from lockstep.plan import Plan
+from lockstep.progress import notice
 from lockstep.random_state import random_state, restore_random_state
-from lockstep.record.digest import digest
-from lockstep.record.fingerprint import buffers_of
-from lockstep.record.recorder import Recorder, not_finite
-from lockstep.record.run_metadata import depends_on_world
+from lockstep.record.fingerprint import buffers_of, digest
+from lockstep.record.recorder import Recorder, depends_on_world, not_finite
 from lockstep.run_files import Metrics
+from lockstep.safe_loading import is_loadable
 from lockstep.schemas.plan_json import to_json
 
 if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
+
+
+SAFE_KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", SECTION)
+"""Entries of a checkpoint that consist of tensors and plain values."""
 
 
 class CheckpointManager:
@@ -34,7 +40,6 @@ class CheckpointManager:
 
     def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: "VirtualRanks | None" = None) -> None:
         self.plan, self.rank, self.recorder, self.virtual = plan, rank, recorder, virtual
-        self.tensors = plan.strategy.tensors
         self.monitor = plan.monitor
         self.best: float | None = None
         self.best_epoch, self.best_yet = 0, False
@@ -55,7 +60,7 @@ class CheckpointManager:
             restore_random_state(state["random"], self.plan.strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
             if name in state["gradients"]:
-                parameter.grad = self.tensors.shard_like(state["gradients"][name], like=parameter)
+                parameter.grad = shard_like(state["gradients"][name], like=parameter)
         for name, buffer in buffers_of(net).items():
             if name in state["buffers"]:
                 buffer.copy_(state["buffers"][name])
@@ -101,7 +106,7 @@ class CheckpointManager:
         saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.steps.carried}.items()}
         accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
         gradients = {
-            name: self.tensors.full_tensor(parameter.grad).cpu()
+            name: full_tensor(parameter.grad).cpu()
             for name, parameter in net.named_parameters()
             if accumulating and parameter.grad is not None
         }
@@ -153,19 +158,22 @@ class CheckpointManager:
 
     def _check_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():
-            full = self.tensors.full_tensor(weight.detach())
+            full = full_tensor(weight.detach())
             infinite = full[~full.isfinite()]
             if len(infinite):
                 raise not_finite(f"after step {step} the weight {name}", infinite[0].item())
 
 
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint atomically, or raise an OSError; keep the old one as previous.ckpt, the best as best.ckpt."""
+    """Write a checkpoint atomically, or raise an OSError; keep the old one as previous.ckpt, the best as best.ckpt.
+
+    What cannot be loaded safely is left out.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with atomic_write(path) as temporary:
             with temporary.open("wb") as file:
-                torch.save(dict(checkpoint), file)
+                torch.save(loadable(checkpoint), file)
             if path.exists():
                 hardlink(path, PREVIOUS)
             if checkpoint.get(SECTION, {}).get("best_yet"):
@@ -175,6 +183,28 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
         if error.__context__ is None and "PytorchStreamWriter" in str(error):  # it may say no more
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
+
+
+def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a checkpoint without what would run code when it is loaded; print a line about that once."""
+    safe = {}
+    for key, value in checkpoint.items():
+        if key in SAFE_KEYS or is_loadable(value):
+            safe[key] = value
+        elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not is_loadable(item)]):
+            safe[key] = {name: item for name, item in value.items() if name not in lost}
+            _report(key, ", ".join(map(str, lost)))
+        else:
+            _report(key, type(value).__name__)
+    return safe
+
+
+@cache
+def _report(key: str, lost: str) -> None:
+    arguments = ", ".join(f"{name}=…" for name in lost.split(", "))
+    hint = f"; lockstep.load(RUN) creates them again, or write load_from_checkpoint(PATH, {arguments})"
+    advice = hint if key == "hyper_parameters" else ""
+    notice(f"checkpoints hold no {lost} of {key}: only tensors and values of known types can be loaded safely{advice}")
 
 
 def replace_weights(path: Path, weights: Mapping[str, Any]) -> None:

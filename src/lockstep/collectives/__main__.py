@@ -17,7 +17,6 @@ python -m lockstep.collectives              what every rank holds before and aft
   init_method: auto    the rendezvous: auto, file, file:///PATH, env, tcp://HOST:PORT
   timeout: 30          seconds that a rank waits for the others, to join and in each call
   root: 0              the rank that broadcasts and scatters, and gets what is reduced or gathered
-  bench: false         true: also time over message size, 4 bytes to 64 MiB, and the fitted latency and bandwidth
 
 python -m lockstep.collectives failures     wrong calls on purpose: the error that you read, and after how long;
                                             exit status 1 if one goes uncaught

@@ -58,10 +58,7 @@ CASES: dict[str, tuple[str, Callable[[CaseRank], object]]] = {
         "root rank|Global rank",
         lambda rank: rank.broadcast(dist.get_world_size() + 5),
     ),
-    "all-reduce of different shapes": (
-        r"\[4\].*\[3\]",
-        lambda rank: rank.all_reduce(3 if rank.last else 4),
-    ),
+    "all-reduce of different shapes": (r"\[4\].*\[3\]", lambda rank: rank.all_reduce(3 if rank.last else 4)),
     "all-reduce of different dtypes": (
         "Float.*Double",
         lambda rank: rank.all_reduce(dtype=torch.float64 if rank.last else torch.float32),

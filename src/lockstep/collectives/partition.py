@@ -10,9 +10,9 @@ from itertools import product
 import torch
 from torch.utils.data import DistributedSampler
 
-from lockstep.batch_math import batch_count
 from lockstep.constraints import NonNegativeInt, PositiveInt
 from lockstep.sampler import epoch_order
+from lockstep.step_plan import batch_count
 from lockstep.text_table import terminal_width
 
 
@@ -37,7 +37,6 @@ def lockstep_batches(options: Options, epoch: int, rank: int) -> list[list[int]]
 
 
 def torch_batches(options: Options, epoch: int, rank: int) -> list[list[int]]:
-    """Return the batches of one rank by DistributedSampler."""
     data = range(options.samples)
     sampler = DistributedSampler(data, options.devices, rank, seed=options.seed, drop_last=options.drop_last)  # type: ignore[arg-type, var-annotated]
     sampler.set_epoch(epoch)

@@ -1,4 +1,4 @@
-"""The primitives of torch.distributed, in the order in which to learn them: one table for runs, checks and timings.
+"""The primitives of torch.distributed, in the order in which to learn them: one table for runs and checks.
 
 Each is called with `input`, which the rank sends, `output`, which receives the result (the same tensor if the result
 replaces the input), and the root. Every rank makes the same call, or the others wait for it.

@@ -4,14 +4,13 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from lockstep.collectives.benchmark import BYTES, buffers, measure, show_benchmark
-from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive
+from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive, tensor_device
 from lockstep.config_error import require
 from lockstep.entry_point import make_output_dir, output_dir
 from lockstep.files import save_table
@@ -25,8 +24,8 @@ from lockstep.schemas.run import Backend, InitMethod, Timeout
 from lockstep.text_table import columns_text, terminal_width
 from lockstep.world import World
 
-Observation = tuple[list[float], list[float]]
-"""What one rank held before and after a primitive."""
+BYTES = 4  # the size of a float32
+Observation = tuple[list[float], list[float]]  # what one rank held before and after a primitive
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class Options(RankOptions):
     devices: int = 4
     timeout: Timeout = 30.0
     root: int = 0
-    bench: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,6 @@ class TourPayload:
 
     world: World
     root: int = 0
-    bench: bool = False
     case: str = ""
 
 
@@ -67,15 +64,13 @@ def show(options: Options) -> int:
     if prints:
         make_output_dir(folder)
     with external_process_group(world) as external:
-        observations, timings = start_ranks(TourPayload(world, options.root, options.bench), __name__, external)
+        observations = start_ranks(TourPayload(world, options.root), __name__, external)
     checks = [check(*pair, options.root) for pair in zip(PRIMITIVES, observations, strict=True)]
     rows = [row for ranks in checks for row in ranks]
     failed = [row["primitive"] for row in rows if row["result"] == "fail"]
     if prints:
         print("\n\n".join(map(paragraph, checks)), flush=True)
         save_table(folder / "tour.csv", rows)
-        if timings:
-            show_benchmark(timings, folder)
         passed = sum(row["result"] == "pass" for row in rows)
         names = f" ({', '.join(dict.fromkeys(failed))})" if failed else ""
         print(f"\n{passed} checks passed, {len(failed)} failed{names}\n  {folder}", flush=True)
@@ -100,10 +95,9 @@ def world_of(options: RankOptions) -> World:
     return world
 
 
-def run(payload: TourPayload, context: RankContext) -> tuple[list[list[Observation]], list[dict[str, Any]]]:
-    """Run the tour on this rank; return what all ranks observed of each primitive, and the rows of the benchmark."""
-    observations = [all_gather_json(observe(primitive, payload.root)) for primitive in PRIMITIVES]
-    return observations, measure(payload.root) if payload.bench else []
+def run(payload: TourPayload, context: RankContext) -> list[list[Observation]]:
+    """Run the tour on this rank; return what all ranks observed of each primitive."""
+    return [all_gather_json(observe(primitive, payload.root)) for primitive in PRIMITIVES]
 
 
 def observe(primitive: Primitive, root: int) -> Observation:
@@ -117,6 +111,13 @@ def observe(primitive: Primitive, root: int) -> Observation:
     before: list[float] = input.tolist()
     primitive.call(input, output, root)
     return before, output.tolist()
+
+
+def buffers(primitive: Primitive, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return zeros for input and output, if the full tensor holds `count` numbers."""
+    sizes = {"full": count, "share": count // dist.get_world_size()}
+    input = torch.zeros(sizes[primitive.input], device=tensor_device())
+    return input, input if primitive.output == "none" else torch.zeros(sizes[primitive.output], device=input.device)
 
 
 def check(primitive: Primitive, observations: Sequence[Observation], root: int) -> list[dict[str, str]]:

@@ -10,8 +10,7 @@ from lockstep.conf import CONF
 from lockstep.config_error import as_typed, typed_command
 from lockstep.text_table import width_shown
 
-COLUMN = re.compile(r".*?# | *\S+ {2,}")
-"""What comes before the text of a line: a key with its value, or an option."""
+COLUMN = re.compile(r".*?# | *\S+ {2,}")  # what comes before the text of a line: a key with its value, or an option
 
 PAGE = """Train a net under any parallel strategy. Write KEY=VALUE after the command:
 

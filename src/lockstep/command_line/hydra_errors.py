@@ -91,10 +91,9 @@ def _missing_option(group: str, option: str, options: Collection[str]) -> Config
 
 def _several(override: Override) -> ConfigError:
     key, _, typed = str(override.input_line).partition("=")
-    hint = f"{key}=[{typed}], or " if key in (*SEVERAL, "tags") else ""
-    return config_error(
-        key, typed, "several values are a list or a sweep", f"{hint}-m {key}={typed} to run a job for each"
-    )
+    as_list = f"{key}=[{typed}], or " if key in (*SEVERAL, "tags") else ""
+    hint = f"{as_list}-m {key}={typed} to run a job for each"
+    return config_error(key, typed, "several values are a list or a sweep", hint)
 
 
 def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:

@@ -12,6 +12,7 @@ from lockstep.build import KEYS, named_options
 from lockstep.conf import CONF
 from lockstep.config_error import config_error
 from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
+from lockstep.schemas.keys import key_of
 
 GROUP_NAMES = (*GROUPS, "experiment", "debug")
 OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in GROUP_NAMES}
@@ -47,18 +48,14 @@ def check_lists(words: Iterable[str], config: Mapping[str, Any]) -> None:
         if group not in SEVERAL and len(value) > 1:
             raise config_error(group, typed, "this group takes one option", f"{group}={value[0]}")
         if group in SEVERAL and len(named_options(group, config.get(group))) < len({*map(str, value)}):
-            raise config_error(
-                group,
-                typed,
-                "two of these files have a _target_, and were merged into one",
-                f"'# @package {group}.NAME' as the first line of each",
-            )
+            reason = "two of these files have a _target_, and were merged into one"
+            raise config_error(group, typed, reason, f"'# @package {group}.NAME' as the first line of each")
 
 
 def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     """Return the keys of a job's overrides that the sweep varies: all but those with one value in the command."""
     varies = {override.key_or_group: override.is_sweep_override() for override in parse(command)}  # the last counts
-    return tuple(dict.fromkeys(key for word in job if varies.get(key := word.lstrip("+~").partition("=")[0], True)))
+    return tuple(dict.fromkeys(key for word in job if varies.get(key := key_of(word), True)))
 
 
 def options_with(key: str) -> list[str]:

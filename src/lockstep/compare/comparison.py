@@ -1,6 +1,5 @@
 """The verdict on two runs: each quantity identical, within a bound, or different; in words, and as JSON."""
 
-import math
 import os
 import sys
 from collections.abc import Mapping
@@ -11,17 +10,14 @@ from textwrap import wrap
 from typing import Any
 
 from lockstep.compare.comparison_rules import BITS_ONLY, CONFIGURATION, EXPECTED, FILES, rule_of
-from lockstep.compare.furthest import furthest
-from lockstep.compare.quantity import MISSING, Quantity, When, in_words
+from lockstep.compare.quantity import MISSING, Quantity, When, furthest, in_words
 from lockstep.compare.tolerance import IDENTICAL, Tolerance
 from lockstep.config_error import shorten
 from lockstep.files import save_json, short_path
 from lockstep.run_files import COMPARISON, CONFIG
 
-WIDTH, NAME = 80, 22
-"""Characters of a line, and of a quantity's name."""
-VALUE = 30
-"""Characters of an option's value, up to which the values of all are aligned."""
+WIDTH, NAME = 80, 22  # characters of a line, and of a quantity's name
+VALUE = 30  # characters of an option's value, up to which the values of all are aligned
 wrapped = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
 
 Values = Mapping[tuple[str, str], tuple[Any, When]]
@@ -92,14 +88,10 @@ class Comparison:
         `for_terminal`: it is for stdout; in a terminal the verdict has a colour.
         """
         lines = [f"{short_path(self.a)}\n  against\n{short_path(self.b)}", "", *self._options_text()]
-        shown, identical = [], []
+        shown, identical, indent = [], [], " " * (NAME + 6)
         for quantity in sorted(self.quantities.values(), key=lambda quantity: quantity.when):
             if quantity.verdict != "identical" and not (quantity.name == CONFIGURATION and self.configuration_differs):
-                shown += wrapped(
-                    f"{quantity.name:<{NAME}}  {quantity.text()}",
-                    initial_indent="  ",
-                    subsequent_indent=" " * (NAME + 6),
-                )
+                shown += wrapped(f"  {quantity.name:<{NAME}}  {quantity.text()}", subsequent_indent=indent)
             elif quantity.verdict == "identical" and quantity.name not in (CONFIGURATION, *FILES):
                 identical.append(quantity.name)
         lines += [*shown, ""] if shown else []
@@ -125,9 +117,8 @@ class Comparison:
         condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
         reason = f" ({self.reason})" if self.reason else ""
         interrupted = "; neither run finished" if self.unfinished else ""
-        lines = wrapped(
-            f"{self.verdict}{condition} expected: {self.tolerance}{reason}{interrupted}", subsequent_indent="  "
-        )
+        expected = f"expected: {self.tolerance}{reason}{interrupted}"
+        lines = wrapped(f"{self.verdict}{condition} {expected}", subsequent_indent="  ")
         if for_terminal:
             lines[0] = coloured(self.verdict, self.within_tolerance) + lines[0].removeprefix(self.verdict)
         first = self.first_divergence
@@ -137,32 +128,21 @@ class Comparison:
         return lines
 
     def save(self, folder: Path) -> None:
-        """Write comparison.json."""
         first = self.first_divergence
-        save_json(
-            folder / COMPARISON,
-            {
-                "a": self.a,
-                "b": self.b,
-                "verdict": self.verdict,
-                "within_tolerance": self.within_tolerance,
-                "tolerance": str(self.tolerance),
-                "expected_because": self.reason,
-                "configuration": self.options,
-                "first_divergence": first and f"{first.name}, {first.first}",
-                "likely_reason": self.likely,
-                "quantities": {
-                    name: {
-                        "verdict": quantity.verdict,
-                        "compared": quantity.compared,
-                        "largest_difference": quantity.difference if math.isfinite(quantity.difference) else None,
-                        "first_divergence": quantity.first,
-                    }
-                    for name, quantity in self.quantities.items()
-                },
-                "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
-            },
-        )
+        content = {
+            "a": self.a,
+            "b": self.b,
+            "verdict": self.verdict,
+            "within_tolerance": self.within_tolerance,
+            "tolerance": str(self.tolerance),
+            "expected_because": self.reason,
+            "configuration": self.options,
+            "first_divergence": first and f"{first.name}, {first.first}",
+            "likely_reason": self.likely,
+            "quantities": {name: quantity.as_json() for name, quantity in self.quantities.items()},
+            "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
+        }
+        save_json(folder / COMPARISON, content)
 
 
 def coloured(text: str, is_good: bool) -> str:

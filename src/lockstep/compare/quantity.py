@@ -2,19 +2,17 @@
 
 import math
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 from lockstep.compare.tolerance import INCOMPARABLE, Tolerance
 from lockstep.config_error import shorten
 
-When = tuple[float, float]
-"""The optimizer step, and the order within it: which of several differences is the first."""
+When = tuple[float, float]  # the optimizer step, and the order within it: which of several differences is the first
 
-MISSING = "missing"
-"""Stands for the value of a run that has none."""
-SHOWN = 40
-"""Characters of a value that is no number."""
+MISSING = "missing"  # stands for the value of a run that has none
+SHOWN = 40  # characters of a value that is no number
 DIGEST = re.compile(r"[0-9a-f]{16,}")
 IN_NAME = re.compile(
     r"^(metrics\.json, (digest)?|confusion\.csv, |last\.ckpt, (state_dict\.|lockstep\.)?|after the last epoch, )"
@@ -42,7 +40,6 @@ class Quantity:
         return in_words(self.difference, self.tolerance) if self.first is None else "different"
 
     def add(self, a: Any, b: Any, where: str, when: When) -> None:
-        """Compare one more pair of values of this quantity."""
         self.compared += 1
         distance = difference(a, b)
         self.difference = max(self.difference, distance)
@@ -54,6 +51,11 @@ class Quantity:
             size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
             self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
             self.short_text = f"{IN_NAME.sub('', where)}{values_text(a, b, distance)}"
+
+    def as_json(self) -> dict[str, Any]:
+        largest = self.difference if math.isfinite(self.difference) else None
+        values = {"verdict": self.verdict, "compared": self.compared, "largest_difference": largest}
+        return {**values, "first_divergence": self.first}
 
     def text(self) -> str:
         """Return the verdict, or where the two differ first; how many differ if the size of a difference is unknown."""
@@ -94,3 +96,35 @@ def difference(a: Any, b: Any) -> float:
     except (TypeError, OverflowError):  # no numbers, or too large for a float
         return math.inf
     return distance if math.isfinite(distance) else math.inf
+
+
+def furthest(a: Any, b: Any, any_dtype: bool = False) -> tuple[Any, Any]:
+    """Return the elements of two tensors that differ most, or their shapes and types; other values unchanged.
+
+    `any_dtype`: floats of two precisions are compared by their values.
+    """
+    a, b = _as_tensor(a), _as_tensor(b)
+    if not hasattr(a, "shape") or not hasattr(b, "shape"):
+        first, second = (f"tensor {tuple(value.shape)}" if hasattr(value, "shape") else value for value in (a, b))
+        return first, second
+    alike = a.dtype == b.dtype or (any_dtype and a.is_floating_point() and b.is_floating_point())
+    if a.shape != b.shape or not alike:
+        return f"{a.dtype} {tuple(a.shape)}", f"{b.dtype} {tuple(b.shape)}"
+    one, other = a.double(), b.double()
+    distance = (one - other).abs() / one.abs().maximum(other.abs()).clamp(min=1)
+    if not a.is_floating_point():  # float64 cannot resolve the difference of large integers
+        distance = distance.clamp(min=sys.float_info.min)
+    distance[(a == b) | (one.isnan() & other.isnan())] = 0
+    if not distance.any():
+        return 0, 0
+    index = distance.flatten().nan_to_num(nan=math.inf).argmax()
+    return a.flatten()[index].item(), b.flatten()[index].item()
+
+
+def _as_tensor(value: Any) -> Any:
+    """Return numbers of numpy, which a user's optimizer or module may keep, as a tensor; other values unchanged."""
+    if type(value).__module__ != "numpy":
+        return value
+    import torch
+
+    return torch.tensor(value) if value.dtype.kind in "biuf" else value.tolist()

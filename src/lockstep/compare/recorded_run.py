@@ -11,8 +11,10 @@ from typing import Any
 import yaml
 
 from lockstep.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
+from lockstep.compare.comparison import Comparison, Values
+from lockstep.compare.quantity import When
 from lockstep.config_error import ConfigError, config_error, errors_as
-from lockstep.run_files import CONFIG, CONFUSION, METRICS, RECORD
+from lockstep.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 """The metadata that a run's arithmetic depends on."""
@@ -25,6 +27,10 @@ LINE_KEYS: dict[str, Callable[[Line], Any]] = {
     "tensor": lambda line: line["name"],
 }
 """What identifies a line of the record among those of its kind."""
+
+FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")  # the fields of a step, a cause before its effects
+LOGGED, FINGERPRINTS, VALIDATION, RESULTS, TENSORS = range(len(FIELDS), len(FIELDS) + 5)
+"""The order of what follows within a step."""
 
 
 class RecordedRun:
@@ -80,7 +86,7 @@ class RecordedRun:
             *((f"{CONFIG}:", self.config), (f"{METRICS}:", self.results)),
             *((f"{RECORD}:run.", run_metadata), (f"{CONFUSION}:", self.confusion)),
         )
-        return {f"{prefix}{key}": value for prefix, values in files for key, value in flattened(values) if key}
+        return {f"{prefix}{key}": value for prefix, values in files for key, value in leaves(values) if key}
 
     def files(self, with_content: bool) -> dict[str, Any]:
         """Return a key for each file of the folder; `with_content`: and the values in its last checkpoint."""
@@ -88,7 +94,7 @@ class RecordedRun:
         files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
         if f"{LAST}:" in files and not self.last:
             files[f"{LAST}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
-        return files | ({f"{LAST}:{key}": value for key, value in flattened(self.last)} if with_content else {})
+        return files | ({f"{LAST}:{key}": value for key, value in leaves(self.last)} if with_content else {})
 
     @cached_property
     def last(self) -> Mapping[str, Any]:
@@ -101,10 +107,10 @@ class RecordedRun:
 
 def damaged(path: Path, error: Exception) -> ConfigError:
     """Return the error of a file or folder that cannot be read or compared, whatever it has raised."""
-    failure = (
-        f"cannot be read ({error.strerror})" if isinstance(error, OSError) else f"is damaged ({type(error).__name__})"
-    )
-    return config_error("run", path, f"it {failure}", "the folder of another run")
+    reason = f"it is damaged ({type(error).__name__})"
+    if isinstance(error, OSError):
+        reason = f"it cannot be read ({error.strerror})"
+    return config_error("run", path, reason, "the folder of another run")
 
 
 def _confusion_counts(text: str) -> dict[str, int]:
@@ -113,12 +119,57 @@ def _confusion_counts(text: str) -> dict[str, int]:
     return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
 
 
-def flattened(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the leaves of nested mappings and lists by dotted keys; `model.name` is `model`, as on the command line."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
-            yield from flattened(inner, prefix if key == "name" and prefix else f"{prefix}.{key}".removeprefix("."))
+            yield from leaves(inner, prefix if key == "name" and prefix else f"{prefix}.{key}".removeprefix("."))
     elif isinstance(value, list | tuple) and value:
-        yield from flattened(dict(enumerate(value)), prefix)
+        yield from leaves(dict(enumerate(value)), prefix)
     else:
         yield prefix, value
+
+
+def record_values(run: RecordedRun, other: RecordedRun) -> Values:
+    """Return the values of all lines but the first; a step that `other` does not have is a single value."""
+    values: dict[tuple[str, str], tuple[Any, When]] = {}
+    for (epoch, step), line in run.steps.items():
+        place = f"epoch {epoch}, step {step}"
+        values[f"{RECORD}:step.step", place] = "there", (step, -1)
+        if (epoch, step) in other.steps:
+            for name, value in leaves(line):
+                order = FIELDS.index(name) if name in FIELDS else LOGGED
+                if name == "loss_sum" and value is not None:
+                    value /= line.get("samples") or 1  # a mean, so that a difference does not grow with the batch
+                if name not in ("epoch", "step", "grad_norm_spread"):
+                    values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, (step, order)
+    last_steps: dict[int, float] = dict(run.steps.keys())
+    for (epoch, step), line in run.lines["fingerprint"].items():
+        is_shared_end = last_steps.get(epoch) == step and (epoch, step) in other.steps
+        if is_shared_end or (epoch, step) in other.lines["fingerprint"]:
+            for kind in FINGERPRINTED:
+                for rank, fingerprint in enumerate(line.get(kind, [])):
+                    place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
+                    values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, (step, FINGERPRINTS)
+    for (epoch, batch), line in run.lines["validation"].items():
+        place = f"epoch {epoch}" if batch == math.inf else f"epoch {epoch}, batch {batch}"
+        step = line.get("after_step") or last_steps.get(epoch, math.inf)
+        for name in sorted(line.keys() - {"epoch", "after_step", "after_batch"}):
+            values[f"{RECORD}:validation.{name}", f"{place}, {name}"] = line[name], (step, VALIDATION)
+    for name, line in run.lines["tensor"].items():
+        values[f"{RECORD}:tensor.{name}", f"after the last epoch, {name}"] = line.get("digest"), (run.end, TENSORS)
+    return values
+
+
+def compare_ranks(comparison: Comparison, run: RecordedRun) -> None:
+    """Compare the gradient norms and fingerprints of the ranks of one run."""
+    for (epoch, step), line in run.steps.items():
+        place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
+        comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread"), 0.0, place, (step, LOGGED))
+    for (epoch, step), line in run.lines["fingerprint"].items():
+        for kind in FINGERPRINTED:
+            if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else line.get("sharded"):
+                continue
+            for rank, fingerprint in enumerate(line.get(kind, [])):
+                place = f"epoch {epoch}, step {step}, {kind} of ranks 0 and {rank} in {run.folder}"
+                comparison.add(f"{RECORD}:ranks.{kind}", line[kind][0], fingerprint, place, (step, FINGERPRINTS))

@@ -32,8 +32,7 @@ class Tolerance:
 IDENTICAL = Tolerance(0.0)
 FLOAT64 = Tolerance(1e-10)
 FLOAT32 = Tolerance(1e-4, 3)
-MIXED = Tolerance(0.1, 3)
-"""By precision; the last two are ten times or more what was measured (docs/agreement.md)."""
+MIXED = Tolerance(0.1, 3)  # by precision; the last two are ten times or more what was measured (docs/agreement.md)
 INCOMPARABLE = Tolerance(sys.float_info.max)
 
 LIKELY = (
@@ -63,10 +62,9 @@ def reason_of(a: RunMetadata, b: RunMetadata) -> str:
         return "the same arithmetic in the same order" if tolerance == IDENTICAL else ""
     if tolerance == FLOAT64:
         return "sums in another order, in float64"
-    rounded = f"sums in another order round differently in {a['precision']}"
-    return (
-        f"{rounded if a['precision'] == b['precision'] else 'two precisions round differently'}; training amplifies it"
-    )
+    if a["precision"] != b["precision"]:
+        return "two precisions round differently; training amplifies it"
+    return f"sums in another order round differently in {a['precision']}; training amplifies it"
 
 
 def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:

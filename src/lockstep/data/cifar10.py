@@ -11,14 +11,14 @@ import torch
 from torch.utils.data import TensorDataset
 
 from lockstep.data.download import DataFile, fetch
+from lockstep.data.tensors import STAGES
 
 ARCHIVE = DataFile(
     "cifar-10-binary.tar.gz", 170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 )
 URL = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE.name}"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-RECORD = 1 + 3 * 32 * 32
-"""Bytes of a sample: its class, then red, green and blue."""
+RECORD = 1 + 3 * 32 * 32  # bytes of a sample: its class, then red, green and blue
 
 
 def cifar10(root: str = "data", val: int = 5000) -> dict[str, TensorDataset]:
@@ -30,9 +30,7 @@ def cifar10(root: str = "data", val: int = 5000) -> dict[str, TensorDataset]:
     images, targets = rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].long()
     test = len(batches[-1]) // RECORD
     sizes = [len(rows) - val - test, val, test]
-    splits = {}
-    parts = zip(torch.split(images, sizes), torch.split(targets, sizes), strict=True)
-    for name, tensors in zip(("train", "val", "test"), parts, strict=True):
-        splits[name] = TensorDataset(*tensors)
-        splits[name].classes = CLASSES  # type: ignore[attr-defined]
-    return splits
+    datasets = [*map(TensorDataset, torch.split(images, sizes), torch.split(targets, sizes))]
+    for dataset in datasets:
+        dataset.classes = CLASSES  # type: ignore[attr-defined]
+    return dict(zip(STAGES, datasets, strict=True))

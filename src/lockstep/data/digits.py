@@ -14,8 +14,7 @@ import torch.nn.functional as F
 
 from lockstep.data.samples import Splits, split_three
 
-MEAN, STD = 0.1555, 0.2769
-"""The mean and deviation of the training pixels, from 0 to 1."""
+MEAN, STD = 0.1555, 0.2769  # the mean and deviation of the training pixels, from 0 to 1
 
 
 def load(val_size: int, test_size: int) -> Splits:

@@ -16,12 +16,9 @@ from filelock import FileLock
 from lockstep.config_error import config_error
 from lockstep.files import atomic_write
 
-DOWNLOAD_TIMEOUT = 15
-"""Seconds without a byte after which an address is given up."""
-DOWNLOAD_LIMIT = 300
-"""Seconds that a file may take."""
-FILES_AT_ONCE = 8
-"""Downloads that a process may wait for at most."""
+DOWNLOAD_TIMEOUT = 15  # seconds without a byte after which an address is given up
+DOWNLOAD_LIMIT = 300  # seconds that a file may take
+FILES_AT_ONCE = 8  # downloads that a process may wait for at most
 ERRORS = (OSError, EOFError, ValueError, zlib.error)
 
 
@@ -33,11 +30,7 @@ class DataFile(NamedTuple):
     sha256: str
 
     def read(self, stream: IO[bytes], name: str) -> bytearray:
-        """Return the content, decompressed if the file has another name. A tensor can share a bytearray's memory.
-
-        Raises:
-            ValueError: the content is damaged.
-        """
+        """Return the content, decompressed if the file has another name. A tensor can share a bytearray's memory."""
         packed = name != self.name  # six megabytes may unpack to gigabytes
         content = bytearray((gzip.GzipFile(fileobj=stream) if packed else stream).read(self.length + 1))
         digest = hashlib.sha256(content).hexdigest()

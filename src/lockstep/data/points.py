@@ -8,8 +8,7 @@ from lockstep.data.tensors import Split
 TRAIN = [[-1.2, 3.1], [-0.9, 2.9], [-0.5, 2.6], [2.3, -1.1], [2.7, -1.5]], [0, 0, 0, 1, 1]
 TEST = [[-0.8, 2.8], [2.6, -1.6]], [0, 1]
 TEST_SAMPLES = 1000
-SPREAD = 0.5
-"""Standard deviation of the generated points around their class's centre, in both directions."""
+SPREAD = 0.5  # standard deviation of the generated points around their class's centre, in both directions
 
 
 def load(samples: int | None) -> Splits:

@@ -36,7 +36,6 @@ class Splits:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of one sample in memory."""
         return tuple(self.train.inputs.shape[1:])
 
     def first(self, dtype: torch.dtype) -> Tensor:
@@ -65,13 +64,13 @@ def as_batch(batch: Any, samples: Samples, dtype: torch.dtype) -> Batch:
 
 
 def pair_of(batch: Any, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets of a batch."""
     tensors = [batch] if isinstance(batch, Tensor) else [*batch] if isinstance(batch, list | tuple) else []
     if len(tensors) in (1, 2) and all(isinstance(tensor, Tensor) for tensor in tensors):
         inputs, targets = tensors[0], tensors[-1]
         if samples == "inputs" or (samples == "any" and len(tensors) == 1):
             return inputs, inputs
-        if samples == "sequences" and _are_tokens(inputs, targets):
+        are_integers = not (inputs.is_floating_point() or targets.is_floating_point())
+        if samples == "sequences" and are_integers and inputs.dim() == 2 and inputs.shape == targets.shape:
             if len(tensors) == 2:
                 return inputs.long(), targets.long()
             if inputs.shape[1] > 1:
@@ -95,11 +94,6 @@ EXPECTED = {
     "are such, or pairs of such and the numbers that come next",
 }
 """By the samples that a task takes, if not any: the end of the message about others."""
-
-
-def _are_tokens(inputs: Tensor, targets: Tensor) -> bool:
-    are_integers = not (inputs.is_floating_point() or targets.is_floating_point())
-    return are_integers and inputs.dim() == 2 and inputs.shape == targets.shape
 
 
 def targets_for_loss(targets: Tensor) -> Tensor:

@@ -14,8 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lockstep.random_state import preserve_generators, seed_by
 
-Place = tuple[int, int]
-"""An epoch, from 0, and the number of a sample in its split."""
+Place = tuple[int, int]  # an epoch, from 0, and the number of a sample in its split
 
 PRESERVED = ("num_workers", "pin_memory", "timeout", "prefetch_factor", "multiprocessing_context")
 """Options of a user's DataLoader that are preserved."""
@@ -30,10 +29,7 @@ class Seeded(Dataset[Any]):
         self.dataset, self.collate, self.seed = dataset, collate, seed
 
     def __getitems__(self, places: Sequence[Place]) -> Any:
-        """Return a batch, or None for no samples; `collate` draws under the seed of the last sample.
-
-        The process's generators are preserved.
-        """
+        """Return a batch, or None for no samples; `collate` draws under the seed of the last sample."""
         if not places:
             return None
         samples = []

@@ -12,14 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
-BLOCK_BYTES = 2**20
-"""Bytes of the batches that are fetched together."""
+BLOCK_BYTES = 2**20  # bytes of the batches that are fetched together
 
-ALIGNED = 64
-"""Bytes. At an address that is no multiple of them a matrix product may round differently."""
+ALIGNED = 64  # Bytes. At an address that is no multiple of them a matrix product may round differently.
 
-RESIDENT = 0.25
-"""Fraction of a GPU's free memory that a data set may take there."""
+RESIDENT = 0.25  # fraction of a GPU's free memory that a data set may take there
 
 STAGES = ("train", "val", "test")
 CPU = torch.device("cpu")

@@ -16,12 +16,10 @@ from torch import Tensor, nn
 from lockstep.config_error import ConfigError, errors_as, require, shorten
 from lockstep.files import atomic_write
 from lockstep.inference.inputs import example_inputs
-from lockstep.inference.saved_run import read_run
-from lockstep.inference.trained_net import restore
+from lockstep.inference.trained_net import read_run, restore
 from lockstep.run_files import EXPORTED, run_of
 
-TOLERANCE = 1e-3
-"""By how much outputs may differ, as a fraction of the largest: other programs sum in another order."""
+TOLERANCE = 1e-3  # by how much outputs may differ, as a fraction of the largest: other programs sum in another order
 
 Compute = Callable[[Tensor], Tensor]
 BATCH = torch.export.Dim("batch")
@@ -33,9 +31,6 @@ def export(run: str | Path, kind: str, output: Path | None = None) -> tuple[Path
     Args:
         kind: `safetensors`: the weights by their names in the net. `onnx` and `torch_export`: the net with its
             preprocessing, for batches of any size, in float32 or float64.
-
-    Raises:
-        ConfigError: the net cannot be written in this format, or the file computes something else.
     """
     missing = [name for name in ("onnx", "onnxscript") if kind == "onnx" and find_spec(name) is None]
     require(not missing, "--format", kind, f"it needs {' and '.join(missing)}", "pip install onnx onnxscript")

@@ -1,7 +1,6 @@
 """Inputs of a trained net: read from pictures, arrays and texts, or examples of the shape that its data has."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
@@ -15,8 +14,7 @@ from torch.utils.data import Subset
 from lockstep import data, schemas
 from lockstep.config_error import ConfigError, config_error, errors_as, require
 from lockstep.data.pictures import SUFFIXES, read_image
-from lockstep.inference.preprocessing import Preprocessing
-from lockstep.inference.trained_net import shapes_of
+from lockstep.inference.trained_net import Preprocessing, shapes_of
 from lockstep.loaders.loader_facts import SINGLE, facts_of
 from lockstep.loaders.loader_source import create_source
 from lockstep.plan import Plan
@@ -27,41 +25,36 @@ IMAGE_FOLDER, TEXT = "lockstep.data.image_folder.image_folder", "lockstep.data.t
 ARRAYS = (".npz", ".npy")
 
 
-@dataclass(frozen=True)
-class Sample:
-    """An input of the net (*shape), and what to call it: a file, or a row of one."""
-
-    name: str
-    value: Tensor
+Samples = Iterator[tuple[str, Tensor]]
+"""Inputs of the net (*shape), each behind what to call it: a file, or a row of one."""
 
 
-def batches(samples: Iterator[Sample]) -> Iterator[tuple[list[str], Tensor]]:
+def batches(samples: Samples) -> Iterator[tuple[Sequence[str], Tensor]]:
     """Yield names and inputs (b, *shape) of consecutive samples of the same shape."""
-    for _, same in groupby(samples, lambda sample: (sample.value.shape, sample.value.dtype)):
+    for _, same in groupby(samples, lambda sample: (sample[1].shape, sample[1].dtype)):
         while block := [*islice(same, BATCH)]:
-            yield [sample.name for sample in block], torch.stack([sample.value for sample in block])
+            names, values = zip(*block, strict=True)
+            yield names, torch.stack(values)
 
 
-def read_samples(plan: Plan, net: Any, inputs: Sequence[str]) -> Iterator[Sample]:
-    """Yield the samples of files and folders, in order.
-
-    Raises:
-        ConfigError: a file is missing, or is none that the net of the plan takes.
-    """
+def read_samples(plan: Plan, net: Any, inputs: Sequence[str]) -> Samples:
+    """Yield the samples of files and folders, in order."""
     read: Callable[[str], Tensor] | None = None
     for name in inputs:
         path = Path(name)
         require(path.exists(), "INPUT", name, "there is no such file or folder", "a picture, a .npz file, or a folder")
         if path.suffix in ARRAYS:
-            yield from (Sample(f"{name}[{row}]", value) for row, value in enumerate(_read_array(plan, name)))
+            yield from ((f"{name}[{row}]", value) for row, value in enumerate(_read_array(plan, name)))
             continue
         read = read or image_reader(plan, net)
-        files = _pictures(path) if path.is_dir() else [path]
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
         require(bool(files), "INPUT", name, "there is no picture in it", "a folder of pictures")
         for file in files:
             with errors_as(partial(_not_read, file)):
                 value = read(str(file))
-            yield Sample(str(file), value)
+            yield str(file), value
 
 
 def _not_read(file: Path, error: Exception) -> ConfigError:
@@ -101,10 +94,6 @@ def _transform_of(plan: Plan) -> Callable[[Any], Any] | None:
     owner = owner.dataset if isinstance(owner, Subset) else owner
     candidates = (getattr(owner, name, None) for name in ("transform", "transforms"))
     return next((candidate for candidate in candidates if callable(candidate)), None)
-
-
-def _pictures(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES)
 
 
 def _read_array(plan: Plan, name: str) -> Tensor:

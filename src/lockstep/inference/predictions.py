@@ -1,6 +1,6 @@
 """What a trained net says of inputs: rows for a table, and arrays for a file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from lockstep.config_error import ConfigError, errors_as
 from lockstep.files import atomic_write, save_table
-from lockstep.inference.inputs import Sample, batches
-from lockstep.inference.preprocessing import Preprocessing
-from lockstep.inference.trained_net import shapes_of
+from lockstep.inference.inputs import Samples, batches
+from lockstep.inference.trained_net import Preprocessing, shapes_of
 from lockstep.plan import Plan
 from lockstep.targets.frames import user_traceback
 from lockstep.targets.locate import UserCodeError
@@ -29,7 +28,8 @@ class Predictions:
 
     def rows(self) -> list[dict[str, str | float]]:
         """Return for each input the likeliest class, its probability, then all probabilities; or the outputs."""
-        rows = zip(self.names, self._values().tolist(), strict=True)
+        values = self.outputs.double().softmax(1) if self.classes else self.outputs.reshape(len(self.names), -1)
+        rows = zip(self.names, values.tolist(), strict=True)
         if not self.classes:
             return [
                 {"input": name, **{f"output {place}": value for place, value in enumerate(values)}}
@@ -41,10 +41,6 @@ class Predictions:
             | {f"P({label})": value for label, value in zip(labels, values, strict=True)}
             for name, values in rows
         ]
-
-    def _values(self) -> Tensor:
-        """Return a row of probabilities or of outputs for each input."""
-        return self.outputs.double().softmax(1) if self.classes else self.outputs.reshape(len(self.names), -1)
 
     def save(self, path: Path) -> None:
         """Write a .csv file of the rows, or a .npz file with the arrays `inputs`, names, and `outputs`."""
@@ -59,12 +55,8 @@ class Predictions:
 
 
 @torch.inference_mode()
-def predict(plan: Plan, net: nn.Module, samples: Iterator[Sample]) -> Predictions:
-    """Return the outputs of a net, or what a LightningModule's `predict_step` returns, for each sample.
-
-    Raises:
-        ConfigError: the net does not take the samples, or does not return a tensor with a row for each.
-    """
+def predict(plan: Plan, net: nn.Module, samples: Samples) -> Predictions:
+    """Return the outputs of a net, or what a LightningModule's `predict_step` returns, for each sample."""
     names: list[str] = []
     outputs: list[Tensor] = []
     prepare = Preprocessing(plan)

@@ -14,7 +14,6 @@ GPU_FILES = ("nvidia*", "kfd", "dxg")  # of NVIDIA's driver, AMD's, and WSL's; w
 
 
 def gpu_count() -> int:
-    """Return the number of GPUs that torch can use."""
     if not any(path for pattern in GPU_FILES for path in Path("/dev").glob(pattern)):
         return 0
     import torch
@@ -39,7 +38,6 @@ def resolve_accelerator(
 
 
 def require_backend(process_group: schemas.ProcessGroup) -> None:
-    """Raise a ConfigError if this torch was built without the backend."""
     backend = process_group.backend
     if backend == "auto":
         return

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch.multiprocessing
 
-from lockstep.launch.absent_rank import PEER_DELAY, absent_rank
-from lockstep.launch.failure import FailureReport, RankFailed, first_failure
+from lockstep.launch.failure import PEER_DELAY, FailureReport, RankFailed, absent_rank, first_failure
 from lockstep.launch.forkserver import ensure_forkserver
-from lockstep.launch.processes import kill_trees
+from lockstep.launch.signals import kill_trees
 from lockstep.launch.topology import SHUTDOWN_TIMEOUT
 from lockstep.launch.worker import Done, LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
@@ -81,11 +80,7 @@ class Attempt:
         return {rank: int(process.pid or 0) for rank, process in enumerate(self.processes)}
 
     def wait(self, seconds: float) -> dict[int, Any] | None:
-        """Return what each rank returned, or None if some have not ended within `seconds`.
-
-        Raises:
-            ConfigError, RankFailed: a rank ended before its work was done; all have been ended.
-        """
+        """Return what each rank returned, or None if some have not ended within `seconds`."""
         running = [process.sentinel for process in self.processes if process.exitcode is None]
         if running or self.readers:  # else `wait` would sleep for all the seconds
             wait([*running, *self.readers.values()], seconds)

@@ -38,7 +38,6 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def run(work: Call, _context: RankContext) -> Any:
-    """Make the call on the rank."""
     try:
         return work.function(*work.arguments)
     except SystemExit as error:

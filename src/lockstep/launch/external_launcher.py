@@ -26,9 +26,6 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
 
     In a process group that the program has formed (Ray Train does), the rank is that group's. If LOCAL_RANK or
     LOCAL_WORLD_SIZE is not set then, all ranks are on this machine.
-
-    Raises:
-        ConfigError: a variable is missing or no number, or a machine's ranks do not follow one another.
     """
 
     def numbers(*names: str) -> list[int]:
@@ -60,9 +57,7 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
             if missing := " and ".join(name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in variables):
                 hint = "set it for every rank: mpirun -x MASTER_ADDR=HOST0 -x MASTER_PORT=29500, say (MPICH: -genv)"
                 raise ConfigError(f"{missing}: missing beside {names[0]}={rank} {names[1]}={world_size}; {hint}.")
-            reason = (
-                f"it is number {local_rank} of {local_world_size} on its machine, and those have to follow one another"
-            )
+            reason = f"it is number {local_rank} of {local_world_size} on its machine, and those follow one another"
             follows = (rank - local_rank) % local_world_size == 0
             require(follows, names[0], rank, reason, "mpirun --map-by slot")
             return RankContext(rank, world_size, local_rank, local_world_size)

@@ -16,17 +16,8 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.absent_rank import PEER_DELAY, absent_rank, write_stack_on_signal
+from lockstep.launch import failure
 from lockstep.launch.external_launcher import rendezvous_variables
-from lockstep.launch.failure import (
-    RankFailed,
-    delay_exit,
-    failure_report,
-    format_error,
-    lost_a_peer,
-    timed_out,
-    timeout_text,
-)
 from lockstep.launch.in_process import restored_process
 from lockstep.launch.private_dir import cache_variables, private_folder
 from lockstep.launch.rendezvous import group_file
@@ -72,7 +63,7 @@ class ExternalRank:
                 process_group(self.world, self.context, path) as self.store,
             ):
                 if self.store is not None:
-                    write_stack_on_signal(stack := private_folder() / "stack")
+                    failure.write_stack_on_signal(stack := private_folder() / "stack")
                     self.store.set(f"process {self.context.rank}", f"{socket.gethostname()} {os.getpid()} {stack}")
                 try:
                     yield self
@@ -94,10 +85,10 @@ class ExternalRank:
                     result.number = stop.number
                 return result
             except Exception as error:
-                if stop.accepted and lost_a_peer(error):
+                if stop.accepted and failure.lost_a_peer(error):
                     raise SystemExit(128 + stop.number) from None  # the same signal ended the peer
-                if work.world.num_nodes > 1 and timed_out(error):
-                    limit = timeout_text(work.world)
+                if work.world.num_nodes > 1 and failure.timed_out(error):
+                    limit = failure.timeout_text(work.world)
                     error.add_note(f"A rank on another machine, or the link to it, did not answer within {limit}.")
                 raise
 
@@ -111,13 +102,13 @@ class ExternalRank:
             raise
         except (Exception, KeyboardInterrupt) as error:
             if self.in_program:
-                raise failure_report(error, self.context.rank).error from None
-            if lost_a_peer(error):
-                delay_exit()
-            absent = self._absent_rank() if timed_out(error) else None
+                raise failure.failure_report(error, self.context.rank).error from None
+            if failure.lost_a_peer(error):
+                failure.delay_exit()
+            absent = self._absent_rank() if failure.timed_out(error) else None
             restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
             is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
-            is_cut_off = is_last and self.world.num_nodes > 1 and timed_out(error)
+            is_cut_off = is_last and self.world.num_nodes > 1 and failure.timed_out(error)
             write_report(absent or error, self.context.rank, terminal, to_terminal=is_cut_off)
             if is_cut_off:  # torchrun waits a quarter of an hour for an unreachable machine, and handles no signal
                 os.kill(os.getppid(), signal.SIGKILL)
@@ -125,24 +116,25 @@ class ExternalRank:
         finally:
             os.close(terminal)
 
-    def _absent_rank(self) -> RankFailed | None:
+    def _absent_rank(self) -> failure.RankFailed | None:
         """Return the failure of a rank of this machine for which this one waited in vain, if there is one."""
         keys, stacks = [f"process {rank}" for rank in range(self.context.world_size)], {}
         if self.store is not None:
             self.store.delete_key(keys[self.context.rank])  # as peers do that wait in vain, too
-            time.sleep(PEER_DELAY)
+            time.sleep(failure.PEER_DELAY)
             for rank, key in enumerate(keys):
-                host, pid, path = (
-                    self.store.get(key).decode().split(" ", 2) if self.store.check([key]) else ("", "", "")
-                )
-                if host == socket.gethostname():
-                    stacks[rank] = int(pid), Path(path)
-        return absent_rank(stacks, self.world)
+                if self.store.check([key]):
+                    host, pid, path = self.store.get(key).decode().split(" ", 2)
+                    if host == socket.gethostname():
+                        stacks[rank] = int(pid), Path(path)
+        return failure.absent_rank(stacks, self.world)
 
 
 def write_report(error: BaseException, rank: int, terminal: int, to_terminal: bool) -> None:
     """Write why this rank ends: to torchrun's error file for its report; if there is none, to the terminal."""
-    message = str(error) if isinstance(error, RankFailed) else f"rank {rank} failed: {format_error(error)}"
+    message = (
+        str(error) if isinstance(error, failure.RankFailed) else f"rank {rank} failed: {failure.format_error(error)}"
+    )
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if file is None or to_terminal:
         os.write(terminal, f"{message}\n".encode())

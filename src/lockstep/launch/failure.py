@@ -2,9 +2,10 @@
 
 When one rank dies, its peers' collectives break a moment later. Only the cause is shown: a rank's own error before a
 lost peer, an exit without a report (a signal) before a lost peer, and the earliest of equals. If all ranks have waited
-in vain, that of one in the user's code is shown.
+in vain, that of one in the user's code is shown, or the rank that they waited for, with the line where it is.
 """
 
+import faulthandler
 import inspect
 import os
 import signal
@@ -12,19 +13,23 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 from lockstep.config_error import ConfigError, message_lines
 from lockstep.errors import ExpectedError, NotFinite
 from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.signals import end_command
+from lockstep.launch.signals import end_command, is_stopped
 from lockstep.launch.topology import RankContext
-from lockstep.targets.frames import MEMORY_HINT, user_traceback
+from lockstep.targets.frames import MEMORY_HINT, user_stack, user_traceback
 from lockstep.world import World
 
 DEBUGGERS = ("bdb", "debugpy", "pydevd", "_pydevd_bundle")  # packages of pdb and of IDEs
 
+DUMP_SIGNAL = signal.SIGUSR2  # a rank writes its stack, even one that waits in C++ with Python's lock
+PEER_DELAY, DUMP_DELAY = 2.0, 0.5  # s in which peers report their timeouts, too; in which a rank writes its stack
 EXIT_DELAY = 3.0  # s before a rank that only lost a peer, or waited for it in vain, exits
 
 LOST_PEER = (
@@ -86,7 +91,6 @@ def root_error(error: BaseException) -> BaseException:
 
 
 def failure_report(error: BaseException, rank: int) -> FailureReport:
-    """Return the report of a rank's error."""
     if isinstance(error, ConfigError):
         return FailureReport(type(error)(str(error)), time.time())
     cause = RankFailed(rank, format_error(error), final=isinstance(error, NotFinite))
@@ -115,6 +119,26 @@ def lost_a_peer(error: BaseException) -> bool:
 
     text = str(error).lower() if isinstance(error, DistError | RuntimeError) else ""
     return any(sign in text for sign in LOST_PEER)
+
+
+def write_stack_on_signal(path: Path) -> None:
+    """Write the stack of this rank's main thread to a file whenever DUMP_SIGNAL comes."""
+    faulthandler.register(DUMP_SIGNAL, path.open("w"), all_threads=False)
+
+
+def absent_rank(absent: Mapping[int, tuple[int, Path]], world: World) -> RankFailed | None:
+    """Return the failure of the first stopped rank, else of the first, from the pids and the files for their stacks."""
+    if not absent:
+        return None
+    rank, (pid, path) = min(absent.items(), key=lambda item: not is_stopped(item[1][0]))
+    reason = f"did not answer within {timeout_text(world)}"
+    if is_stopped(pid):
+        return RankFailed(rank, f"it was stopped (by SIGSTOP, say) and {reason}")
+    with suppress(OSError):
+        os.kill(pid, DUMP_SIGNAL)
+        time.sleep(DUMP_DELAY)
+        return RankFailed(rank, f"{user_stack(path.read_text())}this rank {reason}")
+    return RankFailed(rank, f"it {reason}")
 
 
 def first_failure(reports: Mapping[int, FailureReport], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:

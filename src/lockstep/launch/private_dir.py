@@ -26,18 +26,13 @@ FOLDERS: dict[int, Path] = {}  # by pid, so that a fork has none
 
 
 def private_folder() -> Path:
-    """Return the folder, which the first call creates.
-
-    Raises:
-        ConfigError: no temporary folder can be written to.
-    """
+    """Return the folder, which the first call creates."""
     pid = os.getpid()
     if pid in FOLDERS and FOLDERS[pid].is_dir():
         return FOLDERS[pid]
     reasons = []
-    for base in dict.fromkeys(
-        Path(name).absolute() for name in (os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp")
-    ):
+    names = os.environ.get("TMPDIR") or "/tmp", "/tmp", "/var/tmp"
+    for base in dict.fromkeys(Path(name).absolute() for name in names):
         try:
             require_safe(base)
             remove_abandoned_dirs(base)
@@ -53,7 +48,6 @@ def private_folder() -> Path:
 
 @contextmanager
 def job_folder() -> Iterator[Path]:
-    """Create a folder for one job in the private folder."""
     with tempfile.TemporaryDirectory(prefix="job-", dir=private_folder(), ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 

@@ -38,9 +38,6 @@ def group_file(world: World, default: Path, context: RankContext | None = None) 
 
     context: this process as a rank of an external launcher: another rank may have created the file. Otherwise it must
         not exist, and is removed.
-
-    Raises:
-        ConfigError: it cannot be created, or is something else.
     """
     url = world.process_group.init_method
     is_named = world.distributed and url.startswith("file://")

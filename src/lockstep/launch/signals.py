@@ -9,15 +9,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 import psutil
 
 from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.processes import kill_trees
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 KILL_TIMEOUT = 2.0  # s
@@ -78,3 +78,32 @@ def ignore_signals() -> None:
         signal.siginterrupt(number, False)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
+
+def kill_trees(pids: Iterable[int], timeout: float) -> list[int]:
+    """Kill processes and their descendants; return the pids of those that are alive after so many seconds."""
+    processes = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            processes += [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+    deadline = time.monotonic() + timeout
+    while (alive := [*filter(is_alive, processes)]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return [process.pid for process in alive]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process has not ended; a zombie has."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped a process."""
+    with suppress(psutil.Error):
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return False

@@ -15,7 +15,7 @@ from lockstep.launch.stop_handler import first_signal_requests_stop
 from lockstep.launch.topology import RankContext
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.streams import open_closed
-from lockstep.targets.main_module import pickled_main
+from lockstep.targets.from_python import pickled_main
 from lockstep.world import Launchable, World
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ def start_ranks(work: Launchable, engine: str, external: "ExternalRank | None" =
 
 
 def end_stopped(work: Launchable, stopped: TrainingInterrupted, number: int, context: RankContext | None) -> NoReturn:
-    """Exit after ranks stopped on request."""
     resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)} resumes from there"
     saves = getattr(work, "saves", True)
     outcome = f"which its checkpoint holds; {resume}" if saves else "and no checkpoint is kept"

@@ -20,8 +20,14 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.absent_rank import write_stack_on_signal
-from lockstep.launch.failure import delay_exit, failure_report, lost_a_peer, root_error, timed_out
+from lockstep.launch.failure import (
+    delay_exit,
+    failure_report,
+    lost_a_peer,
+    root_error,
+    timed_out,
+    write_stack_on_signal,
+)
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.stop_request import FileRequest
@@ -78,7 +84,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     try:
         redirect_output(Path(world.folder), context)
         if job.main is not None:
-            from lockstep.targets.main_module import restore_main
+            from lockstep.targets.from_python import restore_main
 
             restore_main(job.main)
         with process_group(world, context, job.group_file) as store:

@@ -10,7 +10,6 @@ from lockstep.checkpoint.reading import require_net
 from lockstep.checkpoint.saving import save
 from lockstep.private_api.lightning import BATCHES_THAT_STEPPED
 from lockstep.safe_loading import load
-from lockstep.session.loadable import loadable
 from lockstep.session.session import Session
 
 
@@ -24,7 +23,7 @@ class SessionCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         position = self.session.progress.position
         epoch = position.epochs if position.batch else position.epochs - 1
-        save(loadable({**checkpoint, "epoch": epoch}), Path(path))
+        save({**checkpoint, "epoch": epoch}, Path(path))
 
     def load_checkpoint(self, path: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint: dict[str, Any] = load(path)
@@ -40,7 +39,7 @@ class SessionCheckpointIO(TorchCheckpointIO):
 
     def _fit_loop(self, steps: int) -> dict[str, Any]:
         """Return the state of a fit loop, within an epoch or before the next one, after so many optimizer steps."""
-        at = self.session.start.at
+        at = self.session.start.position
         epoch = counts(at.epochs)
         if at.batch:
             epoch |= {"ready": at.epochs + 1, "started": at.epochs + 1}

@@ -12,7 +12,7 @@ from typing import Any
 
 from lockstep.optimizers import clear_gradients, needs_no_closure
 from lockstep.private_api import lightning as private
-from lockstep.session.hooks import Hooks
+from lockstep.session.callbacks import Hooks
 from lockstep.session.session import Session
 from lockstep.steps.loss_weight import loss_of
 from lockstep.targets.kinds import overrides

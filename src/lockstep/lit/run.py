@@ -23,7 +23,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             session.results.display.has_bar = False
         trainer = create_trainer(session, loggers.lightning, [callback, *callbacks])
         callback.attach(trainer)
-        if session.progress.is_finished:  # Lightning would not even restore it
+        if session.start.is_finished:  # Lightning would not even restore it
             session.begin([])
             session.load_weights(session.start.checkpoint)
             session.end_finished(trainer)

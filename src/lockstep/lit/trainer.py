@@ -25,7 +25,6 @@ IRRELEVANT_WARNINGS = (
 
 
 def silence_warnings() -> None:
-    """Silence warnings of Lightning that do not concern a user of this project."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # its callback prints by it
     for message in IRRELEVANT_WARNINGS:

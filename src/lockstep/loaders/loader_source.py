@@ -56,7 +56,6 @@ class LoaderSource:
         return stage in self.create and (self.module is None or overrides(self.module, STEP[stage]))
 
     def user_loaders(self, stage: str) -> list[Any]:
-        """Return the loaders as the user creates them."""
         returned = seeded(self.seed, self.create[stage])
         loaders = [*returned.values()] if isinstance(returned, Mapping) else returned
         loaders = [*loaders] if isinstance(loaders, list | tuple) else [loaders]

@@ -23,12 +23,12 @@ from torch.utils.data import (
     default_collate,
 )
 
-from lockstep.batch_math import batch_count
 from lockstep.data.seeded import Places, seeded_loader, start_workers
 from lockstep.data.tensors import Split, fetch_in_blocks
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.random_state import preserve_generators, seed_all
 from lockstep.sampler import epoch_order
+from lockstep.step_plan import batch_count
 
 
 class MapLoader(RankLoader):

@@ -33,7 +33,7 @@ class RankData:
         self.plan, self.context, self.source, self.module, self.begin = plan, context, source, module, begin
         source.seed_setup()
         self.device: torch.device = plan.strategy.devices(plan)[0]
-        self.of_stage: dict[str, list[RankLoader]] = {}
+        self.by_stage: dict[str, list[RankLoader]] = {}
         owner = source.owner or module
         for stage in STAGES:
             if self.runs(stage):
@@ -46,12 +46,12 @@ class RankData:
         return is_planned and self.source.has(stage) and getattr(plan.trainer, f"limit_{stage}_batches") != 0
 
     def loaders(self, stage: str) -> list[RankLoader]:
-        if stage not in self.of_stage:
+        if stage not in self.by_stage:
             plan, training = self.plan, stage == "train"
             # a plain net divides its batch itself
             virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks if plan.model.lightning else 1
             rank_slice = RankSlice(self.context.rank, self.context.world_size, virtual_ranks)
-            self.of_stage[stage] = loaders = self.source.loaders(stage, rank_slice)
+            self.by_stage[stage] = loaders = self.source.loaders(stage, rank_slice)
             for loader in loaders:
                 loader.begin = (self.begin.epochs, self.begin.batch)
                 loader.set_epoch(self.begin.epochs if training else 0)
@@ -63,7 +63,7 @@ class RankData:
                     loader.drop_last = loader.drop_last or plan.drop_last
                 elif not plan.model.lightning and not isinstance(plan.data, schemas.Loaders):
                     loader.evaluation_batch = EVALUATION_BATCH
-        return self.of_stage[stage]
+        return self.by_stage[stage]
 
     def dataloader(self, stage: str) -> Any:
         """Return what `train_dataloader` and its like return: a loader, or a list of several."""
@@ -72,7 +72,7 @@ class RankData:
 
     def next_share(self, stage: str, loader: int = 0) -> BatchShare:
         """Return this rank's share of the next batch, in the order in which the loader has yielded them."""
-        return self.of_stage[stage][loader].shares.popleft()
+        return self.by_stage[stage][loader].shares.popleft()
 
     def transfer(self, batch: Any, loader: int = 0) -> Any:
         """Convert a batch to the plan's dtype, and move it by the hooks of the module or its LightningDataModule."""

@@ -1,21 +1,25 @@
 """A rank's slices of the batches of an iterable, which every rank reads completely under the seed of the epoch."""
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
 from lockstep.data.seeded import loader_options, start_workers
-from lockstep.loaders.batch_slices import fingerprint, samples_in, slice_batch
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.parallel.messages import all_gather_bytes
 from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by
+from lockstep.structures import is_structure, map_leaves
 
 END = object()
+PLAIN = np.generic | str | bytes | int | float | complex | None
 
 
 class StreamLoader(RankLoader):
@@ -85,7 +89,6 @@ class StreamLoader(RankLoader):
             )
 
     def _start(self) -> Iterator[Any]:
-        """Return an iterator over global batches."""
         if not isinstance(self.loader, DataLoader):
             return iter(self.loader)
         options = loader_options(self.loader)
@@ -97,3 +100,49 @@ class StreamLoader(RankLoader):
             if not isinstance(self.loader.dataset, IterableDataset):
                 options["sampler"] = self.loader.sampler
         return start_workers(DataLoader(self.loader.dataset, **options))
+
+
+def samples_in(batch: Any) -> int:
+    """Return the samples of a batch: the length of its first tensor or array, as Lightning counts them."""
+    arrays: list[Any] = []
+    map_leaves(arrays.append, _is_array, batch)
+    if not arrays:
+        raise ConfigError(
+            f"data: its batches are of type {type(batch).__name__} without a tensor, so their samples cannot be "
+            "counted; write a loader of tensors, or a Dataset."
+        )
+    return len(arrays[0]) if arrays[0].ndim else 1
+
+
+def slice_batch(batch: Any, rows: slice) -> Any:
+    """Return some samples of a batch; values that do not belong to single samples stay."""
+    if rows in (slice(None), slice(0, None, 1)):
+        return batch
+    samples = samples_in(batch)
+
+    def has_samples(value: Any) -> bool:
+        """Whether it is an array, or a list such as texts, with an item for each sample."""
+        if _is_array(value):
+            return value.ndim > 0 and len(value) == samples
+        is_list = isinstance(value, list | tuple) and len(value) == samples
+        return is_list and not any(_is_array(item) or is_structure(item) for item in value)
+
+    return map_leaves(lambda value: value[rows], has_samples, batch)
+
+
+def fingerprint(batch: Any) -> bytes:
+    """Return a hash of a batch's values, equal for equal samples in any process."""
+    digest = blake2b(digest_size=16)
+
+    def update(leaf: Any) -> None:
+        if isinstance(leaf, Tensor):
+            leaf = leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+        value = repr(leaf) if isinstance(leaf, PLAIN) else type(leaf).__name__
+        digest.update(leaf.tobytes() if isinstance(leaf, np.ndarray) else value.encode())
+
+    map_leaves(update, lambda value: not is_structure(value), batch)
+    return digest.digest()
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, Tensor | np.ndarray)

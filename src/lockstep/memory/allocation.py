@@ -7,8 +7,7 @@ same tensor of the next step: half the time of a convolutional net on a CPU.
 import gc
 import sys
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""Parameters of `mallopt`; see its manual page, which also has the defaults."""
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of `mallopt`; see its manual page, which also has the defaults
 DEFAULT_TRIM_THRESHOLD, DEFAULT_MMAP_MAX = 128 * 1024, 65536
 
 

@@ -3,21 +3,31 @@
 Both engines call the same methods at the same moments; above rank 0 nothing is written.
 """
 
+import os
+import platform
+import re
 import resource
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from textwrap import indent
 
 import torch
 
 from lockstep import loggers
 from lockstep.loggers import Loggers
-from lockstep.loggers.run_label import MONITORING
-from lockstep.loggers.tensorboard import HyperParameter, plain_hparam
-from lockstep.monitor.texts import texts_of
+from lockstep.loggers.tensorboard import MONITORING, HyperParameter, plain_hparam
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_text
+from lockstep.run_files import CONFIG
 from lockstep.schemas import Lightning
 from lockstep.schemas.keys import flatten, is_below
+
+CODE = "    "  # the indentation of a code block in Markdown
+PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
 
 
 def open_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
@@ -55,9 +65,8 @@ def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> d
     """Return the seconds of a batch by phase, and memory, by the names of curves."""
     by_hand = plan.gradient_sync == plan.engine.gradient_sync != Lightning.gradient_sync  # others overlap with backward
     phases = {phase: value for phase, value in seconds.items() if phase != "communication" or by_hand}
-    return {f"work/step_seconds/{phase}": value for phase, value in phases.items()} | {
-        "work/memory_GiB": peak_memory(device)
-    }
+    times = {f"work/step_seconds/{phase}": value for phase, value in phases.items()}
+    return times | {"work/memory_GiB": peak_memory(device)}
 
 
 def peak_memory(device: torch.device) -> float:
@@ -65,3 +74,33 @@ def peak_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def texts_of(plan: Plan) -> dict[str, str]:
+    """Return pages of Markdown by name: the command, versions and devices as a table, the configuration."""
+    words = [word for word in plan.command.words if not word.startswith(("resume=", "ckpt_path="))]
+    rows, world, config = versions_and_machine(gpu=plan.accelerator == "gpu"), plan.world, Path(plan.run_dir) / CONFIG
+    ranks = f"{plan.world_size}, joined by {world.backend}" if world.distributed else str(plan.world_size)
+    rows |= {"ranks": ranks, "threads of a rank": str(plan.threads)}
+    table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
+    texts = {"run/command": indent(shlex.join(["python", "train.py", *words]), CODE), "run/environment": table}
+    return texts | ({"run/configuration": indent(config.read_text(), CODE)} if config.is_file() else {})
+
+
+def versions_and_machine(gpu: bool) -> dict[str, str]:
+    """Return where and with what this process computes."""
+    rows = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):  # lockstep from a checkout that is not installed
+            rows[name] = version(name)
+    info = Path("/proc/cpuinfo")
+    processors = re.findall("model name\\s*: (.*)", info.read_text()) if info.is_file() else []
+    rows |= {
+        "system": platform.platform(),
+        "processor": [*processors, platform.machine()][0],
+        "cores": str(os.cpu_count()),
+    }
+    if gpu:
+        names = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
+        rows |= {"GPU": ", ".join(names), "CUDA": str(torch.version.cuda)}
+    return rows

@@ -7,7 +7,7 @@ from textwrap import indent
 from lockstep.compare import Comparison, RecordedRun
 from lockstep.compare.quantity import difference
 from lockstep.loggers.tensorboard import TensorBoardWriter, folder_of
-from lockstep.monitor.texts import CODE
+from lockstep.monitor import CODE
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_text
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.loggers import Loggers
+from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.plan import Plan
 from lockstep.schemas.logger import tensorboard_of
 from lockstep.sums.running import PredictionSamples
@@ -19,7 +20,6 @@ class EpochMonitor:
     """Both engines call `end_steps`, `begin_validation` if there is one, and `end_epoch`, in this order."""
 
     def __init__(self, plan: Plan, loggers: Loggers, net: nn.Module, shape: tuple[int, ...]) -> None:
-        """`shape`: of a sample."""
         self.plan, self.net, self.shape = plan, net, shape
         self.board, self.options = loggers.board, tensorboard_of(plan)
         takes_part = self.board is not None or plan.strategy.sharded  # each rank has a shard of what rank 0 shows
@@ -31,7 +31,6 @@ class EpochMonitor:
     def end_steps(self, epoch: int) -> None:
         """Copy the gradients of the last step of an epoch (from 1), since a validation may clear them."""
         if self._histograms_due(epoch):
-            full_tensor = self.plan.strategy.tensors.full_tensor
             self.gradients = {
                 name: full_tensor(parameter.grad).detach().clone()
                 for name, parameter in self.net.named_parameters()
@@ -64,7 +63,7 @@ class EpochMonitor:
 
     def _show_histograms(self, step: int) -> None:
         for name, parameter in self.net.named_parameters():
-            weight = self.plan.strategy.tensors.full_tensor(parameter.detach())  # on every rank: it may be sharded
+            weight = full_tensor(parameter.detach())  # on every rank: it may be sharded
             if self.board is not None:
                 self.board.writer.add_histogram(f"weights/{name}", weight, step)
                 if name in self.gradients:

@@ -17,15 +17,11 @@ from torch import Tensor, nn
 from lockstep.config_error import truncate
 
 INK, PAPER, BLUE = (20, 20, 20), (255, 255, 255), (8, 64, 129)
-NUMBERED = 20
-"""Classes up to which each count is written."""
-COLOURS = (1, 3)
-"""Channels of a picture."""
+NUMBERED = 20  # classes up to which each count is written
+COLOURS = (1, 3)  # channels of a picture
 MAX_FILTERS = 64
-EDGE, CELL = 44, 28
-"""Pixels left of and above the confusion counts, and of a cell with a count."""
-MAX_LETTERS, SHORT, LETTER = 16, 3, 7
-"""Letters of a label, those that fit above a cell, and the width of one in pixels."""
+EDGE, CELL = 44, 28  # pixels left of and above the confusion counts, and of a cell with a count
+MAX_LETTERS, SHORT, LETTER = 16, 3, 7  # letters of a label, those that fit above a cell, and the width of one in pixels
 
 
 def pictures_of(
@@ -52,7 +48,8 @@ def pictures_of(
         if wrong and inputs.dim() == 4 and inputs.shape[1] in COLOURS:
             rows = zip(targets[:wrong].tolist(), predicted.tolist(), confidence.tolist(), strict=False)
             names = [truncate(label, MAX_LETTERS) for label in labels]
-            captions = [f"{names[true]} as {_name(names, other)}, {sure:.0%}" for true, other, sure in rows]
+            beyond = dict(enumerate(names))  # a net may predict numbers without a name
+            captions = [f"{names[true]} as {beyond.get(other, other)}, {sure:.0%}" for true, other, sure in rows]
             pictures["val/worst"] = grid(inputs[:wrong], 64, captions)
     filters = None if net is None else first_filters(net, shape)
     if filters is not None:
@@ -65,10 +62,6 @@ def font() -> ImageFont.FreeTypeFont:
     """Return the font of matplotlib, which has the letters of most languages; PIL's has those of English."""
     package = Path(str(getattr(find_spec("matplotlib"), "origin", ""))).parent
     return ImageFont.truetype(package / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf", 10)
-
-
-def _name(names: Sequence[str], number: int) -> str:
-    return names[number] if number < len(names) else str(number)
 
 
 def first_filters(net: nn.Module, shape: tuple[int, ...]) -> Tensor | None:

@@ -3,6 +3,7 @@
 from functools import cache
 
 from lockstep.objectives.objective import FromConfusion, FromLoss, Mean, Objective
+from lockstep.objectives.tasks import AUTOENCODING, REGRESSION, classification, language_modelling
 
 __all__ = ["FromConfusion", "FromLoss", "Mean", "Objective", "objective_of"]
 
@@ -11,13 +12,7 @@ __all__ = ["FromConfusion", "FromLoss", "Mean", "Objective", "objective_of"]
 def objective_of(task: str, classes: int, ignored: int | None = None) -> Objective:
     """Return the objective of a built-in task; `auto` is classification if the data has classes, else regression."""
     if task == "language_modelling":
-        from lockstep.objectives.language_modelling import language_modelling
-
         return language_modelling(ignored)
     if classes and task != "autoencoding":
-        from lockstep.objectives.classification import classification
-
         return classification(classes, ignored)
-    from lockstep.objectives.regression import AUTOENCODING, REGRESSION
-
     return AUTOENCODING if task == "autoencoding" else REGRESSION

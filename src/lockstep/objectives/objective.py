@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Better = Literal["min", "max"]
-LOSS, SAMPLES = 0, 1
-"""The positions of the loss sum and of the sample count among an objective's sums."""
+LOSS, SAMPLES = 0, 1  # the positions of the loss sum and of the sample count among an objective's sums
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The steps of torch.nn.DataParallel without GPUs: replicas of a net compute in turn, each on a chunk of the batch."""
+"""The steps of torch.nn.DataParallel without GPUs: replicas compute in turn on chunks; and autocast for threads."""
 
 from typing import Any
 
@@ -32,3 +32,15 @@ class CpuDataParallel:
                 dropout.replica = replica
             outputs.append(functional_call(self.net, state, chunk))
         return map_tensors(lambda *tensors: torch.cat(tensors), *outputs)
+
+
+class AutocastWrapper(nn.Module):
+    """A net under autocast with one dtype (None: without autocast): DataParallel tells its threads no dtype."""
+
+    def __init__(self, net: nn.Module, device_type: str, dtype: torch.dtype | None) -> None:
+        super().__init__()
+        self.net, self.device_type, self.dtype = net, device_type, dtype
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.autocast(self.device_type, self.dtype, enabled=self.dtype is not None, cache_enabled=False):
+            return self.net(inputs)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 
 from lockstep.parallel.messages import gather_values
 from lockstep.parallel.reduce import flatten, unflatten
@@ -94,9 +94,3 @@ def call_before_update(optimizer: Any, function: Callable[[Any], None]) -> None:
         return arguments[:1], {**options, "closure": followed_closure}
 
     optimizer.register_step_pre_hook(before_step)
-
-
-def divide(optimizer: Optimizer) -> None:
-    """Divide an optimizer's state, unless it may compute with all parameters at once: torch's do not, except L-BFGS."""
-    if type(optimizer).__module__.startswith("torch.optim") and not isinstance(optimizer, LBFGS):
-        DividedOptimizer(optimizer)

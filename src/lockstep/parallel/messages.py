@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from lockstep.config_error import ConfigError
 from lockstep.safe_loading import load
 
-Group = dist.ProcessGroup | None
 MISMATCH = (
     "Ranks call different collectives: call each on every rank, in the same order, and self.all_gather in an evaluation"
     " only if each rank has samples of its last batch; write another batch_size."
@@ -55,16 +54,16 @@ def gather_bytes(message: bytes) -> list[bytes]:
     """Return all ranks' messages on rank 0, or in a single process; an empty list elsewhere."""
     if not dist.is_initialized():
         return [message]
-    lengths, padded = _padded(message, None)
+    lengths, padded = _padded(message)
     received = [torch.empty_like(padded) for _ in lengths] if dist.get_rank() == 0 else None
     dist.gather(padded, received, dst=0)
     return [_bytes(tensor, length) for tensor, length in zip(received or [], lengths, strict=False)]
 
 
-def all_gather_bytes(message: bytes, group: Group = None) -> list[bytes]:
+def all_gather_bytes(message: bytes) -> list[bytes]:
     """Return all ranks' messages, on every rank."""
-    lengths, padded = _padded(message, group)
-    return [_bytes(tensor, length) for tensor, length in zip(_all_gather(padded, group), lengths, strict=True)]
+    lengths, padded = _padded(message)
+    return [_bytes(tensor, length) for tensor, length in zip(_all_gather(padded), lengths, strict=True)]
 
 
 def all_gather_json(value: Any) -> list[Any]:
@@ -77,17 +76,17 @@ def all_gather_json(value: Any) -> list[Any]:
     return values
 
 
-def _padded(message: bytes, group: Group) -> tuple[list[int], Tensor]:
+def _padded(message: bytes) -> tuple[list[int], Tensor]:
     """Return the lengths of all ranks' messages, and this one, padded to the longest, on the device of the group."""
-    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
-    lengths = [int(length) for length in _all_gather(torch.tensor(len(message), device=device), group)]
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    lengths = [int(length) for length in _all_gather(torch.tensor(len(message), device=device))]
     padded = bytearray(message.ljust(max(1, *lengths), b"\0"))
     return lengths, torch.frombuffer(padded, dtype=torch.uint8).to(device)
 
 
-def _all_gather(tensor: Tensor, group: Group) -> list[Tensor]:
-    received = [torch.empty_like(tensor) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(received, tensor, group=group)
+def _all_gather(tensor: Tensor) -> list[Tensor]:
+    received = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(received, tensor)
     return received
 
 

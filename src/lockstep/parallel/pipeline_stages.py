@@ -5,18 +5,9 @@ al., GPipe). CUDA queues the work of each device, so it suffices to start the wo
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
-
-
-@runtime_checkable
-class Staged(Protocol):
-    """A net that can be split into stages, to be called one after the other."""
-
-    @property
-    def stages(self) -> tuple[nn.Module, ...]: ...
 
 
 class PipelineStages:
@@ -27,7 +18,6 @@ class PipelineStages:
         self.devices = [devices[index % len(devices)] for index in range(len(stages))]
 
     def to_devices(self) -> None:
-        """Move each stage to its device."""
         for stage, device in zip(self.stages, self.devices, strict=True):
             stage.to(device)
 

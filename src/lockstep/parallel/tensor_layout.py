@@ -1,4 +1,7 @@
-"""How parameters, gradients and optimizer states are stored on ranks: full tensors, or shards (DTensor) under FSDP2."""
+"""How parameters, gradients and optimizer states are stored on ranks: full tensors, or shards (DTensor) under FSDP2.
+
+Some functions communicate: all ranks must call them.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,59 +20,64 @@ def is_sharded(tensor: Any) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
-class TensorLayout:
-    """Converts between full tensors and this rank's shards. Some methods communicate: all ranks must call them."""
+def local_shard(tensor: Any) -> Tensor:
+    """Return the part of a tensor that this rank stores."""
+    return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[no-any-return]
 
-    def local_shard(self, tensor: Any) -> Tensor:
-        """Return the part of a tensor that this rank stores."""
-        return tensor.to_local() if is_sharded(tensor) else tensor  # type: ignore[no-any-return]
 
-    def full_tensor(self, tensor: Any) -> Tensor:
-        """Return all of a tensor, on every rank."""
-        return tensor.full_tensor().detach() if is_sharded(tensor) else tensor  # type: ignore[no-any-return]
+def full_tensor(tensor: Any) -> Tensor:
+    """Return all of a tensor, on every rank."""
+    return tensor.full_tensor().detach() if is_sharded(tensor) else tensor  # type: ignore[no-any-return]
 
-    def shard_like(self, full_tensor: Tensor, like: Any) -> Tensor:
-        """Return a full tensor, which every rank has, on the device and in the layout of `like`."""
-        full_tensor = full_tensor.to(like.device)
-        if not is_sharded(like):
-            return full_tensor
-        from torch.distributed.tensor import distribute_tensor
 
-        return distribute_tensor(full_tensor, like.device_mesh, like.placements, src_data_rank=None)
+def shard_like(full: Tensor, like: Any) -> Tensor:
+    """Return a full tensor, which every rank has, on the device and in the layout of `like`."""
+    full = full.to(like.device)
+    if not is_sharded(like):
+        return full
+    from torch.distributed.tensor import distribute_tensor
 
-    def gradient_norms(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the norm of each gradient, whose shards add their squared norms over ranks, in one message."""
-        if not any(map(is_sharded, gradients)):
-            return norms(gradients)
-        squares = torch.stack([*norms([self.local_shard(gradient) for gradient in gradients])]).double().square()
-        dist.all_reduce(squares)
-        return squares.sqrt().unbind()
+    return distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)
 
-    def state_dict(self, net: nn.Module) -> dict[str, Any]:
-        """Return the state_dict of a net, with full tensors."""
-        state = net.state_dict()
-        for name, value in state.items():
-            state[name] = self.full_tensor(value)
-        return state
 
-    def load_state_dict(self, net: nn.Module, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Load a state_dict that has full tensors."""
-        likes = tensors_of(net.state_dict())
-        shards = {name: self.shard_like(state[name], like) for name, like in likes.items() if name in state}
-        net.load_state_dict({**state, **shards} if any(map(is_sharded, likes.values())) else state, strict=strict)
+def gradient_norms(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the norm of each gradient, whose shards add their squared norms over ranks, in one message."""
+    if not any(map(is_sharded, gradients)):
+        return norms(gradients)
+    squares = torch.stack([*norms([local_shard(gradient) for gradient in gradients])]).double().square()
+    dist.all_reduce(squares)
+    return squares.sqrt().unbind()
 
-    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Return the state_dict of an optimizer, with full tensors."""
-        return map_tensors(self.full_tensor, optimizer.state_dict())  # type: ignore[no-any-return]
 
-    def load_optimizer_state(self, optimizer: Optimizer, state: Mapping[str, Any]) -> None:
-        """Load an optimizer's state_dict; full tensors of the shape of their parameter are sharded like it."""
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if any(map(is_sharded, parameters)):
-            entries = {index: self._sharded(entry, parameters[index]) for index, entry in state["state"].items()}
-            state = {**state, "state": entries}
-        if state:  # Lightning's is empty if a module configures no optimizer
-            optimizer.load_state_dict({**state})
+def full_state_dict(net: nn.Module) -> dict[str, Any]:
+    """Return the state_dict of a net, with full tensors."""
+    state = net.state_dict()
+    for name, value in state.items():
+        state[name] = full_tensor(value)
+    return state
 
-    def _sharded(self, entry: Any, like: Tensor) -> Any:
-        return map_tensors(lambda full: self.shard_like(full, like) if full.shape == like.shape else full, entry)
+
+def load_full_state_dict(net: nn.Module, state: Mapping[str, Any], strict: bool = True) -> None:
+    """Load a state_dict that has full tensors."""
+    likes = tensors_of(net.state_dict())
+    shards = {name: shard_like(state[name], like) for name, like in likes.items() if name in state}
+    net.load_state_dict({**state, **shards} if any(map(is_sharded, likes.values())) else state, strict=strict)
+
+
+def full_optimizer_state(optimizer: Optimizer) -> dict[str, Any]:
+    """Return the state_dict of an optimizer, with full tensors."""
+    return map_tensors(full_tensor, optimizer.state_dict())  # type: ignore[no-any-return]
+
+
+def load_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Load an optimizer's state_dict; full tensors of the shape of their parameter are sharded like it."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if any(map(is_sharded, parameters)):
+        entries = {index: _sharded(entry, parameters[index]) for index, entry in state["state"].items()}
+        state = {**state, "state": entries}
+    if state:  # Lightning's is empty if a module configures no optimizer
+        optimizer.load_state_dict({**state})
+
+
+def _sharded(entry: Any, like: Tensor) -> Any:
+    return map_tensors(lambda full: shard_like(full, like) if full.shape == like.shape else full, entry)

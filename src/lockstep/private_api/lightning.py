@@ -16,8 +16,7 @@ except ImportError:  # in a version that is not tested
 
 __all__ = ["TrainingEpochLoop"]
 
-TESTED = "2.6."
-"""The prefix of the versions with which the fast loop is tested."""
+TESTED = "2.6."  # the prefix of the versions with which the fast loop is tested
 
 BATCHES_THAT_STEPPED = "_batches_that_stepped"
 """In a checkpoint: the step that Lightning's own logging counts. A version without it counts from 0."""
@@ -77,7 +76,6 @@ def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
     class Connector:
         @property
         def should_update_logs(self) -> bool:
-            """Whether the next step is logged."""
             return (steps() + 1) % trainer.log_every_n_steps == 0 or bool(trainer.should_stop)
 
     class FitLoop:

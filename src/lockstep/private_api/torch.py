@@ -22,12 +22,10 @@ reduce_scatter_single: Callable[..., Any] = getattr(
 
 
 def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the 2-norm of each tensor."""
     return torch._foreach_norm([*tensors]) if tensors else ()
 
 
 def default_store() -> Store:
-    """Return the store of the default process group."""
     store: Store = torch.distributed.distributed_c10d._get_default_store()
     return store
 

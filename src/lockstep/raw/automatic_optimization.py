@@ -70,11 +70,7 @@ def clip_gradients(run: "Training", optimizer: Optimizer) -> None:
 
 
 def step_schedules(run: "Training", interval: str, index: int, plateau: bool) -> None:
-    """Step the schedules that are due after a batch or epoch: every ReduceLROnPlateau by its value, or all others.
-
-    Raises:
-        ConfigError: nothing has logged that value.
-    """
+    """Step the schedules that are due after a batch or epoch: every ReduceLROnPlateau by its value, or all others."""
     for config in [] if run.session.manual else run.trainer.lr_scheduler_configs:
         metric = run.trainer.callback_metrics.get(str(config.monitor)) if plateau else None
         is_due = config.interval == interval and (index + 1) % config.frequency == 0

@@ -11,8 +11,7 @@ from lockstep.random_state import preserve_generators
 if TYPE_CHECKING:
     from lockstep.raw.training import Training
 
-NAMES = {"val": "validation", "test": "test"}
-"""The stages in the names of hooks and steps."""
+NAMES = {"val": "validation", "test": "test"}  # the stages in the names of hooks and steps
 
 
 @torch.inference_mode()
@@ -66,10 +65,3 @@ def sanity_check(run: "Training") -> None:
         hooks.call("on_sanity_check_end")
         trainer.reset_metrics()
         trainer.sanity_checking = False
-
-
-def validate(run: "Training", is_step_boundary: bool) -> None:
-    """Validate mid-epoch, or at its end; gradients are kept while accumulating."""
-    if is_step_boundary:
-        run.hooks.method("on_validation_model_zero_grad", run.module.zero_grad)()
-    evaluate(run, "val")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.errors import TrainingInterrupted
 from lockstep.raw.automatic_optimization import automatic_step, step_schedules
-from lockstep.raw.evaluation import sanity_check, validate
+from lockstep.raw.evaluation import evaluate, sanity_check
 from lockstep.raw.manual_optimization import manual_step
 from lockstep.raw.state import load_optimizers, save_state
 
@@ -85,7 +85,9 @@ def follow_batch(run: "Training", is_step_boundary: bool, is_last: bool) -> None
     interrupts = not is_last and progress.interrupts_epoch(trainer)
     validates = progress.is_validation_due(trainer, is_last)
     if validates:
-        validate(run, is_step_boundary)
+        if is_step_boundary:  # otherwise gradients are kept: the step goes on accumulating
+            run.hooks.method("on_validation_model_zero_grad", run.module.zero_grad)()
+        evaluate(run, "val")
     if not progress.epoch_goes_on(trainer, is_last):
         return
     if validates:

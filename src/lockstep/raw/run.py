@@ -35,7 +35,7 @@ def fit_and_test(training: Training, plan: Plan) -> None:
     training.prepare()
     session.begin(training.trainer.callbacks)
     load_state(training)
-    if session.progress.is_finished:
+    if session.start.is_finished:
         session.end_finished(training.trainer)
     elif plan.train:
         with session.progress.accepting_stop():

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.checkpoint.content import SCALER
 from lockstep.checkpoint.saving import save
-from lockstep.session.loadable import loadable
+from lockstep.parallel.tensor_layout import full_optimizer_state, full_state_dict
 
 if TYPE_CHECKING:
     from lockstep.raw.training import Training
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def save_state(run: "Training") -> None:
     """Save a checkpoint. To be called by every rank; rank 0 writes."""
-    session, module, trainer, tensors = run.session, run.module, run.trainer, run.session.plan.strategy.tensors
+    session, module, trainer = run.session, run.module, run.trainer
     if not session.plan.saves:
         return
     position, datamodule = session.progress.position, trainer.datamodule
@@ -21,8 +21,8 @@ def save_state(run: "Training") -> None:
         "pytorch-lightning_version": version("lightning"),
         "epoch": position.epochs if position.batch else position.epochs - 1,
         "global_step": trainer.global_step,
-        "state_dict": tensors.state_dict(module),
-        "optimizer_states": [tensors.optimizer_state(optimizer) for optimizer in trainer.optimizers],
+        "state_dict": full_state_dict(module),
+        "optimizer_states": [full_optimizer_state(optimizer) for optimizer in trainer.optimizers],
         "lr_schedulers": [config.scheduler.state_dict() for config in trainer.lr_scheduler_configs],
         "callbacks": {callback.state_key: state for callback in trainer.callbacks if (state := callback.state_dict())},
     }
@@ -43,7 +43,7 @@ def save_state(run: "Training") -> None:
     checkpoint |= session.extra_state()
     if session.context.rank == 0:
         session.loggers.flush()
-        save(loadable(checkpoint), session.checkpoints.last)
+        save(checkpoint, session.checkpoints.last)
 
 
 def load_state(run: "Training") -> None:
@@ -54,7 +54,7 @@ def load_state(run: "Training") -> None:
     for hook in run.hooks.of_module("on_load_checkpoint"):
         hook(checkpoint)
     session.load_weights(checkpoint)
-    if not session.plan.train or session.progress.is_finished:
+    if not session.plan.train or session.start.is_finished:
         return
     for callback in run.trainer.callbacks:
         callback.on_load_checkpoint(run.trainer, run.module, checkpoint)

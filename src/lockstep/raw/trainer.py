@@ -7,11 +7,11 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.batch_math import batch_count
 from lockstep.loggers import Loggers
 from lockstep.raw.precision import Precision
 from lockstep.session.schedules import SchedulerConfig
 from lockstep.session.session import Session
+from lockstep.step_plan import batch_count
 
 TRAINER_OPTIONS = (
     *("limit_train_batches", "limit_val_batches", "limit_test_batches", "fast_dev_run", "num_sanity_val_steps"),
@@ -111,7 +111,6 @@ class RawTrainer:
             callback.log, callback.log_dict = module.log, module.log_dict
 
     def begin_evaluation(self, stage: str, loaders: list[Any]) -> None:
-        """Set the attributes that say which stage runs."""
         self.training, self.validating, self.testing = False, stage == "val", stage == "test"
         setattr(self, f"{stage}_dataloaders", loaders if len(loaders) > 1 else loaders[0])
         if self.testing:

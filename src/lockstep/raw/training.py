@@ -7,7 +7,7 @@ from torch.optim import SGD
 from lockstep.config_error import require
 from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
 from lockstep.raw.trainer import RawTrainer
-from lockstep.session.hooks import Hooks
+from lockstep.session.callbacks import Hooks
 from lockstep.session.schedules import configured
 from lockstep.session.session import Session
 from lockstep.strategies.strategy import Wrapped
@@ -31,13 +31,11 @@ class Training:
         self.hooks.call("setup", stage=stage)
 
     def teardown(self, stage: str) -> None:
-        """Call the last hooks of fit or test."""
         if self.trainer.datamodule is not None:
             self.trainer.datamodule.teardown(stage)
         self.hooks.call("teardown", stage=stage)
 
     def report(self, exception: BaseException) -> None:
-        """Tell callbacks and the data of an exception."""
         for hook in self.hooks.of_callbacks("on_exception"):
             hook(exception)
         if self.trainer.datamodule is not None:

@@ -15,8 +15,7 @@ from lockstep.config_error import config_error
 from lockstep.files import finite, save_text, sync_folder
 from lockstep.run_files import RECORD, run_of
 
-Line = Mapping[str, Mapping[str, Any]]
-"""`{kind: fields}`."""
+Line = Mapping[str, Mapping[str, Any]]  # `{kind: fields}`
 
 
 class RecordFile:
@@ -71,10 +70,6 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) ->
         return lines, ""
     damaged = f"{RECORD} is not what it was when the checkpoint was saved"
     if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
-        raise config_error(
-            "hydra.run.dir",
-            run_dir,
-            f"its {damaged}",
-            f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder",
-        )
+        hint = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
+        raise config_error("hydra.run.dir", run_dir, f"its {damaged}", hint)
     return b"", f"{run}: {damaged}; the new record begins where training resumes"

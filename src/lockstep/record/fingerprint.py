@@ -1,18 +1,18 @@
-"""Fingerprints of what one rank has in its memory: SHA-256 of its weights, its buffers, its optimizers' states.
+"""SHA-256 of tensors: the digest of a net, and fingerprints of a rank's weights, buffers and optimizer states.
 
-Names, shapes, types and bits count, in an order that no engine decides: parameters by name, numbers in logical order
-whatever the strides, a step counter alike as a tensor and as a number.
+In fingerprints names, shapes, types and bits count, in an order that no engine decides: parameters by name, numbers in
+logical order whatever the strides, a step counter alike as a tensor and as a number.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.record.digest import tensor_bytes
+from lockstep.parallel.tensor_layout import local_shard
 from lockstep.run_files import FINGERPRINTED
 from lockstep.structures import tensors_of
 
@@ -22,13 +22,24 @@ IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
 Values = Iterator[tuple[str, object]]
 
 
-def fingerprints(
-    net: nn.Module, optimizers: Sequence[Optimizer], local_shard: Callable[[Tensor], Tensor] = lambda tensor: tensor
-) -> dict[str, str]:
+def digest(state: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of every parameter and buffer, in state_dict order; values that are no tensors are skipped."""
+    sha = hashlib.sha256()
+    for tensor in tensors_of(state).values():
+        sha.update(tensor_bytes(tensor))
+    return sha.hexdigest()
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """Return the elements in logical order, whatever the strides."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:
     """Return a hexadecimal digest for each of FINGERPRINTED, of this rank's shards. Waits for a GPU."""
     weights = dict(net.named_parameters())
     states = sorted(weights.items()), sorted(buffers_of(net).items()), _optimizer_values(optimizers, weights)
-    return {kind: _sha256(values, local_shard) for kind, values in zip(FINGERPRINTED, states, strict=True)}
+    return {kind: _sha256(values) for kind, values in zip(FINGERPRINTED, states, strict=True)}
 
 
 def buffers_of(net: nn.Module) -> dict[str, Tensor]:
@@ -52,7 +63,7 @@ def _optimizer_values(optimizers: Sequence[Optimizer], weights: dict[str, nn.Par
             yield from ((f"{name}.{key}", value) for key, value in sorted(state.items()) if value is not None)
 
 
-def _sha256(values: Any, local_shard: Callable[[Tensor], Tensor]) -> str:
+def _sha256(values: Any) -> str:
     """Hash names and values: numbers, and tensors without dimensions, as float64; of None the name alone."""
     sha = hashlib.sha256()
     for name, value in values:

@@ -16,12 +16,12 @@ from torch.optim import Optimizer
 from lockstep.errors import NotFinite
 from lockstep.objectives.objective import LOSS
 from lockstep.parallel.messages import gather_json
+from lockstep.parallel.tensor_layout import full_state_dict, gradient_norms
 from lockstep.plan import Plan
+from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.progress import notice
-from lockstep.record.digest import digest
 from lockstep.record.file import RecordFile, earlier_lines
-from lockstep.record.fingerprint import fingerprints
-from lockstep.record.run_metadata import has_rank_buffers, run_metadata
+from lockstep.record.fingerprint import digest, fingerprints
 from lockstep.record.step_buffer import StepBuffer, step_lines
 from lockstep.structures import tensors_of
 from lockstep.sums.running import BatchStats, to_floats
@@ -31,18 +31,11 @@ class Recorder:
     """The recorder of one rank. Both engines call it at the same moments with the same values."""
 
     def __init__(
-        self,
-        plan: Plan,
-        rank: int,
-        net: nn.Module,
-        epoch: int = 0,
-        batch: int = 0,
-        offset: Mapping[str, Any] | None = None,
+        self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, offset: Any = None
     ) -> None:
         """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`."""
         self.plan, self.rank, self.net = plan, rank, net
-        self.epoch, self.tensors = epoch, plan.strategy.tensors
-        self.steps = StepBuffer(plan, rank, batch)
+        self.epoch, self.steps = epoch, StepBuffer(plan, rank, batch)
         self.file: RecordFile | None = None
         if rank == 0:
             folder, earlier = Path(plan.run_dir), b""
@@ -71,13 +64,12 @@ class Recorder:
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
         """Return the norm of each gradient that is not None, reduced over all ranks."""
         gradients = [gradient for parameter in parameters if (gradient := parameter.grad) is not None]
-        return self.tensors.gradient_norms(gradients)
+        return gradient_norms(gradients)
 
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
         """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""
         if self.plan.record.weights == "step" or last:
-            step, local_shard = len(self.steps.rates) - 1, self.tensors.local_shard
-            self.steps.fingerprints[str(step)] = fingerprints(self.net, optimizers, local_shard)
+            self.steps.fingerprints[str(len(self.steps.rates) - 1)] = fingerprints(self.net, optimizers)
 
     def flush(self, epoch: int, last_step: int) -> None:
         """Gather the ranks' steps of epoch `epoch` (from 1) that have no line yet, and write their lines.
@@ -109,7 +101,7 @@ class Recorder:
 
     def end(self) -> None:
         """Record the digest of every parameter and buffer, at the end of the run."""
-        state = tensors_of(self.tensors.state_dict(self.net))
+        state = tensors_of(full_state_dict(self.net))
         if self.file:
             self.file.append({"tensor": {"name": name, "digest": digest({name: state[name]})}} for name in state)
             self.file.sync()
@@ -124,8 +116,37 @@ class Recorder:
 
 
 def not_finite(name: str, value: float) -> NotFinite:
-    """Return the error of a NaN or infinite value."""
     return NotFinite(
         f"{name} is {value}; the checkpoints before it are kept; write a smaller optimizer.lr, gradient_clip_val=1.0, "
         "say, or detect_nan=false to train on."
     )
+
+
+def run_metadata(plan: Plan, net: nn.Module) -> dict[str, str | int | float]:
+    """Return what identifies a run beside its results; `dropout_rng` is "none" if no layer drops anything."""
+    summary = plan.summary()
+    if plan.model.lightning:  # it configures its own optimizer and schedules
+        summary = {name: value for name, value in summary.items() if name not in ("optimizer", "lr", "scheduler")}
+    return summary if has_dropout(net) else {**summary, "dropout_rng": "none"}
+
+
+def depends_on_world(plan: Plan, net: nn.Module) -> bool:
+    """Whether results depend on the number of ranks by more than rounding."""
+    rank_masks = plan.dropout_rng == "per_rank" and has_dropout(net)
+    return rank_masks or (not plan.sync_batchnorm and bool(_batch_norms(net)))
+
+
+def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:
+    """Whether ranks compute running statistics of their own slices of a batch, so that buffers may differ."""
+    tracks = any(module.track_running_stats for module in _batch_norms(net))
+    return tracks and plan.world_size > 1 and not plan.sync_batchnorm
+
+
+def has_dropout(net: nn.Module) -> bool:
+    layers = [module for module in net.modules() if isinstance(module, nn.RNNBase | nn.MultiheadAttention)]
+    rates = [module.p for module in net.modules() if isinstance(module, DROPOUT)]
+    return any(rate > 0 for rate in (*rates, *(layer.dropout for layer in layers)))
+
+
+def _batch_norms(net: nn.Module) -> list[nn.BatchNorm1d]:
+    return [module for module in net.modules() if isinstance(module, BATCHNORM)]

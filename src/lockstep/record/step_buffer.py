@@ -54,7 +54,6 @@ class StepBuffer:
         self.step_of_batch.append(len(self.rates))
 
     def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
-        """End an optimizer step."""
         self.norms += map(to_scalar, norms)
         self.step_of_norm += [len(self.rates)] * len(norms)
         self.rates.append(lr)

@@ -31,9 +31,6 @@ def coerce(cls: type[T], key: str, values: object) -> T:
     """Return an instance of the dataclass `cls` from the options of a key.
 
     Its ClassVar `inferred` names fields that are not options.
-
-    Raises:
-        ConfigError: an option is missing, unknown, or has an invalid value.
     """
     hints, inferred = get_type_hints(cls, include_extras=True), getattr(cls, "inferred", ())
     names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]
@@ -47,7 +44,6 @@ def coerce(cls: type[T], key: str, values: object) -> T:
 
 
 def check_keys(prefix: str, values: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise a ConfigError if a key is not among the names, or a name has no key."""
     for key, value in values.items():
         if key not in names:
             raise unknown_key(prefix + key, value, [prefix + name for name in names])

@@ -11,8 +11,7 @@ from lockstep.progress import notice
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.target import KEY, BuiltIn, Target
 
-BATCH_SIZE = 64
-"""The global batch size if neither the plan nor the user's DataLoader has one."""
+BATCH_SIZE = 64  # the global batch size if neither the plan nor the user's DataLoader has one
 
 
 class BuiltInData(BuiltIn):
@@ -34,21 +33,24 @@ class BuiltInData(BuiltIn):
         return getattr(self, "samples", None) or self.total - self.val_size - getattr(self, "test_size", 0)
 
 
-@dataclass(frozen=True)
-class Digits(BuiltInData):
-    path: ClassVar[str] = "lockstep.data.digits.load"
-    name: Literal["digits"]
-    val_size: NonNegativeInt
-    test_size: PositiveInt
+class HandwrittenDigits(BuiltInData):
     shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
     classes: ClassVar[int] = 10
     outputs: ClassVar[int] = 10
     dtype: ClassVar[str] = "uint8"
+
+
+@dataclass(frozen=True)
+class Digits(HandwrittenDigits):
+    path: ClassVar[str] = "lockstep.data.digits.load"
+    name: Literal["digits"]
+    val_size: NonNegativeInt
+    test_size: PositiveInt
     total: ClassVar[int] = 1797
 
 
 @dataclass(frozen=True)
-class MNIST(BuiltInData):
+class MNIST(HandwrittenDigits):
     path: ClassVar[str] = "lockstep.data.mnist.load"
     name: Literal["mnist"]
     root: str
@@ -56,10 +58,6 @@ class MNIST(BuiltInData):
     val_size: NonNegativeInt
     mean: float
     std: Positive
-    shape: ClassVar[tuple[int, ...]] = (1, 28, 28)
-    classes: ClassVar[int] = 10
-    outputs: ClassVar[int] = 10
-    dtype: ClassVar[str] = "uint8"
     total: ClassVar[int] = 60_000
 
 
@@ -123,7 +121,6 @@ class DataFacts:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return what to call the classes: their names, or their numbers."""
         return self.class_names or tuple(map(str, range(self.classes)))
 
 
@@ -143,9 +140,7 @@ class Loaders(DataFacts):
 
 FACTS = tuple(fact.name for fact in fields(Loaders))
 
-PLANNED = {
-    *("dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"),
-}
+PLANNED = {"dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"}
 """Arguments of a DataLoader that would change the order of samples."""
 
 
@@ -160,8 +155,7 @@ Split = Annotated[
     dict[str, float], Constraint(_is_split, "it takes val and test, in samples or as a share below 1", "{val:0.1}")
 ]
 LoaderOptions = Annotated[
-    dict[str, Any],
-    Constraint(lambda options: isinstance(options, Mapping), "it is a group of keys", "{num_workers:2}"),
+    dict[str, Any], Constraint(lambda options: isinstance(options, Mapping), "it is a group of keys", "{num_workers:2}")
 ]
 SampleKey = Annotated[str, Constraint(lambda key: key != "", "it is a key of each sample", "image")]
 

@@ -20,5 +20,4 @@ class Raw:
 
 Engine = Lightning | Raw
 
-ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}
-"""The module of each engine. Only ranks import it."""
+ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}  # the module of each engine. Only ranks import it.

@@ -20,6 +20,11 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
+def key_of(override: str) -> str:
+    """Return the key of an override, which may begin with `+`, `++` or `~`."""
+    return override.lstrip("+~").partition("=")[0]
+
+
 def is_below(key: str, groups: Iterable[str]) -> bool:
     """Whether `key` is one of the groups, or an option of one."""
     return any(key == group or key.startswith(f"{group}.") for group in groups)

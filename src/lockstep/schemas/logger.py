@@ -64,7 +64,6 @@ class UserCallback(Target):
         return {0: 1, **(value or {})}
 
     def rules(self, plan: "Plan") -> Rules:
-        """Yield what this callback requires of the plan."""
         if self.scheduling is not None:
             yield from only(plan, f"{self.key} sets the batches of an optimizer step", accumulate_grad_batches=1)
             reason = f"{plan.model.name} optimizes manually, and accumulates by itself"

@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 TOKENS_ONLY = "lockstep.nets.char_rnn.CharRNN"
-MIN_SIDE = 16
-"""The least height and width of which the convolutions of the nets for images leave something."""
+MIN_SIDE = 16  # the least height and width of which the convolutions of the nets for images leave something
 
 Sizes = Annotated[
-    tuple[int, ...],
-    Constraint(lambda sizes: min(sizes, default=0) > 0, "it lists layer sizes of 1 or more", "[30,20]"),
+    tuple[int, ...], Constraint(lambda sizes: min(sizes, default=0) > 0, "it lists layer sizes of 1 or more", "[30,20]")
 ]
 
 

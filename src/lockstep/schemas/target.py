@@ -58,6 +58,5 @@ class BuiltIn:
 
     @property
     def call(self) -> dict[str, Any]:
-        """Return the path and the arguments as in a YAML file."""
         arguments = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}  # type: ignore[arg-type]
         return {KEY: self.path, **arguments}

@@ -23,7 +23,6 @@ class Task:
     samples: ClassVar[Samples] = "pairs"
 
     def rules(self, plan: "Plan") -> Rules:
-        """Yield the rules of data and nets that the task can train."""
         fits = isinstance(plan.model, Target) or not plan.data.parts or self.samples not in ("pairs", "sequences")
         reason = f"it has one row of outputs per sample, and data={plan.data.name} has several targets per sample"
         yield fits, "model", reason, "model=char_rnn task=language_modelling for a text, or a net of your own"

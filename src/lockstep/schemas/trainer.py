@@ -48,8 +48,7 @@ class Trainer:
     overfit_batches: Share
     fast_dev_run: Annotated[bool | int, AT_LEAST_0]
     max_steps: Annotated[
-        int,
-        Constraint(lambda steps: steps >= 1 or steps == -1, "it must be 1 or more, or -1 for no limit", "1000"),
+        int, Constraint(lambda steps: steps >= 1 or steps == -1, "it must be 1 or more, or -1 for no limit", "1000")
     ]
     max_time: Duration
     val_check_interval: Annotated[
@@ -89,7 +88,6 @@ class Trainer:
             yield fits, key, f"an epoch has {batches} batches", f"{key}={batches}, or fewer"
 
     def limit(self, stage: str, batches: int) -> int:
-        """Return how many of a stage's batches are used."""
         limit = getattr(self, f"limit_{stage}_batches")
         return min(limit, batches) if isinstance(limit, int) else int(limit * batches)
 

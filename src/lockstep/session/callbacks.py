@@ -1,15 +1,22 @@
-"""The Lightning callbacks that a plan names, created on each rank. Lightning is imported only if there are some."""
+"""The Lightning callbacks that a plan names; and hooks, those of callbacks in their order, then the module's.
 
-from collections.abc import Sequence
+Lightning is imported only if there are callbacks.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from lockstep.config_error import require
 from lockstep.plan import Plan
 from lockstep.schemas.logger import UserCallback
 from lockstep.schemas.target import KEY
+from lockstep.targets.kinds import overrides
 from lockstep.targets.locate import create
 
 SCHEDULER = "GradientAccumulationScheduler"
+Hook = Callable[..., Any]
 
 
 def create_callbacks(plan: Plan) -> list[Any]:
@@ -39,3 +46,60 @@ def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
             reason = "it changes how many batches a step has, and the configuration does not say so"
             hint = "callbacks=gradient_accumulation_scheduler in its place"
             require(planned, "callbacks", name, reason, hint)
+
+
+class Hooks:
+    """Looks up once which hooks are overridden; all others cost nothing. `overridden` may be cleared."""
+
+    def __init__(self, trainer: Any, module: Any) -> None:
+        self.trainer, self.module = trainer, module
+        self.overridden: dict[str, list[Hook]] = {}
+        self.positional: dict[str, int | None] = {}
+
+    def named(self, name: str) -> list[Hook]:
+        if name not in self.overridden:
+            self.overridden[name] = [*self.of_callbacks(name), *self.of_module(name)]
+        return self.overridden[name]
+
+    def call(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """Call the hooks of a name; return what the last one returns."""
+        returned = None
+        for hook in self.named(name):
+            returned = hook(*arguments, **options)
+        return returned
+
+    def of_module(self, name: str) -> list[Hook]:
+        return [getattr(self.module, name)] if overrides(self.module, name) else []
+
+    def method(self, name: str, default: Hook) -> Hook:
+        """Return the module's method if it overrides it, else the default. No callback has a hook of such a name."""
+        if name not in self.overridden:
+            self.overridden[name] = self.of_module(name)
+        return self.overridden[name][0] if self.overridden[name] else default
+
+    def of_callbacks(self, name: str, monitoring: bool | None = None) -> list[Hook]:
+        """Return the hooks of all callbacks; `monitoring` leaves those that monitor logged values, or the others."""
+        return [
+            partial(getattr(callback, name), self.trainer, self.module)
+            for callback in self.trainer.callbacks
+            if monitoring in (None, is_monitoring(callback)) and overrides(callback, name)
+        ]
+
+    def step_arguments(self, name: str, *arguments: Any) -> tuple[Any, ...]:
+        """Return those of batch, batch_idx and dataloader_idx that a step of the module takes by position."""
+        if name not in self.positional:
+            self.positional[name] = count_positional(getattr(self.module, name))
+        return arguments[: self.positional[name]]
+
+
+def is_monitoring(callback: Any) -> bool:
+    """Whether Lightning calls a callback's on_train_epoch_end after the module's."""
+    return any(kind.__name__ in ("EarlyStopping", "Checkpoint") for kind in type(callback).__mro__)
+
+
+def count_positional(step: Hook) -> int | None:
+    """Return how many arguments a step takes by position; None if any number."""
+    kinds = [parameter.kind for parameter in inspect.signature(step).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return None
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never
 
 from lockstep.checkpoint.content import Progress
 from lockstep.plan import Plan
@@ -38,16 +38,8 @@ class Display:
             from tqdm import tqdm  # for a terminal alone
 
             total, done = self.epochs * self.batches or None, position.epochs * self.batches + position.batch
-            self.bar = tqdm(
-                desc=title,
-                total=total,
-                initial=done,
-                unit="batch",
-                bar_format=BAR if total else None,
-                mininterval=0.2,
-                leave=False,
-                dynamic_ncols=True,
-            )
+            style: Any = {"unit": "batch", "mininterval": 0.2, "leave": False, "dynamic_ncols": True}
+            self.bar = tqdm(desc=title, total=total, initial=done, bar_format=BAR if total else None, **style)
         self.bar.set_description_str(title, refresh=False)
 
     def end_batch(self, metrics: Mapping[str, float]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lockstep.checkpoint.reading import ResumeState
 from lockstep.launch.topology import RankContext
+from lockstep.parallel.tensor_layout import load_optimizer_state
 from lockstep.plan import Plan
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.steps.exact_log import ExactLog
@@ -37,7 +38,7 @@ class ModuleState:
         if self.checkpoint is None:
             return
         for optimizer, state in zip(trainer.optimizers, self.checkpoint["optimizer_states"], strict=True):
-            self.plan.strategy.tensors.load_optimizer_state(optimizer, state)
+            load_optimizer_state(optimizer, state)
         schedules = self.checkpoint["lr_schedulers"]  # a callback may have removed those that it will replace
         for config, state in zip(trainer.lr_scheduler_configs, schedules, strict=False):
             config.scheduler.load_state_dict(state)

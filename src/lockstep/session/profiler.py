@@ -16,11 +16,9 @@ from lockstep.progress import print_beside_bar
 from lockstep.sums.phases import Phases
 from lockstep.text_table import columns_text, figures
 
-WAIT, BATCHES = 3, 5
-"""Training batches before the profile, and within it."""
+WAIT, BATCHES = 3, 5  # training batches before the profile, and within it
 ROWS, LONGEST_NAME = 10, 50
-FOLDER, TRACE = "profiler", "rank_0.pt.trace.json"
-"""TensorBoard's plugin for profiles looks for this ending."""
+FOLDER, TRACE = "profiler", "rank_0.pt.trace.json"  # TensorBoard's plugin for profiles looks for this ending
 
 
 class Profiler:
@@ -78,15 +76,10 @@ def operations_text(events: Any, device: torch.device) -> str:
     name = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
     times = {event: getattr(event, name) for event in events}
     total = sum(times.values()) or 1.0
-    longest = sorted(times, key=times.__getitem__, reverse=True)[:ROWS]
+    longest = sorted(times.items(), key=lambda item: item[1], reverse=True)[:ROWS]
     cells = [
-        [
-            truncate(event.key, LONGEST_NAME),
-            str(event.count),
-            figures(times[event] / 1e3),
-            f"{times[event] / total:.0%}",
-        ]
-        for event in longest
+        [truncate(event.key, LONGEST_NAME), str(event.count), figures(time / 1e3), f"{time / total:.0%}"]
+        for event, time in longest
     ]
     return columns_text(["operation", "calls", "ms", "share"], cells)
 

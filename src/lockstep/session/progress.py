@@ -24,18 +24,12 @@ class RunProgress:
     ) -> None:
         self.plan, self.context, self.start = plan, context, start
         self.time_limit, self.has_validation = time_limit, has_validation
-        self.position = start.at
+        self.position = start.position
         self.interrupted_epoch = self.ended = self.checking = False
 
     @property
     def batches_per_step(self) -> int:
-        """Return the batches of an optimizer step in the current epoch."""
         return self.plan.steps.batches_per_step(self.position.epochs)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the resumed run had finished training, so that only the test is left."""
-        return self.start.is_finished
 
     @property
     def has_sanity_check(self) -> bool:
@@ -45,7 +39,7 @@ class RunProgress:
     def accepting_stop(self) -> AbstractContextManager[None]:
         """Start the clock of max_time; return a context around training, in which a request to stop is accepted."""
         self.time_limit.begin()
-        return self.context.stop.accepting_stop(self._batches(self.start.at))
+        return self.context.stop.accepting_stop(self._batches(self.start.position))
 
     def should_stop(self) -> bool:
         """Whether a stop was requested. To be called after each batch, on every rank."""
@@ -55,7 +49,6 @@ class RunProgress:
         return at.epochs * (self.plan.steps.epoch_batches or 2**31) + at.batch
 
     def is_over(self, trainer: Any) -> bool:
-        """Whether no other epoch begins."""
         return self._reached_limit(trainer) or bool(trainer.should_stop)
 
     def interrupts_epoch(self, trainer: Any) -> bool:

@@ -9,11 +9,9 @@ from torch import Tensor, nn
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
-from lockstep.loggers import Loggers
-from lockstep.plan import Plan
-from lockstep.record.digest import digest
-from lockstep.record.recorder import Recorder
-from lockstep.record.run_metadata import run_metadata
+from lockstep.parallel.tensor_layout import full_state_dict
+from lockstep.record.fingerprint import digest
+from lockstep.record.recorder import Recorder, run_metadata
 from lockstep.run_files import Metrics
 from lockstep.schemas import Line
 from lockstep.session.display import Display
@@ -39,19 +37,10 @@ class Results:
     recorder: Recorder
     checkpoints: CheckpointManager
 
-    def __init__(
-        self,
-        plan: Plan,
-        net: nn.Module,
-        log: ExactLog,
-        step: Any,
-        progress: RunProgress,
-        phases: Phases,
-        loggers: Loggers,
-    ) -> None:
+    def __init__(self, net: nn.Module, log: ExactLog, step: Any, progress: RunProgress, phases: Phases) -> None:
         """`step`: a TaskStep or ModuleStep."""
-        self.plan, self.net, self.log, self.step = plan, net, log, step
-        self.progress, self.phases, self.loggers = progress, phases, loggers
+        self.net, self.log, self.step, self.progress, self.phases = net, log, step, progress, phases
+        self.plan, self.loggers = progress.plan, step.loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
         self.metrics: Mapping[str, float] = {}
@@ -59,7 +48,7 @@ class Results:
         self.validated = False
         self.work: dict[str, float] = {}
         self.digest = ""
-        self.display = Display(plan, progress.context.rank)
+        self.display = Display(self.plan, progress.context.rank)
 
     def update_step_metrics(self, trainer: Any) -> None:
         """Update the trainer's metrics by what the batch has logged. To be called by every rank.
@@ -153,7 +142,7 @@ class Results:
             from lockstep.data.line import fitted_line
 
             metrics |= fitted_line(self.net, plan.data.predict)
-        return {**metrics, "digest": self.digest or digest(plan.strategy.tensors.state_dict(self.net))}
+        return {**metrics, "digest": self.digest or digest(full_state_dict(self.net))}
 
     def to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
         """Log values, if there are any, at the current optimizer step."""

@@ -28,17 +28,17 @@ from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import show_net, shows_net
 from lockstep.optimizers import learning_rate
 from lockstep.parallel.messages import all_gather_json
+from lockstep.parallel.tensor_layout import full_state_dict, load_full_state_dict
 from lockstep.plan import Plan
 from lockstep.random_state import random_state, restore_random_state, seed_by, seed_rank
-from lockstep.record.digest import digest
+from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder
 from lockstep.session.callbacks import require_planned_steps
-from lockstep.session.compiled import compile_nets
 from lockstep.session.module_state import ModuleState
 from lockstep.session.profiler import Profiler
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results
-from lockstep.session.torch_flags import torch_flags
+from lockstep.session.torch_options import compile_nets, torch_flags
 from lockstep.steps.exact_log import ExactLog, attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
 from lockstep.strategies.strategy import plain_net
@@ -69,7 +69,7 @@ class Session:
         self.device, *_ = plan.strategy.devices(plan)
         created: Any
         if plan.model.lightning:
-            from lockstep.session.user_module import create_user_module  # with Lightning
+            from lockstep.session.lightning_module import create_user_module  # with Lightning
 
             created = create_user_module(plan)
         else:
@@ -77,9 +77,9 @@ class Session:
 
             created = create_task(plan, context.rank, lightning)
         self.module, source, create_step = created
-        self.data = RankData(plan, context, source, self.module, self.start.at)
+        self.data = RankData(plan, context, source, self.module, self.start.position)
         self.log = ExactLog(self.module, context.rank, active=plan.model.lightning or bool(plan.callbacks))
-        self.loggers = open_loggers(plan, context.rank, self.start.at.steps)
+        self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
         self.step = create_step(self.log, self.data, self.loggers)
         self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
@@ -87,7 +87,7 @@ class Session:
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
-        self.results = Results(plan, self.net, self.log, self.step, self.progress, self.phases, self.loggers)
+        self.results = Results(self.net, self.log, self.step, self.progress, self.phases)
         self.profiler = Profiler(plan, context.rank, self.device)
 
     # around training
@@ -105,9 +105,9 @@ class Session:
         if self.start.checkpoint is not None:
             require_net(plan, self.net, self.start.checkpoint)
         if plan.train:
-            if self.data.runs("val") and not self.progress.is_finished:
+            if self.data.runs("val") and not self.start.is_finished:
                 self.data.loaders("val")  # raises for wrong ones before the first step
-            at, content = self.start.at, self.start.content
+            at, content = self.start.position, self.start.content
             rank, offset = self.context.rank, content["record"] if content else None
             self.recorder = self.results.recorder = Recorder(plan, rank, self.net, at.epochs, at.batch, offset)
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
@@ -119,13 +119,11 @@ class Session:
             compile_nets(plan, self.context.rank, self.module)
 
     def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
-        """Load the weights of a checkpoint, if there is one."""
         if checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            self.plan.strategy.tensors.load_state_dict(self.net, net_weights(checkpoint, self.net), strict)
+            load_full_state_dict(self.net, net_weights(checkpoint, self.net), strict)
 
     def choose_net_to_test(self) -> None:
-        """Load the weights of best.ckpt before the test, if the plan tests these."""
         if self.plan.test == "best":
             path = self.checkpoints.last.with_name(BEST)
             all_gather_json(None)  # rank 0 has saved it
@@ -153,16 +151,9 @@ class Session:
 
     def extra_state(self) -> Mapping[str, Any]:
         """Return the content of a checkpoint beside the state of the engine. To be called by every rank."""
-        position = self.progress.position
-        return self.checkpoints.extra_state(
-            position,
-            self.results.values,
-            self.step.sums,
-            self.state.saved(),
-            self.progress.ended,
-            prefix="" if self.net is self.module else PREFIX,
-            random=self.random,
-        )
+        position, prefix = self.progress.position, "" if self.net is self.module else PREFIX
+        values, sums, module = self.results.values, self.step.sums, self.state.saved()
+        return self.checkpoints.extra_state(position, values, sums, module, self.progress.ended, prefix, self.random)
 
     def end_finished(self, trainer: Any) -> None:
         """Restore a run that had finished training, maybe within an epoch, before it is tested."""
@@ -179,7 +170,7 @@ class Session:
         self.profiler.end()
         self.results.display.close()
         self.recorder.end()
-        weights = self.plan.strategy.tensors.state_dict(self.module)
+        weights = full_state_dict(self.module)
         self.results.digest = digest(weights)
         if self.plan.saves and self.context.rank == 0:
             replace_weights(self.checkpoints.last, weights)
@@ -225,7 +216,7 @@ class Session:
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
         if is_step_boundary := is_step_boundary or self.manual:
             norms = [norm for _, norms in self.optimizer_steps for norm in norms]
-            self.recorder.steps.step(rate, norms, log.of_record() if log.step_values else None)
+            self.recorder.steps.step(rate, norms, log.record_values() if log.step_values else None)
             position.steps += 1
             self.recorder.stepped(trainer.optimizers, last)
         step.log_points(position.steps if is_step_boundary else None, rate)
@@ -263,7 +254,7 @@ class Session:
 
     def begin_evaluation_batch(self, stage: str, batch_idx: int, loader: int) -> None:
         self.step.set_share(self.data.next_share(stage, loader), loader)
-        self.log.begin_batch(stage, self.step.samples, loader if len(self.data.of_stage[stage]) > 1 else None)
+        self.log.begin_batch(stage, self.step.samples, loader if len(self.data.by_stage[stage]) > 1 else None)
         self._seed_evaluation(stage, batch_idx, loader)
 
     def _seed_evaluation(self, stage: str, batch_idx: int = -1, loader: int = -1) -> None:

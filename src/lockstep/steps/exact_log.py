@@ -54,7 +54,7 @@ class ExactLog:
         self.epoch_samples[stage] = self.epoch_samples.get(stage, 0) + samples
         self.suffix = "" if loader is None else f"{LOADER}{loader}"
         for value in self.step_values.values():
-            value.of_ranks, value.synced = {}, None
+            value.by_rank, value.synced = {}, None
         self.step_values, self.virtual_rank, self.is_fresh = {}, 0, False
 
     # called by the module
@@ -110,7 +110,7 @@ class ExactLog:
 
     def _add_step(self, entry: Value, value: Scalar, weight: float, sync_dist: bool) -> None:
         entry.sync_dist = sync_dist or not self.always_synced.isdisjoint((entry.name, entry.step_name))
-        entry.of_ranks[self.virtual_rank], entry.synced = (value, weight), None
+        entry.by_rank[self.virtual_rank], entry.synced = (value, weight), None
         self.step_values[entry.name], self.is_fresh = entry, True
 
     # results of a batch
@@ -123,7 +123,7 @@ class ExactLog:
         """Return the values of a training batch that callbacks may monitor."""
         return {name: value.shown for value in self.step_values.values() for name in (value.name, value.step_name)}
 
-    def of_record(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
+    def record_values(self) -> dict[str, dict[str, tuple[Scalar, float, str]]]:
         """Return total, weight and reduction of each name in the batch: of plain numbers, and of torchmetrics."""
         record: dict[str, dict[str, tuple[Scalar, float, str]]] = {}
         for value in self.step_values.values():
@@ -136,7 +136,7 @@ class ExactLog:
         self.is_fresh = False
         values = [value for value in self.step_values.values() if value.sync_dist and value.synced is None]
         values.sort(key=lambda value: value.name)
-        if values and (dist.is_initialized() or any(len(value.of_ranks) > 1 for value in values)):
+        if values and (dist.is_initialized() or any(len(value.by_rank) > 1 for value in values)):
             ranks = all_gather_json([[float(value.joined[0]), value.joined[1]] for value in values])
             for value, totals in zip(values, zip(*ranks, strict=True), strict=True):
                 value.synced = value.over_ranks(totals)
@@ -155,7 +155,7 @@ class ExactLog:
         if not self.active:
             return []
         entries = self._totals(self.stages.setdefault(stage, {}))
-        return [(entry, value) for entry, totals in entries if (value := entry.of_epoch(totals)) is not None]
+        return [(entry, value) for entry, totals in entries if (value := entry.epoch_value(totals)) is not None]
 
     def _totals(self, entries: dict[str, Value]) -> list[tuple[Value, list[Any]]]:
         """Return each entry with its totals and weights of all ranks; in the same order on every rank.

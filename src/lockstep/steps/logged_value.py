@@ -8,8 +8,7 @@ from lockstep.config_error import ConfigError
 from lockstep.sums.running import Scalar, to_floats
 
 REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
-LOADER = "/dataloader_idx_"
-"""What joins a name and the index of its dataloader, if an evaluation has several."""
+LOADER = "/dataloader_idx_"  # what joins a name and the index of its dataloader, if an evaluation has several
 JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"mean": sum, "sum": sum, "min": min, "max": max}
 """How totals are reduced; the total of a mean is the sum of value times weight."""
 
@@ -18,7 +17,7 @@ JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"mean": sum, "sum": sum, "min
 class Value:
     """One name in one stage. `pending`: values and weights that are not in `total` yet.
 
-    of_ranks: the value and the weight in the current batch, by virtual rank.
+    by_rank: the value and the weight in the current batch, by virtual rank.
     sync_dist, synced: whether they are reduced over all ranks, and their reduction.
     """
 
@@ -32,7 +31,7 @@ class Value:
     total: float = 0.0
     weight: float = 0.0
     pending: list[tuple[Scalar, float]] = field(default_factory=list)
-    of_ranks: dict[int, tuple[Scalar, float]] = field(default_factory=dict)
+    by_rank: dict[int, tuple[Scalar, float]] = field(default_factory=dict)
     sync_dist: bool = False
     synced: float | None = None
 
@@ -61,28 +60,26 @@ class Value:
             self.metric = None  # until it is logged again: of no values it cannot be computed
 
     def flush(self) -> None:
-        """Add the pending values to the total."""
         for value, (_, weight) in zip(to_floats([value for value, _ in self.pending]), self.pending, strict=True):
             self.add(value * weight if self.reduction == "mean" else value, weight)
         self.pending = []
 
     def add(self, total: float, weight: float) -> None:
-        """Add a total of some weight."""
         self.total, self.weight = join(self.reduction, [(self.total, self.weight), (total, weight)])
 
     @property
     def shown(self) -> float:
         """Return the value of the batch on this rank, or over all ranks once it is reduced."""
-        return float(next(iter(self.of_ranks.values()))[0]) if self.synced is None else self.synced
+        return float(next(iter(self.by_rank.values()))[0]) if self.synced is None else self.synced
 
     @property
     def joined(self) -> tuple[Scalar, float, str]:
         """Return total, weight and reduction of the batch over the virtual ranks."""
-        is_mean, pairs = self.reduction == "mean", self.of_ranks.values()
+        is_mean, pairs = self.reduction == "mean", self.by_rank.values()
         totals = [(value * weight if is_mean else value, weight) for value, weight in pairs]
         return *(totals[0] if len(totals) == 1 else join(self.reduction, totals)), self.reduction
 
-    def of_epoch(self, totals: Sequence[Any]) -> float | None:
+    def epoch_value(self, totals: Sequence[Any]) -> float | None:
         """Return the value of an epoch: of its metric, or of the totals of all ranks."""
         if self.metric is None:
             return self.over_ranks(totals)

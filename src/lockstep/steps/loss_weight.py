@@ -14,8 +14,7 @@ from lockstep.checkpoint.content import Content, Progress
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.plan import Plan
 
-Scale = Callable[[Tensor], Tensor]
-"""Multiplies a loss by the factor of a gradient scaler, for float16."""
+Scale = Callable[[Tensor], Tensor]  # multiplies a loss by the factor of a gradient scaler, for float16
 
 
 class Step:

@@ -14,7 +14,6 @@ from lockstep.private_api.torchmetrics import is_metric, metric_state, restore_m
 
 
 def metric_objects(module: nn.Module) -> dict[str, Any]:
-    """Return the torchmetrics objects of a module by name."""
     return {name: child for name, child in module.named_modules() if is_metric(child)}
 
 

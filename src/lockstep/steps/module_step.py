@@ -18,8 +18,8 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
 from lockstep.monitor.epoch import EpochMonitor
-from lockstep.optimizers import update_together
-from lockstep.parallel.divided_optimizer import divide
+from lockstep.optimizers import needs_no_closure, update_together
+from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.messages import all_gather_json
 from lockstep.plan import Plan
@@ -62,8 +62,8 @@ class ModuleStep(Step):
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         for optimizer in optimizers:
             update_together(optimizer)
-            if self.plan.strategy.sharded:
-                divide(optimizer)
+            if self.plan.strategy.sharded and needs_no_closure(optimizer):  # others may use all parameters at once
+                DividedOptimizer(optimizer)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)

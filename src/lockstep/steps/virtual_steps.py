@@ -21,7 +21,6 @@ from lockstep.checkpoint.content import Progress
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
-from lockstep.parallel.autocast import with_thread_settings
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.private_api.lightning import TOGGLED
@@ -215,6 +214,22 @@ class VirtualSteps(ModuleStep):
                     total = torch.stack(gradients).sum(0)
                     gradient = total if gradient is None else gradient + total
                 turn.state[parameter] = gradient, turn.state[parameter][1]
+
+
+def with_thread_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with this thread's gradient mode and CPU autocast, to be called in another thread."""
+    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    autocast, dtype = torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")
+
+    def call(*arguments: Any) -> Any:
+        with (
+            torch.inference_mode(inference),
+            torch.set_grad_enabled(gradients),
+            torch.autocast("cpu", dtype, enabled=autocast, cache_enabled=False),
+        ):
+            return function(*arguments)
+
+    return call
 
 
 class NoOpOptimizer:

@@ -35,8 +35,7 @@ class DP(Strategy):
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         from torch import nn
 
-        from lockstep.parallel.autocast import AutocastWrapper
-        from lockstep.parallel.cpu_data_parallel import CpuDataParallel
+        from lockstep.parallel.cpu_data_parallel import AutocastWrapper, CpuDataParallel
         from lockstep.precision import MIXED
 
         if plan.accelerator == "cpu":

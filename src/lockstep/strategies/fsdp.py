@@ -99,7 +99,9 @@ class FSDP(Replicated):
         from lightning.pytorch.strategies import DDPStrategy
         from lightning.pytorch.trainer.states import TrainerFn
 
-        strategy, tensors = self, self.tensors
+        from lockstep.parallel import tensor_layout
+
+        strategy = self
 
         class ShardedStrategy(DDPStrategy):
             lightning_restore_optimizer = False  # the session loads shards
@@ -124,10 +126,10 @@ class FSDP(Replicated):
 
             def lightning_module_state_dict(self) -> dict[str, Any]:
                 assert self.lightning_module is not None
-                return tensors.state_dict(self.lightning_module)
+                return tensor_layout.full_state_dict(self.lightning_module)
 
             def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-                return tensors.optimizer_state(optimizer)
+                return tensor_layout.full_optimizer_state(optimizer)
 
         return ShardedStrategy(cluster_environment=TorchElasticEnvironment())
 

@@ -1,7 +1,7 @@
 """Pipeline parallelism: one process, the stages of a net on several devices, a batch divided into micro-batches."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import require
 from lockstep.constraints import PositiveInt
@@ -48,10 +48,10 @@ class ModelParallel(Strategy):
         super().move_to_devices(plan, module)
         self._stages(plan, plain_net(module)).to_devices()
 
-    def _stages(self, plan: "Plan", net: "nn.Module") -> "PipelineStages":
-        from lockstep.parallel.pipeline_stages import PipelineStages, Staged
+    def _stages(self, plan: "Plan", net: Any) -> "PipelineStages":
+        """Return the `stages` of a net, a tuple of modules to be called one after the other, on the devices."""
+        from lockstep.parallel.pipeline_stages import PipelineStages
 
-        assert isinstance(net, Staged)
         return PipelineStages(net.stages, self.devices(plan), self.micro_batches)
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":

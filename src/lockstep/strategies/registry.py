@@ -17,5 +17,4 @@ def _strategies() -> Iterator[tuple[str, type[Strategy]]]:
                 yield from ((name, value) for name in get_args(get_type_hints(value)["name"]))
 
 
-STRATEGIES: dict[str, type[Strategy]] = dict(_strategies())
-"""The strategies by name, in the order of their files."""
+STRATEGIES: dict[str, type[Strategy]] = dict(_strategies())  # the strategies by name, in the order of their files

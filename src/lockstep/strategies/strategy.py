@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import Tensor, nn
 
-    from lockstep.parallel.tensor_layout import TensorLayout
     from lockstep.plan import Plan
 
 Forward = Callable[["Tensor"], Any]
@@ -89,13 +88,6 @@ class Strategy:
         """Return how a machine with this number of devices is used."""
         processes = devices if cls.distributed else 1
         return Layout(processes, data_parallel_size=processes)
-
-    @property
-    def tensors(self) -> "TensorLayout":
-        """How parameters, gradients and optimizer states are stored on ranks."""
-        from lockstep.parallel.tensor_layout import TensorLayout
-
-        return TensorLayout()
 
     def gradient_sync(self, plan: "Plan") -> str:
         """Return how gradients are averaged over ranks, for records and metrics."""

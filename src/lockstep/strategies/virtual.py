@@ -32,13 +32,10 @@ class Virtual(Strategy):
         super().check(plan)
         reason, hint = "strategy=virtual is for comparing, on a CPU", "accelerator=cpu, or strategy=ddp"
         require(plan.accelerator != "gpu", "accelerator", plan.accelerator, reason, hint)
+        reason = "then nothing differs by rank, and strategy=single computes the same as ddp"
         for key, default in (("sync_batchnorm", False), ("dropout_rng", "per_rank")):
-            value, reason = (
-                getattr(plan, key),
-                "then nothing differs by rank, and strategy=single computes the same as ddp",
-            )
             hint = f"{key}={str(default).lower()}, or strategy=single devices=1"
-            require(value == default, key, value, reason, hint)
+            require(getattr(plan, key) == default, key, getattr(plan, key), reason, hint)
 
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         from lockstep.parallel.virtual_ranks import VirtualRanks

@@ -54,7 +54,6 @@ class Phases:
         self.since = now
 
     def step(self, samples: int) -> None:
-        """End the timing of the current batch."""
         self.mark("rest")
         self.steps += 1
         self.samples += samples
@@ -62,7 +61,6 @@ class Phases:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds of all epochs."""
         return sum(self.epochs) + sum(self.by_phase.values())
 
     @property

@@ -16,8 +16,7 @@ from lockstep.structures import map_tensors
 Scalar = Tensor | float
 """A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
 
-BatchStats = tuple[Scalar, ...]
-"""The sums of one batch, in the order of `Objective.sums`."""
+BatchStats = tuple[Scalar, ...]  # the sums of one batch, in the order of `Objective.sums`
 
 SHOWN_SAMPLES = 16
 
@@ -42,7 +41,6 @@ def to_floats(numbers: Sequence[Scalar]) -> Sequence[float]:
 
 
 def batch_stats(objective: Objective, loss_sum: Tensor, outputs: Any, targets: Tensor) -> BatchStats:
-    """Return the sums of a batch."""
     outputs = outputs.detach() if isinstance(outputs, Tensor) else map_tensors(Tensor.detach, outputs)
     means = (to_scalar(mean.compute(outputs, targets)) for mean in objective.means)
     counted = () if objective.ignored is None else (to_scalar(targets.ne(objective.ignored).sum()),)

@@ -38,7 +38,7 @@ class SweepJob:
         if self.results:
             self.devices *= int(self.config["num_nodes"])
         loggers = self.config.get("logger") if self.results else None
-        self.board = any(logger["name"] == "tensorboard" for logger in loggers or ())
+        self.has_tensorboard = any(logger["name"] == "tensorboard" for logger in loggers or ())
         # a job with engine=both has a record of each engine, already compared
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
@@ -60,7 +60,6 @@ class SweepJob:
 
     @property
     def epoch_samples(self) -> int:
-        """Samples of the last epoch."""
         return sum(line["samples"] for line in self.steps if line["epoch"] == self.results["epochs"])
 
     def option(self, key: str) -> Any:

@@ -27,15 +27,8 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
     sys.stdout.flush()
     print(f"job {job.job.num} {status}: {error}", file=sys.stderr, flush=True)
     with suppress(OSError):  # a full disk may be the reason: the sweep goes on
-        save_json(
-            run_dir / FAILURE,
-            {
-                "status": status,
-                "reason": str(error),
-                "words": [*job.overrides.task],
-                "config": OmegaConf.to_container(config),
-            },
-        )
+        failure = {"status": status, "reason": str(error), "words": [*job.overrides.task]}
+        save_json(run_dir / FAILURE, {**failure, "config": OmegaConf.to_container(config)})
     if not job.sweeper._target_.endswith(".BasicSweeper"):
         if "\n" in str(error):  # its traceback has been shown
             short = f"job {job.job.num} {status}"

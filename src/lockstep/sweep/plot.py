@@ -1,46 +1,58 @@
 """The picture of a sweep; what varies decides what is drawn, beside the curves of all jobs."""
 
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import ceil, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.config_error import is_number, truncate
-from lockstep.plot import saved_figure
 from lockstep.schemas.keys import short_keys
 from lockstep.sweep.jobs import RankingMetric
 from lockstep.sweep.rows import WORLD, SweepRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Panel = Callable[["Axes"], None]
-Points = Mapping[str, Sequence[tuple[float, float]]]
-"""A curve of each job: step and value."""
-MAX_LABEL, MAX_CURVES = 40, 24
-"""Characters of a label, and curves in a legend."""
-MAX_TICKS = 12
-"""Values of an axis up to which each has a tick."""
-MAX_SINGLE = 8
-"""Jobs below which a legend names each, if no two belong to one line."""
-MAX_POINTS = 100
-"""Points of a training curve; of more steps, means are shown."""
+Points = Mapping[str, Sequence[tuple[float, float]]]  # a curve of each job: step and value
+MAX_LABEL, MAX_CURVES = 40, 24  # characters of a label, and curves in a legend
+MAX_TICKS = 12  # values of an axis up to which each has a tick
+MAX_SINGLE = 8  # jobs below which a legend names each, if no two belong to one line
+MAX_POINTS = 100  # points of a training curve; of more steps, means are shown
 COLUMNS = 3
 
 
 def draw(rows: Sequence[SweepRow], path: Path, metric: RankingMetric | None = None) -> None:
     """Write the picture as a PNG file, if there is anything to draw."""
     finished = [row for row in rows if not row.cells["reason"]]
-    panels = [*chosen_panels(finished, metric), *curve_panels(finished, metric)]
+    curves = curve_panels(finished, metric)
+    panels = [*chosen_panels(finished, metric), *curves]
     if not panels:
         return
     columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     lines = ceil(len(panels) / columns)
     with saved_figure(path, width=6.2 * columns, height=4.4 * lines) as figure:
         for number, panel in enumerate(panels, start=1):
-            panel(figure.add_subplot(lines, columns, number))
+            axes = figure.add_subplot(lines, columns, number)
+            panel(axes)
+        if curves:  # all of them have the same legend: it stands beside the last one
+            add_legend(axes)
+
+
+@contextmanager
+def saved_figure(path: Path, width: float, height: float) -> Iterator["Figure"]:
+    """Yield a figure of so many inches, drawn without a display; write it to `path` when the block ends."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # the first import logs that it builds a font cache
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    yield figure
+    figure.savefig(path, dpi=110)
 
 
 def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list[Panel]:
@@ -67,12 +79,11 @@ def curve_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list
         name = validated[0]
         values = {job: [(step, line.get(name, nan)) for step, line in row.validations] for job, row in jobs.items()}
         panels.append(partial(curves_over_steps, curves=values, title=name, marker="."))
-    return [*panels[:-1], *(partial(_with_legend, panel=panel) for panel in panels[-1:])]
+    return panels
 
 
-def _with_legend(axes: "Axes", panel: Panel) -> None:
-    """Draw a panel with a legend beside it."""
-    panel(axes)
+def add_legend(axes: "Axes") -> None:
+    """Add a legend beside a panel that has several curves, unless there are too many."""
     if 1 < len(axes.lines) <= MAX_CURVES:
         axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
 
@@ -95,12 +106,9 @@ def over_devices(axes: "Axes", rows: Sequence[SweepRow], column: str) -> None:
     most = max(row.cells["devices"] for row in rows)
     axes.plot([1, most], [1, 1 if column == "efficiency" else most], "--", color="grey", label="ideal")
     axes.set_xticks(sorted({row.cells["devices"] for row in rows}))
-    axes.set(
-        xlabel="devices",
-        title=f"{column.replace('_', '-')} over one device (bars: slowest and fastest epoch)",
-        ylim=(0, None),
-    )
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+    title = f"{column.replace('_', '-')} over one device (bars: slowest and fastest epoch)"
+    axes.set(xlabel="devices", title=title, ylim=(0, None))
+    add_legend(axes)
 
 
 def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: RankingMetric) -> None:
@@ -125,7 +133,7 @@ def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: Rankin
         axes.set_xticks(tried if numeric else range(len(tried)), texts, rotation=30 if long else 0)
         axes.set_xticks([], minor=True)
     if 1 < len(lines) < max(len(rows), MAX_SINGLE):
-        _with_legend(axes, lambda _: None)
+        add_legend(axes)
 
 
 def losses(axes: "Axes", curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
@@ -157,15 +165,9 @@ def curves_over_steps(axes: "Axes", curves: Points, title: str, marker: str | No
     colours = mpl.colormaps["tab10" if len(curves) <= 10 else "turbo"]
     for place, (name, points) in enumerate(curves.items()):
         steps, values = zip(*points, strict=True) if points else ((), ())
-        axes.plot(
-            steps,
-            values,
-            marker="o" if len(points) == 1 else marker,
-            linewidth=1 + 2 * (1 - place / len(curves)),
-            color=colours(place if len(curves) <= 10 else place / len(curves)),
-            alpha=0.75,
-            label=name,
-        )
+        colour, width = colours(place if len(curves) <= 10 else place / len(curves)), 3 - 2 * place / len(curves)
+        sign = "o" if len(points) == 1 else marker
+        axes.plot(steps, values, marker=sign, linewidth=width, color=colour, alpha=0.75, label=name)
     axes.set(xlabel="optimizer step", title=title)
     axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
 

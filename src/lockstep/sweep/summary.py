@@ -19,8 +19,7 @@ from lockstep.sweep.plot import draw
 from lockstep.sweep.rows import WORLD, SweepRow, rows_of
 from lockstep.text_table import fitted_text, width_shown
 
-MAX_CELL = 72
-"""Characters of a cell; sweep.csv has all of them."""
+MAX_CELL = 72  # characters of a cell; sweep.csv has all of them
 HEADINGS = {
     **{"best": "", "epoch_seconds": "s/epoch", "samples_per_second": "samples/s", "speed_up": "speed-up"},
     "max_loss_diff": "max loss diff",
@@ -63,7 +62,7 @@ class SweepSummary(Callback):
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
         lines = ["", format_table(rows, width_shown()), "", *best_text(jobs, metric), f"sweep: {counts}"]
-        if any(job.board for job in jobs):
+        if any(job.has_tensorboard for job in jobs):
             lines += [f"  tensorboard --logdir {shlex.quote(str(folder))}"]
         print("\n".join([*lines, f"  {folder}: sweep.csv, sweep.png"]), flush=True)
         if "failed" in statuses or any(job.results.get("within_tolerance") is False for job in jobs):

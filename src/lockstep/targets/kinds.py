@@ -9,8 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-BASES = ("lightning.pytorch.core", "lightning.pytorch.callbacks.callback")
-"""The modules of Lightning's base classes."""
+BASES = ("lightning.pytorch.core", "lightning.pytorch.callbacks.callback")  # the modules of Lightning's base classes
 
 
 def derives_from(kind: Any, package: str, name: str = "LightningModule") -> bool:

@@ -60,12 +60,7 @@ def check(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None
 
 
 def locate(key: str, path: Any) -> Any:
-    """Import the class or function at an import path.
-
-    Raises:
-        ConfigError: there is nothing that can be called.
-        UserCodeError: its module raises while it is imported.
-    """
+    """Import the class or function at an import path."""
     if not isinstance(path, str) or "." not in path or not all(part.isidentifier() for part in path.split(".")):
         raise config_error(key, path, "it is no import path", f"{key}=package.module.Name")
     from lockstep.random_state import preserve_generators  # imports torch; a file may call seed_everything

@@ -52,13 +52,12 @@ class TaskAdapter:
         self.monitor: str = getattr(self.task, "monitor", "loss")
 
     def check(self) -> None:
-        """Raise a ConfigError if the object is no task."""
         task = self.task
-        self._require(
-            callable(self.loss),
+        reason, hint = (
             f"a {type(task).__name__} has no loss",
             "an object with loss(outputs, targets), or a function of these",
         )
+        self._require(callable(self.loss), reason, hint)
         trains = isinstance(task, nn.Module) and any(parameter.requires_grad for parameter in task.parameters())
         self._require(not trains, "it has parameters, but only the net is trained", "a loss without parameters")
         reserved = {"loss", "samples"} & self.metrics.keys()

@@ -1,12 +1,13 @@
-"""`compile=true`: torch.compile of the nets that a module calls, in place, so that state_dict keeps its names.
+"""Flags of torch; and `compile=true`, torch.compile of the nets that a module calls, in place: names stay the same.
 
 A graph is compiled for each shape of a batch: the kernels depend on the batch alone, and resumed runs compute the same
 bits. `dynamic`: one graph for any shape, if shapes vary. Random numbers are those without compiling.
 """
 
 import logging
+import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -18,8 +19,7 @@ from lockstep.private_api.torch import compile_error_class, set_recompile_limit
 from lockstep.progress import notice
 from lockstep.strategies.strategy import plain_net
 
-SHAPES = 8
-"""Shapes of a batch for which a net is compiled; batches of others are computed without compiling."""
+SHAPES = 8  # shapes of a batch for which a net is compiled; batches of others are computed without compiling
 
 
 def compile_nets(plan: Plan, rank: int, module: Any) -> None:
@@ -81,3 +81,26 @@ def _shorten_warning(record: logging.LogRecord) -> bool:
         return True
     notice(f"compile=true: batches have more than {SHAPES} shapes, and others are not compiled; write compile=dynamic")
     return False
+
+
+@contextmanager
+def torch_flags(plan: Plan) -> Iterator[None]:
+    """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
+    trainer = plan.trainer
+    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
+    deterministic = trainer.deterministic
+    if deterministic is None and plan.compile and plan.accelerator == "cpu":
+        deterministic = "warn"  # else threads of a compiled graph add the gradients of an embedding in any order
+    if deterministic is not None:
+        torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
+    if trainer.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
+        torch.backends.cudnn.benchmark = False
+    if trainer.benchmark is not None:
+        torch.backends.cudnn.benchmark = trainer.benchmark
+    try:
+        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), compile_errors(plan):
+            yield
+    finally:
+        torch.set_deterministic_debug_mode(before[0])
+        torch.backends.cudnn.benchmark = before[1]

@@ -1,20 +1,26 @@
-"""Create a LightningModule; facts about it and its data that the plan needs, found before any rank starts."""
+"""A user's LightningModule: facts about it and its data, found before any rank starts; its first weights on a rank."""
 
 import fcntl
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from lockstep import schemas
 from lockstep.config_error import require
 from lockstep.loaders.loader_facts import batch_facts, facts_of
-from lockstep.loaders.loader_source import create_source
-from lockstep.random_state import seed_all
+from lockstep.loaders.loader_source import LoaderSource, create_source
+from lockstep.plan import Plan
+from lockstep.precision import convert, default_dtype
+from lockstep.random_state import seed_all, seeded
 from lockstep.schemas.target import KEY
-from lockstep.targets.kinds import is_lightning_module, overrides
+from lockstep.steps.module_step import ModuleStep
+from lockstep.targets.kinds import is_lightning_module, overrides, replace_method
 from lockstep.targets.locate import create, locate
 
 
@@ -60,3 +66,30 @@ def _lock(call: Any) -> Iterator[None]:
             file = stack.enter_context(Path(str(inspect.getsourcefile(call))).open())
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def create_user_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleStep]]:
+    """Return a module with weights under the run's seed, the source of its loaders, and what creates its step."""
+    module = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
+
+    def convert_module() -> None:
+        if plan.sync_batchnorm:
+            from lockstep.parallel.sync_batchnorm import convert_batchnorm
+
+            convert_batchnorm(module)
+        convert(plan, module)
+
+    def configure_model(original: Callable[[], None]) -> None:
+        with default_dtype(torch.float32):  # weights are drawn in float32, whatever the plan's dtype
+            seeded(plan.seed, original)
+        convert_module()
+
+    convert_module()
+    if overrides(module, "configure_model"):
+        replace_method(module, "configure_model", configure_model)
+    kind = ModuleStep
+    if plan.strategy.layout(plan.devices).virtual_ranks > 1:
+        from lockstep.steps.virtual_steps import VirtualSteps
+
+        kind = VirtualSteps
+    return module, create_source(plan.data, module, plan.seed, plan.batch_size), partial(kind, plan, module)
