@@ -33,7 +33,8 @@ def temporary() -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("words", [RAW, pytest.param(BOTH, marks=pytest.mark.slow)], ids=["raw", "both"])
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [RAW, BOTH], ids=["raw", "both"])
 def test_nothing_is_open(words: tuple[str, ...], command: Command, temporary: Path) -> None:
     process = command.popen(*OPEN_TO_ALL, *words, "process_group.init_method=env", TMPDIR=str(temporary))
     seen = watch(process, temporary)

@@ -88,7 +88,7 @@ def test_the_override_that_hydra_names_is_named() -> None:
         compose_job(words)
 
 
-def test_keys_of_the_users_own_configurations_are_suggested() -> None:
+def test_keys_of_configurations_of_a_user_are_suggested() -> None:
     words, folder = ["model=residual", "model.widht=3"], USER_CODE / "conf"
     with (
         pytest.raises(ConfigError, match=r"did you mean model\.width\?"),
@@ -184,7 +184,7 @@ def test_a_plus_before_a_key_that_exists_is_of_no_harm() -> None:
     assert [*map(without_plus, typed.split(" "))] == words.split(" ")
 
 
-def test_no_key_is_taken_for_a_word_of_another_tool() -> None:
+def test_no_key_counts_as_a_word_of_another_tool() -> None:
     files = {
         (group, path.stem): yaml.safe_load(path.read_text())
         for group in OPTIONS

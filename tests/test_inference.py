@@ -71,7 +71,7 @@ def test_it_scores_as_in_the_run(tmp_path: Path, words: tuple[str, ...]) -> None
     assert accuracy == result["test/acc"]
 
 
-def test_pixels_from_0_to_1_and_arrays_are_taken_too(tmp_path: Path) -> None:
+def test_pixels_from_0_to_1_and_arrays_are_inputs_too(tmp_path: Path) -> None:
     trained(tmp_path, *DIGITS)
     net, images = lockstep.load(tmp_path), data.load(read_run(tmp_path)[0].data).test.inputs[:4]
     outputs = net(images)
@@ -90,7 +90,7 @@ def test_the_best_net_or_the_one_of_a_checkpoint(tmp_path: Path) -> None:
     assert scores(tested.net(), tmp_path)[1] == accuracies[last]
 
 
-def test_code_of_ones_own(tmp_path: Path) -> None:
+def test_code_of_a_user(tmp_path: Path) -> None:
     result = trained(tmp_path / "net", *DIGITS[:2], model={"_target_": f"{__name__}.Scaled", "width": 12})
     net = lockstep.load(tmp_path / "net")
     assert net.net.layers[1].out_features == 12

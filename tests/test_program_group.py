@@ -78,7 +78,7 @@ def train_in_the_group(plan: Plan, context: RankContext) -> Metrics:
     return {"digest": metrics["digest"], "ranks": int(total)}
 
 
-def test_it_trains_in_the_group_as_in_one_of_its_own(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_it_trains_in_the_group_as_in_a_new_one(make_plan: MakePlan, tmp_path: Path) -> None:
     result = on_ranks(make_plan("strategy=ddp", "devices=2"), train_in_the_group)
     run([*DDP, "engine=raw", "model=linear", "max_epochs=1", f"hydra.run.dir={tmp_path / 'alone'}"])
     assert result["ranks"] == 2

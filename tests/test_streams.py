@@ -37,7 +37,7 @@ def check_complete(run: Path, engine: str, ranks: int) -> None:
 @pytest.mark.parametrize(
     ("engine", "ranks", "line", "out"),
     [
-        ("raw", 2, '"$@" 2>/dev/full | head -1', "mlp on points, ddp × 2, raw"),
+        pytest.param("raw", 2, '"$@" 2>/dev/full | head -1', "mlp on points, ddp × 2, raw", marks=pytest.mark.slow),
         pytest.param("lightning", 1, '"$@" >&- 2>&- <&-', "", marks=pytest.mark.slow),
         pytest.param("lightning", 1, '"$@" >/dev/full 2>/dev/full', "", marks=pytest.mark.slow),
         pytest.param("raw", 1, '"$@" 2>&-', "mlp on points, single, raw", marks=pytest.mark.slow),

@@ -111,13 +111,13 @@ def test_a_search_by_optuna_goes_on_after_a_trial_that_fails(command: Command) -
     assert ended.status == 1, "a trial has failed"
     assert "the loss of step 2 is nan" in ended.err
     [sweep] = command.folder.glob("logs/train/sweeps/*")
-    found = yaml.safe_load((sweep / "optimization_results.yaml").read_text())
-    assert found["best_params"] == {"optimizer.lr": 0.01}
+    results = yaml.safe_load((sweep / "optimization_results.yaml").read_text())
+    assert results["best_params"] == {"optimizer.lr": 0.01}
     again = re.search(r"^best: job \d, val/acc .*\n  python train.py (.*)$", ended.out, re.MULTILINE)
     assert again is not None
     assert "hydra" not in again[1]
     repeated = command.train(*shlex.split(again[1]))
-    assert (repeated.status, metrics_in(repeated.run_dir)["val/acc"]) == (0, found["best_value"])
+    assert (repeated.status, metrics_in(repeated.run_dir)["val/acc"]) == (0, results["best_value"])
 
 
 def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> None:

@@ -65,7 +65,10 @@ def test_a_lightning_module_fails_in_its_line(make_user_plan: MakeUserPlan) -> N
 
 @pytest.mark.parametrize(
     ("engine", "workers", "world"),
-    [("lightning", 2, ("strategy=single", "strategy.in_process=true")), ("raw", 0, ("strategy=ddp", "devices=2"))],
+    [
+        ("lightning", 2, ("strategy=single", "strategy.in_process=true")),
+        pytest.param("raw", 0, ("strategy=ddp", "devices=2"), marks=pytest.mark.slow),
+    ],
 )
 def test_an_error_in_a_data_set_with_its_cause(
     engine: str, workers: int, world: tuple[str, ...], make_user_plan: MakeUserPlan

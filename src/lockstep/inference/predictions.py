@@ -62,7 +62,7 @@ def predict(plan: Plan, net: nn.Module, samples: Samples) -> Predictions:
     prepare = Preprocessing(plan)
     device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
     for index, (batch_names, inputs) in enumerate(batches(samples)):
-        with errors_as(partial(_not_taken, inputs, plan)):
+        with errors_as(partial(_refused_inputs, inputs, plan)):
             is_module = plan.model.lightning
             returned = net.predict_step(prepare(inputs).to(device), index) if is_module else net(inputs)  # type: ignore[operator]
         shape = tuple(returned.shape) if isinstance(returned, Tensor) else ()
@@ -77,7 +77,7 @@ def predict(plan: Plan, net: nn.Module, samples: Samples) -> Predictions:
     return Predictions(names, torch.cat(outputs), plan.data.labels if has_logits else ())
 
 
-def _not_taken(inputs: Tensor, plan: Plan, error: Exception) -> ConfigError:
+def _refused_inputs(inputs: Tensor, plan: Plan, error: Exception) -> ConfigError:
     """Return the error of a net that does not take its inputs; with its traceback if it is likely the net's own."""
     shape, dtype = tuple(shapes_of(plan).shape), str(inputs.dtype).removeprefix("torch.")
     hint = f"{plan.data.dtype} of shape {shape}, as the run had" if shape else "inputs as the run had"
