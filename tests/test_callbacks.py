@@ -38,7 +38,9 @@ AVERAGING = ("callbacks=swa", "+model.norm=false", "max_epochs=3")
     ("callbacks", "world", "epochs"),
     [
         (STOPPING, DDP, 2),
-        (("callbacks=[ema,timer,model_summary]", "callbacks.ema.decay=0.5"), SINGLE, 2),
+        pytest.param(
+            ("callbacks=[ema,timer,model_summary]", "callbacks.ema.decay=0.5"), SINGLE, 2, marks=pytest.mark.slow
+        ),
         (AVERAGING, DDP, 3),
     ],
 )

@@ -75,7 +75,6 @@ def test_engines_and_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
 
 SETTINGS = {
     "ddp": "strategy=ddp devices=2 data=points data.samples=200 model.hidden=[16]",
-    "spawned": "strategy=ddp_spawn devices=2 model=lenet trainer.limit_train_batches=3",
     "fsdp": "strategy=fsdp devices=2 model=residual data=points data.samples=200",
     "synchronized": "strategy=ddp devices=2 model=cnn sync_batchnorm=true trainer.limit_train_batches=3",
     "module": "strategy=ddp devices=2 model=classifier data=blobs_data",

@@ -71,7 +71,7 @@ LOADERS = {
 """61 pairs in batches of 8; an iterable without a length."""
 
 
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("name", [pytest.param("pairs_data", marks=pytest.mark.slow), "endless"])
 def test_loaders_in_both_engines_and_worlds(name: str, make_user_plan: MakeUserPlan) -> None:
     job = (*NET, *LOADERS[name], "precision=64-true", "optimizer=sgd")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}

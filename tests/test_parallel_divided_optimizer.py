@@ -119,9 +119,8 @@ def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], m
     assert all(len({*line["weights"]}) == 1 and len({*line["optimizer"]}) > 1 for line in fingerprints)
 
 
-@pytest.mark.parametrize(
-    ("engine", "job"), [("lightning", (*TEACHER, *ACCUMULATED)), pytest.param("raw", CRITIC, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "job"), [("lightning", (*TEACHER, *ACCUMULATED)), ("raw", CRITIC)])
 def test_killed_in_a_step_it_ends_the_same(engine: str, job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")
     same_after_kill(plan, 4)

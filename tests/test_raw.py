@@ -33,7 +33,6 @@ def trained(engine: str, plan: Plan, folder: str | None = None) -> Metrics:
 SETTINGS = [
     ("precision=bf16-mixed", "accumulate_grad_batches=3", "model.hidden=[16]"),
     ("precision=64-true", "gradient_clip_val=1.0", "strategy=dp", "devices=3", "model.hidden=[16]"),
-    ("model=cnn", "model.norm=batch"),
     ("strategy=dp", "devices=2", "precision=bf16-mixed", "model=lenet"),
     ("model=split_cnn", "strategy=model_parallel", "devices=4", "strategy.micro_batches=5"),
 ]

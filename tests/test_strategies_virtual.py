@@ -57,9 +57,8 @@ def test_killed_it_ends_the_same(make_plan: MakePlan) -> None:
     same_after_kill(plan, 4)
 
 
-@pytest.mark.parametrize(
-    ("first", "second"), [("virtual", "ddp"), pytest.param("ddp", "virtual", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("first", "second"), [("virtual", "ddp"), ("ddp", "virtual")])
 def test_each_goes_on_with_the_others_checkpoints(first: str, second: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """As if it had trained from the beginning: with the masks that each rank would have drawn."""
     job = (*SMALL, *EACH_ITS_OWN["dropout"], "precision=64-true", "engine=raw", "devices=3", "max_epochs=2")

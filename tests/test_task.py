@@ -37,7 +37,7 @@ JOBS: dict[str, tuple[str, ...]] = {
 FAST = ("precision=64-true", "optimizer=sgd", "optimizer.lr=0.1", "batch_size=8")
 
 
-QUICK, SLOW = ("sequences", "variational"), ("autoencoding", "masks", "absolute")
+QUICK, SLOW = ("variational",), ("sequences", "autoencoding", "masks", "absolute")
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])

@@ -28,7 +28,9 @@ def by_both(make: MakeUserPlan, *job: str) -> Path:
     return runs[1]
 
 
-@pytest.mark.parametrize(("name", "steps", "batches"), [("classifier", 7, 7), ("gan", 12, 8)])
+@pytest.mark.parametrize(
+    ("name", "steps", "batches"), [pytest.param("classifier", 7, 7, marks=pytest.mark.slow), ("gan", 12, 8)]
+)
 def test_max_steps_counts_what_optimizers_step(
     name: str, steps: int, batches: int, make_user_plan: MakeUserPlan
 ) -> None:

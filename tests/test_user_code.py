@@ -57,7 +57,8 @@ WORLDS = {
 """By whether the net has parameters that it does not use: to these DataParallel gives gradients of zero."""
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
 def test_every_strategy_is_single(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Frozen, tied and unused parameters; in float64 to 1e-10, and another seed is another run."""
     for unused, worlds in WORLDS.items():
@@ -69,7 +70,8 @@ def test_every_strategy_is_single(engine: str, make_user_plan: MakeUserPlan) -> 
     assert not compare(single, other).within_tolerance
 
 
-@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
 def test_killed_in_any_step_it_ends_the_same(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Augmented samples, dropout of each rank's own, a step in each epoch."""
     world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")

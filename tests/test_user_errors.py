@@ -89,8 +89,9 @@ ENDINGS = {
     "iterates": r"^rank 1 failed: Traceback (.*\n)+StopIteration\n(.*\n)+RuntimeError: StopIteration, raised in tr.*$",
     "loops": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n){2}.*, in end\n"
     r".*time.sleep\(0.01\)\nthis rank did not answer within 3 s \(process_group.timeout\)$",
-    "waits alone": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+.*dist.barrier"
-    r"\(\)(.*\n)+All ranks waited, in different collectives: call each collective on every rank, in the same order\.$",
+    "waits alone": r"^rank (1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+.*dist.barrier"
+    r"\(\)|0 failed: .* Timed out)(.*\n)+All ranks waited, in different collectives: call each collective on "
+    r"every rank, in the same order\.$",
     "has a thread and fails": r"^rank 1 failed: Traceback (.*\n)+ValueError: with a thread$",
 }
 
