@@ -4,7 +4,7 @@ The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its trac
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -101,8 +101,9 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     value, composed = None if override.is_sweep_override() else override.value(), _composed_keys(overrides)
     group = key.removesuffix(f".{KEY}")
     if group in OPTIONS and (isinstance(value, dict) or group != key):
-        reason = f"a mapping is merged into the chosen {group}, and does not replace it"
-        reason = reason if group == key else f"the chosen {group} is no class of yours"
+        reason = f"the chosen {group} is no class of yours"
+        if group == key:
+            reason = f"a mapping is merged into the chosen {group}, and does not replace it"
         return config_error(key, typed, reason, f"it into a file conf/{group}/NAME.yaml, and {group}=NAME")
     keys = [name for name, default in composed.items() if _fits(name, value, default)]
     parent, _, name = key.rpartition(".")
@@ -110,7 +111,7 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     if not target.startswith("lockstep.") and not nearest(name, _children(parent, keys)):
         return config_error(key, typed, f"the YAML of {target} has no such key", f"+{key}={typed} to add this argument")
     if hint := synonym(f"{key}={typed}"):
-        together = _synonyms(f"{key}={typed}", overrides)
+        together = _synonyms(f"{key}={typed}", overrides, composed)
         return together or config_error(key, typed, "there is no such key", hint + _beside(hint, composed))
     refusal, options = unknown_key(key, typed, keys), options_with(key)
     group, *names = key.split(".")
@@ -130,9 +131,8 @@ def _beside(hint: str, keys: Collection[str]) -> str:
     return f" beside {key.partition('.')[0]}={' or '.join(options)}" if options else ""
 
 
-def _synonyms(typed: str, overrides: Sequence[str]) -> ConfigError | None:
+def _synonyms(typed: str, overrides: Sequence[str], keys: Mapping[str, Any]) -> ConfigError | None:
     """Return the error of several words of another tool, with all that is to be written in their place."""
-    keys = _composed_keys(overrides)
     hints = {word: synonym(word) or "" for word in (word.lstrip("+") for word in overrides)}
     hints = {word: hint + _beside(hint, keys) for word, hint in hints.items()}
     plain = {word: hint.split(" ") for word, hint in hints.items() if all("=" in part for part in hint.split(" "))}
