@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep.checkpoint.content import net_weights
 from lockstep.checkpoint.files import read_checkpoint
@@ -10,4 +10,4 @@ from lockstep.checkpoint.files import read_checkpoint
 
 def net_state(path: Path) -> dict[str, Tensor]:
     """Return the parameters and buffers in an undamaged checkpoint file, by the net's own names."""
-    return net_weights(read_checkpoint(path), nn.Module())
+    return net_weights(read_checkpoint(path))

@@ -79,13 +79,13 @@ def before_fit_end(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return {**checkpoint, "state_dict": checkpoint.get(SECTION, {}).get("state_dict", checkpoint["state_dict"])}
 
 
-def net_weights(checkpoint: Mapping[str, Any], net: nn.Module) -> dict[str, Tensor]:
-    """Return a checkpoint's parameters and buffers by their names in the net."""
+def net_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return a checkpoint's parameters and buffers by their names in the net that was saved."""
     prefix = checkpoint.get(SECTION, {}).get("prefix", PREFIX)
-    return named_as_in(net, {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()})
+    return {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()}
 
 
 def named_as_in(net: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights by their names in a net, of which a layer may be compiled here or there alone."""
+    """Return weights by their names in a net, whichever layers of it torch.compile has wrapped, now or in the run."""
     names = {name.replace(COMPILED, ""): name for name in net.state_dict()}
     return {names.get(name.replace(COMPILED, ""), name): tensor for name, tensor in weights.items()}

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from lockstep.checkpoint.content import SECTION, Content, Progress, before_fit_end, net_weights
+from lockstep.checkpoint.content import SECTION, Content, Progress, before_fit_end, named_as_in, net_weights
 from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.checkpoint.identity import require_same
 from lockstep.config_error import as_typed, config_error, require
@@ -37,7 +37,11 @@ class ResumeState:
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
-    """Check the plan's checkpoint before any rank starts; return whether its run is finished, if that may be."""
+    """Return whether the run of the plan's checkpoint is finished, before any rank starts.
+
+    Raises:
+        ConfigError: this plan cannot resume from it, or, without `keep_finished`, nothing is left to train.
+    """
     start = read_start(plan, mmap=True)
     if start.checkpoint is None or start.content is None:
         return False
@@ -63,7 +67,7 @@ def read_start(plan: Plan, mmap: bool = False) -> ResumeState:
         return ResumeState()
     try:
         checkpoint = read_checkpoint(Path(plan.ckpt_path), mmap)
-        net_weights(checkpoint, nn.Module())
+        net_weights(checkpoint)
         if not plan.train:
             return ResumeState(checkpoint)
         content = checkpoint[SECTION]
@@ -82,7 +86,7 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
     """Raise unless the checkpoint's weights have the names and shapes of the net's."""
     expected, saved = (
         {name: getattr(tensor, "shape", None) for name, tensor in state.items()}
-        for state in (net.state_dict(), net_weights(checkpoint, net))
+        for state in (net.state_dict(), named_as_in(net, net_weights(checkpoint)))
     )
     reason = f"it holds another net than model={plan.model.name} with its options"
     trained = checkpoint.get(SECTION, {}).get("identity", {})

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep import data
-from lockstep.checkpoint.content import SECTION, net_weights
+from lockstep.checkpoint.content import SECTION, named_as_in, net_weights
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.config_error import ConfigError, config_error, shorten
 from lockstep.data import digits
@@ -157,7 +157,7 @@ def restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
             net, strict = create_net(plan, shapes_of(plan)), True
             module = TrainedNet(net, Preprocessing(plan), plan.precision)
     try:
-        net.load_state_dict(net_weights(checkpoint, net), strict=strict)
+        net.load_state_dict(named_as_in(net, net_weights(checkpoint)), strict=strict)
     except RuntimeError as error:
         differing = " ".join(str(error).partition("\n")[2].split()).rstrip(".")
         reason = f"{plan.model.name} has other weights than it had in this run: {differing}"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.content import PREFIX, net_weights
+from lockstep.checkpoint.content import PREFIX, named_as_in, net_weights
 from lockstep.checkpoint.files import BEST, read_checkpoint
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager, replace_weights
@@ -121,7 +121,7 @@ class Session:
     def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
         if checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            load_full_state_dict(self.net, net_weights(checkpoint, self.net), strict)
+            load_full_state_dict(self.net, named_as_in(self.net, net_weights(checkpoint)), strict)
 
     def choose_net_to_test(self) -> None:
         if self.plan.test == "best":
