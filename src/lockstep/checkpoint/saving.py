@@ -193,18 +193,18 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
             safe[key] = value
         elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not is_loadable(item)]):
             safe[key] = {name: item for name, item in value.items() if name not in lost}
-            _report(key, ", ".join(map(str, lost)))
+            _report(key, tuple(map(str, lost)))
         else:
-            _report(key, type(value).__name__)
+            _report(key, (type(value).__name__,))
     return safe
 
 
 @cache
-def _report(key: str, lost: str) -> None:
-    arguments = ", ".join(f"{name}=…" for name in lost.split(", "))
+def _report(key: str, lost: tuple[str, ...]) -> None:
+    names, arguments = ", ".join(lost), ", ".join(f"{name}=…" for name in lost)
     hint = f"; lockstep.load(RUN) creates them again, or write load_from_checkpoint(PATH, {arguments})"
     advice = hint if key == "hyper_parameters" else ""
-    notice(f"checkpoints hold no {lost} of {key}: only tensors and values of known types can be loaded safely{advice}")
+    notice(f"checkpoints hold no {names} of {key}: only tensors and values of known types can be loaded safely{advice}")
 
 
 def replace_weights(path: Path, weights: Mapping[str, Any]) -> None:

@@ -74,7 +74,7 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
     """Return the columns that a job has measured: none if it did not train, the reason if it did not finish."""
     if not job.results:
         status, lines = job.failure["status"], job.failure["reason"].strip().splitlines()
-        line = lines[-2:][0] if status == "refused" else lines[-1]  # the last of a traceback
+        line = lines[-2:][0] if status == "refused" else lines[-1]  # what to write stands behind a traceback
         return {"reason": f"{status}: {line}"}
     if not job.speed:
         return {}
