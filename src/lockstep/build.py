@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import schemas
 from lockstep.conf import CONF
-from lockstep.config_error import ConfigError, config_error, is_number, option_error, require
+from lockstep.config_error import config_error, is_number, option_error, require
 from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
 from lockstep.inspection import inspected
@@ -22,6 +22,7 @@ from lockstep.plan import Plan
 from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value
 from lockstep.schemas.data import BATCH_SIZE, OF_MODULE
+from lockstep.schemas.former import check_settings, data_error
 from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS
 from lockstep.schemas.keys import is_below
 from lockstep.schemas.target import KEY
@@ -162,6 +163,9 @@ def named_options(group: str, values: object) -> dict[str, object]:
 def _module(values: object) -> schemas.Module:
     _require_target("model", values)
     assert isinstance(values, Mapping)
+    for part in PARTS:
+        if isinstance(given := values.get(part), Mapping):
+            check_settings(part, given)
     return schemas.Module.from_values("model", values)
 
 
@@ -169,18 +173,13 @@ def _data(values: object) -> schemas.Data:
     """Return the data module, with absolute paths and a batch size."""
     if values is None:
         return OF_MODULE
-    for key in ("dataset", "train") if isinstance(values, Mapping) and KEY not in values else ():
-        if key in values:
-            raise ConfigError(f"data.{key}: data is a LightningDataModule; write {_datasets_yaml(key)} in its YAML.")
+    if isinstance(values, Mapping) and KEY not in values and {"dataset", "train"} & values.keys():
+        raise data_error(values)
     _require_target("data", values)
     assert isinstance(values, Mapping)
     paths = {name: absolute(values[name]) for name in FOLDERS if isinstance(values.get(name), str)}
     size = {"batch_size": values["batch_size"] or BATCH_SIZE} if "batch_size" in values else {}
     return schemas.Data.from_values("data", {**values, **paths, **size})
-
-
-def _datasets_yaml(key: str) -> str:
-    return f"_target_: lockstep.datamodules.Datasets, batch_size: ${{batch_size}}, and {key}: below it"
 
 
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:

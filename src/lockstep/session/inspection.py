@@ -16,13 +16,14 @@ from lockstep import schemas
 from lockstep.config_error import ConfigError, require
 from lockstep.loaders.loader_facts import facts_of, set_up
 from lockstep.loaders.loader_source import create_data, source_of
+from lockstep.schemas.former import net_error
 from lockstep.schemas.logger import CSV, TENSORBOARD
 from lockstep.schemas.target import ARGS, KEY
 from lockstep.session.callbacks import check_callback
 from lockstep.session.lightning_module import create_module
 from lockstep.targets.from_data import filled
-from lockstep.targets.kinds import is_lightning_module, overrides
-from lockstep.targets.locate import check, create, user_errors
+from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
+from lockstep.targets.locate import check, create, locate, user_errors
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
 
@@ -57,6 +58,9 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     """Create the module, without memory for its weights if that works: it may be larger than the memory."""
+    kind = locate(f"model.{KEY}", model.path)
+    if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
+        raise net_error(model.call)
     if on_meta:
         try:
             with torch.device("meta"):
@@ -67,11 +71,11 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
 
 
 def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
-    key = f"model.{KEY}"
-    if not is_lightning_module(module):
-        reason = f"it makes a {type(module).__name__}, and not a LightningModule"
-        hint = f"model.{KEY}=lockstep.models.Classifier and model.net.{KEY}={model.path}, as conf/model/mlp.yaml has it"
-        require(False, key, model.path, reason, hint if isinstance(module, nn.Module) else "the path of one")
+    key, kind = f"model.{KEY}", type(module).__name__
+    if isinstance(module, nn.Module) and not is_lightning_module(module):
+        raise net_error(model.call)
+    reason = f"it makes a {kind}, and not a LightningModule"
+    require(is_lightning_module(module), key, model.path, reason, "the path of one")
     require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")
     net = getattr(module, "net", None)
     has_net = isinstance(net, nn.Module) and not is_lightning_module(net)
