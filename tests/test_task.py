@@ -27,7 +27,7 @@ from tests.user_code.strange_tasks import Absolute, Coder, Pixels, Tokens, Varia
 make_user_plan = test_user_code.make_user_plan
 
 JOBS: dict[str, tuple[str, ...]] = {
-    "autoencoding": ("task=autoencoding", "model=mlp", "model.hidden=[3]", "data=random_regression", "data.samples=21"),
+    "autoencoding": ("task=autoencoding", "model=mlp", "model.net.hidden=[3]", "data=random_regression", "data.samples=21"),
     "sequences": ("task=language_modelling", "model=tokens", "data=sequences"),
     "masks": ("task=classification", "model=pixels", "data=masks"),
     "absolute": ("task=absolute", "model=residual", "data=sine", "data.samples=30"),
