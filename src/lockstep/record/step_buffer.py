@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.objectives.objective import LOSS, SAMPLES
 from lockstep.plan import Plan
 from lockstep.record.file import Line
 from lockstep.run_files import FINGERPRINTED
-from lockstep.sums.running import BatchStats, Scalar, stack_stats, to_floats, to_scalar
+from lockstep.sums.running import LOSS, SAMPLES, SUMS, BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide."""
@@ -31,7 +30,7 @@ class StepBuffer:
     def __init__(self, plan: Plan, rank: int, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
         self.plan, self.rank, self.first_batch = plan, rank, first_batch
         self.carried = carried or {
-            "window": torch.zeros(len(plan.objective.sums), dtype=torch.float64),
+            "window": torch.zeros(SUMS, dtype=torch.float64),
             "ids": torch.tensor(0),
         }
         self.batches: list[BatchStats] = []
@@ -62,11 +61,11 @@ class StepBuffer:
     def columns(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
         """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
         plan, steps = self.plan, len(self.rates)
-        sums = torch.zeros(steps + 1, len(plan.objective.sums), dtype=torch.float64)
+        sums = torch.zeros(steps + 1, SUMS, dtype=torch.float64)
         digests = torch.zeros(steps + 1, dtype=torch.int64)
         sums[0], digests[0] = self.carried["window"], self.carried["ids"]
         step_of_batch = torch.tensor(self.step_of_batch)
-        sums.index_add_(0, step_of_batch, stack_stats(plan.objective, self.batches))
+        sums.index_add_(0, step_of_batch, stack_stats(self.batches))
         batch_digests = id_digests(self.ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
         digests.index_add_(0, step_of_batch, batch_digests)
         squares = torch.tensor(to_floats(self.norms), dtype=torch.float64).square()
