@@ -18,9 +18,9 @@ from lockstep.loggers.tensorboard import folder_of, run_label
 from lockstep.monitor import hparams_of
 from lockstep.monitor.difference import differences
 from lockstep.monitor.epoch import EpochMonitor
+from lockstep.monitor.samples import PredictionSamples
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from lockstep.sums.running import PredictionSamples
 from tests.conftest import MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN

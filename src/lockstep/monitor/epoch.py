@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.loggers import Loggers
+from lockstep.monitor.samples import PredictionSamples
 from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.plan import Plan
 from lockstep.schemas.logger import tensorboard_of
-from lockstep.sums.running import PredictionSamples
 
 SHARE = 0.005
 """The share of a run's time for drawing pictures, and as much for writing them: after t seconds none for t / SHARE."""
@@ -51,7 +51,7 @@ class EpochMonitor:
             self._show_histograms(step)
         if self.board is None or self.options is None or not validated:
             return
-        if self.options.images:
+        if self.options.images and not self.plan.model.lightning:
             self._show_pictures(counts, self.plan.steps.is_finished(epoch, step), step)
         if self.samples is not None and self.samples.scores:
             probabilities, targets = (torch.cat(column) for column in zip(*self.samples.scores, strict=True))

@@ -17,7 +17,12 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     session = Session(plan, context, lightning=bool(plan.callbacks))
     with session.running() as loggers:
         trainer = session.module.trainer = RawTrainer(session, loggers)
-        trainer.add_callbacks(create_callbacks(session.plan))
+        callbacks = create_callbacks(session.plan)
+        if plan.model.lightning:
+            from lockstep.callbacks import monitoring_callbacks  # with Lightning
+
+            callbacks = [*monitoring_callbacks(session), *callbacks]
+        trainer.add_callbacks(callbacks)
         training = Training(session, trainer)
         try:
             fit_and_test(training, session.plan)
