@@ -9,14 +9,16 @@ import lightning.pytorch as pl
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.callbacks import ConfusionMatrix, FittedLine
+from lockstep.config_error import ConfigError
 from lockstep.run_files import CONFUSION
 from lockstep.schemas.engine import ENGINES
 from lockstep.steps.step_outputs import join_outputs, predictions_of
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_identical
-from tests.conftest import MakeUserPlan, events_of
+from tests.conftest import USER_CODE, MakeUserPlan, events_of
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
 JOB = ("model=shown", "data=images", "precision=64-true")
@@ -123,27 +125,36 @@ def test_outputs_of_virtual_ranks_are_joined() -> None:
     assert join_outputs([None, None]) is None
 
 
-class Line(pl.LightningModule):
-    """2 x + 3."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = torch.nn.Linear(1, 1)
-        torch.nn.init.constant_(self.net.weight, 2.0)
-        torch.nn.init.constant_(self.net.bias, 3.0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.net(x)
-        return outputs
-
-    def test_step(self, batch: Any, batch_idx: int) -> None: ...
-
-
 @pytest.mark.filterwarnings("ignore")
-def test_fitted_line_in_an_ordinary_trainer(tmp_path: Path) -> None:
+def test_fitted_line_in_an_ordinary_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(USER_CODE))
+    from strange_shown import Line
+
+    module = Line()
+    torch.nn.init.constant_(module.net.weight, 2.0)
+    torch.nn.init.constant_(module.net.bias, 3.0)
     trainer = pl.Trainer(
         logger=False, callbacks=[FittedLine([7])], default_root_dir=tmp_path, accelerator="cpu",
         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
     )  # fmt: skip
-    [results] = trainer.test(Line(), [torch.zeros(1)], verbose=False)
+    [results] = trainer.test(module, DataLoader(TensorDataset(*torch.zeros(2, 1, 1))), verbose=False)
     assert results == {"slope": 2.0, "intercept": 3.0, "predict/7": 17.0}
+
+
+@pytest.mark.parametrize("world", ["ddp", "fsdp"])
+def test_fitted_line_of_a_run(world: str, make_user_plan: MakeUserPlan) -> None:
+    """Exactly that of the final weights, on each rank; a net from real numbers has no confusion matrix."""
+    fitted = ("callbacks=fitted_line", "callbacks.fitted_line.predict=[7]", "precision=64-true")
+    for run in by_both(make_user_plan("model=line", "data=line", "data.samples=50", *WORLDS[world], *fitted)):
+        weights, metrics = net_state(run / "checkpoints" / "last.ckpt"), metrics_in(run)
+        slope, intercept = weights["net.weight"].item(), weights["net.bias"].item()
+        assert metrics["intercept"] == intercept
+        assert metrics["slope"] == (slope + intercept) - intercept
+        assert metrics["predict/7"] == pytest.approx(7 * slope + intercept, rel=1e-15)
+        assert not (run / CONFUSION).exists()
+
+
+def test_fitted_line_needs_one_number(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*JOB, *SINGLE, "callbacks=fitted_line", "engine=raw", "strategy.in_process=true")
+    with pytest.raises(ConfigError, match="FittedLine needs a net from one number to one number"):
+        trained(plan)

@@ -64,3 +64,24 @@ class Images(pl.LightningDataModule):
 
     def test_dataloader(self) -> DataLoader[Any]:
         return self.loader("test")
+
+
+class Line(pl.LightningModule):
+    """A line through one number; its step returns real targets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.net(x)
+        return outputs
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return F.mse_loss(self(batch[0]), batch[1])
+
+    def test_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        return {"preds": self(batch[0]), "targets": batch[1]}
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
