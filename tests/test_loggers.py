@@ -29,7 +29,7 @@ from tests.comparing import lines, metrics_in
 from tests.conftest import ROOT, USER_CODE, Command, MakePlan, events_of, require_refused
 from tests.resuming import start
 
-SMALL = ("data=digits", "model=mlp", "model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1")
+SMALL = ("data=digits", "model=mlp", "model.net.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1")
 WORLD = ("strategy=ddp", "devices=2", "accelerator=cpu", "log_every_n_steps=7")
 
 

@@ -26,7 +26,7 @@ from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_user_module import MODULES, SINGLE
 
-SMALL = ("model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
+SMALL = ("model.net.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
 
 
 def labelled(plan: Plan, *words: str, swept: tuple[str, ...] = ()) -> str:
@@ -38,7 +38,7 @@ def test_label_begins_with_what_varies_or_was_typed(make_plan: MakePlan) -> None
     plan, two = make_plan(), make_plan("strategy=ddp", "devices=2", "engine=raw")
     assert labelled(plan) == "single mlp"
     assert labelled(plan, "engine=lightning", "logger=csv", "seed=3") == "lightning seed=3 single mlp"
-    assert labelled(two, "optimizer.lr=0.003", "model.hidden=[8]", "+data.x='a/b c'") == (
+    assert labelled(two, "optimizer.lr=0.003", "model.net.hidden=[8]", "+data.x='a/b c'") == (
         "lr=0.003 hidden=[8] x=b c raw ddp×2 mlp"
     )
     job = ("engine=raw", "strategy=ddp", "optimizer.lr=1", "max_epochs=2", "threads=2")
@@ -62,8 +62,8 @@ def test_label_has_the_time_of_the_folder(make_plan: MakePlan, tmp_path: Path) -
 
 
 def test_swept_keys_have_several_values_or_were_not_typed() -> None:
-    typed = ["-m", "--config-dir", "x", "optimizer.lr=1,2", "model.hidden=[8, 16]", "seed=range(3)", "max_epochs=1"]
-    job = ["optimizer.lr=1", "model.hidden=[8,16]", "seed=0", "max_epochs=1", "+data.size=7"]
+    typed = ["-m", "--config-dir", "x", "optimizer.lr=1,2", "model.net.hidden=[8, 16]", "seed=range(3)", "max_epochs=1"]
+    job = ["optimizer.lr=1", "model.net.hidden=[8,16]", "seed=0", "max_epochs=1", "+data.size=7"]
     assert swept_keys(typed, job) == ("optimizer.lr", "seed", "data.size")
     assert swept_keys(["seed=1", "seed=1,2"], ["seed=1", "seed=2"]) == ("seed",), "the last counts"
 
@@ -71,7 +71,7 @@ def test_swept_keys_have_several_values_or_were_not_typed() -> None:
 def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:
     hparams = hparams_of(make_plan("gradient_clip_val=1.0", "tags=mnist"))
     assert hparams["tags"] == '["mnist"]'
-    assert hparams["model.hidden"] == "[256, 128]"
+    assert hparams["model.net.hidden"] == "[256, 128]"
     assert {"optimizer.lr", "max_epochs", "gradient_clip_val", "scheduler", "optimizer.weight_decay"} <= hparams.keys()
     assert not {"world_size", "run_dir", "name", "ckpt_path", "logger", "data.root"} & hparams.keys()
     assert hparams_of(make_plan())["gradient_clip_val"] == "null", "told apart from a number, and not left out"
@@ -194,7 +194,7 @@ def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan)
     [
         (MODULES["classifier"], "net.0.weight"),
         (MODULES["gan"], "discriminator.0.weight"),
-        (("model.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
+        (("model.net.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
         pytest.param(
             *(("model=resnet18", "data=pictures", "trainer.limit_train_batches=3"), "conv1.weight"),
             marks=pytest.mark.slow,

@@ -14,7 +14,7 @@ class Classifier(LightningModule):
     def __init__(self, width: int, lr: float) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.net, self.lr = Net(width, outputs=2), lr
+        self.net, self.lr = Net(width, num_outputs=2), lr
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.net(x)

@@ -1,27 +1,31 @@
-"""Build a plan from a Hydra configuration: types, defaults, and what user code says about itself."""
+"""Build a plan from a Hydra configuration: types, defaults, and what the module and its data say about themselves."""
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep.config_error import config_error, option_error, require
+from lockstep import schemas
+from lockstep.conf import CONF
+from lockstep.config_error import config_error, is_number, option_error, require
 from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
 from lockstep.inspection import inspected
 from lockstep.launch.accelerator import require_backend, require_compiler, resolve_accelerator
 from lockstep.plan import Plan
-from lockstep.progress import notice
 from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
-from lockstep.schemas.coerce import check_keys, coerce, coerce_value, unknown_key
-from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
-from lockstep.schemas.target import ARGS, KEY
+from lockstep.schemas.coerce import check_keys, coerce, coerce_value
+from lockstep.schemas.data import BATCH_SIZE, OF_MODULE
+from lockstep.schemas.former import check_settings, data_error
+from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS
+from lockstep.schemas.keys import is_below
+from lockstep.schemas.target import KEY
 
 BEFORE: dict[str, Any] = {
     **{"devices": PositiveInt, "num_nodes": PositiveInt, "threads": PositiveInt | None, "scale_lr": bool},
@@ -33,11 +37,14 @@ BEFORE: dict[str, Any] = {
 NESTED = {"process_group": ProcessGroup, "checkpoint": Checkpoint, "record": Record, "trainer": Trainer}
 """Groups of keys without options."""
 
+FOLDERS = ("root", "file")
+"""Arguments of data modules that name files, from the folder of the command."""
 
 KEYS = (
     "batch_size_per_device",
     "scale_lr",
-    *(each.name for each in fields(Plan) if each.name not in ("run_dir", "command")),
+    *PARTS,
+    *(each.name for each in fields(Plan) if each.name not in ("run_dir", *Plan.inferred)),
 )
 """The keys at the top of a configuration."""
 
@@ -49,80 +56,136 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         ConfigError: a key or a value is invalid.
         OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
-    values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+    check_keys("", {str(key): None for key in config}, KEYS)
+    text, options = OmegaConf.to_yaml(config), options_of(config)
+    config, typed = _with_derived(config)
+    values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True)) | typed
     for group in SEVERAL:
-        values.setdefault(group, {"name": "none"})  # after logger=[] or ~logger
-    check_keys("", values, KEYS)
-    if values["loss_reduction"] == "as_is":
-        notice("loss_reduction=as_is: write loss_reduction=none; the old name goes with the next version")
-        values["loss_reduction"] = "none"
-    for group in GROUPS:
-        values[group] = _options(group, values[group]) if group in SEVERAL else _option(group, group, values[group])
+        values[group] = _targets(group, values[group])
+    values["model"], values["data"] = _module(values["model"]), _data(values["data"])
     for key, kind in NESTED.items():
         values[key] = coerce(kind, key, values[key])
     require_backend(values["process_group"])
-    return coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
+    values = {key: value for key, value in values.items() if key not in (*PARTS, "scale_lr", "batch_size_per_device")}
+    plan = coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
+    return replace(plan, config=text, options=options)
 
 
-def _options(group: str, values: object) -> list[object]:
-    """Return the chosen options of a group that takes several, without `none`."""
-    options = [_option(group, key, option) for key, option in named_options(group, values).items()]
-    return [option for option in options if option.name != "none"]
+def options_of(config: DictConfig) -> dict[str, Any]:
+    """Return the values of a configuration by the keys of the command line; `engine` and `strategy` are their names.
+
+    What refers to another key (`model.optimizer: ${optimizer}`) is left out, and so is what nothing refers to.
+    """
+    raw = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
+    unused = [part for part in PARTS if f"${{{part}}}" not in str(raw["model"])]
+    options = dict(_flat(config, raw, raw, ""))
+    return {key: value for key, value in options.items() if not is_below(key, unused)}
+
+
+def _flat(config: DictConfig, raw: Mapping[str, Any], root: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and resolved values of a configuration. `raw`: the same with its interpolations."""
+    for name, text in raw.items():
+        is_reference = isinstance(text, str) and text.startswith("${") and text[2:-1] in root
+        if is_reference or text == "???":
+            continue
+        key, value = f"{prefix}{name}", config[name]
+        if isinstance(text, Mapping) and text:
+            yield from _flat(value, text, root, f"{key}.")
+        else:
+            plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+            yield (prefix[:-1] if prefix and name == "name" else key), plain
+
+
+def _with_derived(config: DictConfig) -> tuple[DictConfig, dict[str, Any]]:
+    """Return the configuration with the global batch size and the scaled rate in it; and the keys typed until then."""
+    top = {
+        key: OmegaConf.to_container(node, resolve=True, throw_on_missing=True) if OmegaConf.is_config(node) else node
+        for key in ("engine", "strategy", *BEFORE)
+        for node in [config[key]]
+    }
+    typed: dict[str, Any] = {group: _option(group, top[group]) for group in GROUPS}
+    typed |= {key: coerce_value(kind, key, top[key]) for key, kind in BEFORE.items()}
+    ranks = typed["strategy"].layout(typed["devices"]).data_parallel_size * typed["num_nodes"]
+    config = config.copy()
+    with open_dict(config):
+        if typed["batch_size_per_device"] is not None:
+            config.batch_size = typed["batch_size"] = typed["batch_size_per_device"] * ranks
+        if typed["scale_lr"]:
+            rate = OmegaConf.select(config, "optimizer.lr")
+            reason = "the chosen optimizer has no lr"
+            require(is_number(rate), "scale_lr", True, reason, "scale_lr=false, or optimizer.lr=0.01")
+            config.optimizer.lr = rate * ranks
+    return config, typed
+
+
+def _option(group: str, values: object) -> Any:
+    """Return the typed option of a group."""
+    options = GROUPS[group]
+    if not isinstance(values, Mapping):
+        raise config_error(group, values, "it is a group of keys", f"{group}={next(iter(options))}")
+    name = values.get("name")
+    if not isinstance(name, str) or name not in options:
+        raise option_error(f"{group}.name", name, "there is no such option", options)
+    return coerce(options[name], group, values)
+
+
+def _targets(group: str, values: object) -> list[object]:
+    """Return the chosen options of a group that takes several."""
+    kind = TARGETS[group]
+    for key, option in (named := named_options(group, values)).items():
+        _require_target(key, option)
+    return [kind.from_values(key, cast(Mapping[str, Any], option)) for key, option in named.items()]
+
+
+def _require_target(key: str, values: object) -> None:
+    if not isinstance(values, Mapping) or not isinstance(values.get(KEY), str):
+        given = {**values} if isinstance(values, Mapping) else values
+        hint = f"{key.partition('.')[0]}=NAME, of a YAML file with a {KEY}"
+        raise config_error(key, given, f"it is no target: it has no {KEY}", hint)
 
 
 def named_options(group: str, values: object) -> dict[str, object]:
-    """Return the chosen options of a group that takes several, by key: `logger.csv`.
+    """Return the chosen options of a group that takes several, by key: `logger.csv`; those that are null are left out.
 
-    A user's file has its `_target_` at the top, so that its key is the group's, or below a name.
+    A file has its `_target_` at the top, so that its key is the group's, or below a name.
     """
+    if values is None:
+        return {}
     if not isinstance(values, Mapping):
-        return {group: values}
-    named = {
-        name: option
-        for name, option in values.items()
-        if isinstance(option, Mapping) and (KEY not in values or (name in GROUPS[group] and option.get("name") == name))
-    }
-    rest = {name: value for name, value in values.items() if name not in named}
-    if named and rest and not {"name", KEY} & rest.keys():
-        raise unknown_key(f"{group}.{next(iter(rest))}", next(iter(rest.values())), [])
-    return ({group: rest} if rest or not named else {}) | {f"{group}.{name}": value for name, value in named.items()}
+        return {group: values} if values != [] else {}
+    if KEY in values:
+        options = {name for name in values if (CONF / group / f"{name}.yaml").is_file()}
+        rest = {name: value for name, value in values.items() if name not in options}
+        return {group: rest} | {f"{group}.{name}": values[name] for name in options}
+    return {f"{group}.{name}": option for name, option in values.items() if option is not None}
 
 
-def _option(group: str, key: str, values: object) -> Any:
-    """Return the typed option of a group, whose keys begin with `key`."""
-    options, user_code = GROUPS[group], USER_CODE.get(group)
-    if not isinstance(values, Mapping):
-        raise config_error(key, values, "it is a group of keys", f"{group}={next(iter(options))}")
-    values = with_name(group, values)
-    if user_code is not None and not values.keys().isdisjoint(user_code.marks):
-        values = {name: value for name, value in values.items() if name != "name" or value not in options}
-        return user_code.from_values(key, values)
-    name = values.get("name")
-    if not isinstance(name, str) or name not in options:
-        raise option_error(f"{key}.name", name, "there is no such option", options)
-    if "root" in values:
-        values = {**values, "root": absolute(values["root"])}
-    return coerce(options[name], key, values)
+def _module(values: object) -> schemas.Module:
+    _require_target("model", values)
+    assert isinstance(values, Mapping)
+    for part in PARTS:
+        if isinstance(given := values.get(part), Mapping):
+            check_settings(part, given)
+    return schemas.Module.from_values("model", values)
 
 
-def with_name(group: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Replace the import path of a built-in option by the option's name."""
-    names = {getattr(option, "path", None): name for name, option in GROUPS[group].items()}
-    path = values.get(KEY) if ARGS not in values else None
-    if not isinstance(path, str) or path not in names:
-        return values
-    return {"name": names[path]} | {name: value for name, value in values.items() if name not in (KEY, "name")}
+def _data(values: object) -> schemas.Data:
+    """Return the data module, with absolute paths and a batch size."""
+    if values is None:
+        return OF_MODULE
+    if isinstance(values, Mapping) and KEY not in values and {"dataset", "train"} & values.keys():
+        raise data_error(values)
+    _require_target("data", values)
+    assert isinstance(values, Mapping)
+    paths = {name: absolute(values[name]) for name in FOLDERS if isinstance(values.get(name), str)}
+    size = {"batch_size": values["batch_size"] or BATCH_SIZE} if "batch_size" in values else {}
+    return schemas.Data.from_values("data", {**values, **paths, **size})
 
 
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with derived ones: global batch size, learning rate, threads, accelerator."""
-    values |= {key: coerce_value(kind, key, values[key]) for key, kind in BEFORE.items()}
+    """Return the values with derived ones: threads, accelerator, and those of fast_dev_run."""
     strategy, trainer, devices = values["strategy"], values["trainer"].resolved(), values["devices"]
     per_node = strategy.layout(devices).data_parallel_size
-    if (per_device := values.pop("batch_size_per_device")) is not None:
-        values["batch_size"] = per_device * per_node * values["num_nodes"]
-    if values.pop("scale_lr"):
-        values["optimizer"] = values["optimizer"].with_lr(values["optimizer"].lr * per_node * values["num_nodes"])
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
     if trainer.fast_dev_run or trainer.barebones:
@@ -148,3 +211,5 @@ def at_a_terminal() -> bool:
 
 def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.command_line.compose import sets_folder
 from lockstep.command_line.hydra_errors import explain, planning
-from lockstep.command_line.overrides import check_lists, swept_keys
+from lockstep.command_line.overrides import check_words, swept_keys
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require, typed_command
 from lockstep.entry_point import FULL_ERRORS, run_command
@@ -112,7 +112,7 @@ def _run_job(config: DictConfig, run_dir: Path) -> Metrics:
     )
     began, has_folder = time.perf_counter() if in_sweep() else BEGAN, sets_folder(hydra_words)
     with planning(words):
-        check_lists(words, config)
+        check_words(words, config)
         if in_sweep():
             resumes, hint = config.resume is True, "resume=true hydra.sweep.dir=FOLDER"
             require(has_folder or not resumes, "resume", True, "a sweep resumes in its own folder", hint)

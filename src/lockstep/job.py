@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep import data, schemas
+from lockstep import schemas
 from lockstep.build import plan_from
 from lockstep.checkpoint.choice import choose_checkpoint, require_start, typed_words
 from lockstep.command_line.compose import compose_job, sets_folder
@@ -24,13 +24,12 @@ from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import without_plus
 from lockstep.config_error import ConfigError
 from lockstep.disk import disk_errors_as_config_errors, run_lock
-from lockstep.files import save_text, short_path
-from lockstep.inspection import announce, user_code
+from lockstep.files import short_path
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
-from lockstep.run_files import CONFIG, METRICS, Metrics, clear_records, run_of, save_metrics
+from lockstep.run_files import METRICS, Metrics, clear_records, run_of, save_config, save_metrics
 from lockstep.run_result import RunResult
 from lockstep.run_summary import run_summary
 from lockstep.schemas.engine import ENGINES
@@ -113,8 +112,6 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
     """
     run_dir, is_first = Path(plan.run_dir), is_rank_zero()
     with disk_errors_as_config_errors(run_dir):
-        if not user_code(vars(plan)):
-            announce(vars(plan))
         if plan.ckpt_path is not None:
             from lockstep.checkpoint.reading import check_checkpoint  # with torch
 
@@ -125,7 +122,6 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 return metrics
         if is_first and plan.ckpt_path is not None:
             print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
-        data.prepare(plan.data)
         with external_process_group(plan.world) as external, run_lock(run_dir) if is_first else nullcontext():
             if plan.engine.name == "both":
                 metrics, verdict = _run_both(plan, began, external)
@@ -148,13 +144,13 @@ def _run_engine(plan: Plan, began: float, external: "ExternalRank | None") -> Me
 
 
 def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple[Metrics, str]:
-    """Run the plan by Lightning, then by the raw engine, each in a subfolder; return the verdict in words, too."""
+    """Run the plan by Lightning's own loop, then by the raw engine, each in a subfolder; return the verdict, too."""
     folder = Path(plan.run_dir)
     write_config(plan)
     if rank_from_env() is None and not plan.world.in_process:
         forkserver.start_forkserver(*ENGINES.values())
     raw = schemas.Raw("raw", plan.engine.gradient_sync)
-    engines: tuple[schemas.Engine, ...] = (schemas.Lightning("lightning"), raw)
+    engines: tuple[schemas.Engine, ...] = (schemas.Lightning("lightning", fast_loop=False), raw)
     results = {}
     for engine in engines:
         if is_rank_zero():
@@ -189,4 +185,6 @@ def write_config(plan: Plan) -> None:
     if plan.train:  # otherwise it tests the net of this folder, perhaps
         resumes_here = plan.ckpt_path is not None and run_of(Path(plan.ckpt_path)).is_relative_to(folder.resolve())
         clear_records(folder, keep_record=plan.resume or resumes_here)
-    save_text(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(asdict(plan))))
+    config = OmegaConf.create(plan.config)
+    config.engine = {**asdict(plan.engine)}  # one of the two of engine=both
+    save_config(folder, OmegaConf.to_yaml(config), plan.command.words, plan.command.swept)

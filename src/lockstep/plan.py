@@ -1,17 +1,18 @@
 """The plan of one run: frozen, picklable, resolved and checked. Engines and workers see a plan, never a config."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from lockstep import schemas
 from lockstep.config_error import config_error
-from lockstep.constraints import Constraint, NonNegativeInt, PositiveInt, Rules, only, require_measured
+from lockstep.constraints import Constraint, NonNegativeInt, PositiveInt, Rules, only
 from lockstep.files import is_utf8
-from lockstep.objectives import Objective, objective_of
+from lockstep.schemas.target import KEY
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import Strategy
 from lockstep.world import World
@@ -19,7 +20,7 @@ from lockstep.world import World
 SUMMARY_KEYS = (
     *("engine", "strategy", "devices", "num_nodes", "world_size", "accelerator", "model", "data", "optimizer", "lr"),
     *("scheduler", "batch_size", "precision", "memory_format", "gradient_sync", "backend", "micro_batches"),
-    *("sync_batchnorm", "dropout_rng", "seed", "threads", "compile"),
+    *("sync_batchnorm", "seed", "threads", "compile"),
 )
 
 RunName = Annotated[
@@ -34,16 +35,15 @@ RunName = Annotated[
 
 @dataclass(frozen=True)
 class Plan:
+    """`config`: the composed configuration as YAML; `options`: its values by the keys of the command line."""
+
     name: RunName
     engine: schemas.Engine
     strategy: Strategy
-    model: schemas.Model
-    task: schemas.Task
+    model: schemas.Module
     data: schemas.Data
-    optimizer: schemas.Optimizer
-    scheduler: schemas.Scheduler
     logger: tuple[schemas.Logger, ...]
-    callbacks: tuple[schemas.UserCallback, ...]
+    callbacks: tuple[schemas.Callback, ...]
     process_group: schemas.ProcessGroup
     checkpoint: schemas.Checkpoint
     record: schemas.Record
@@ -63,7 +63,6 @@ class Plan:
     accumulate_grad_batches: PositiveInt
     drop_last: bool
     sync_batchnorm: bool
-    dropout_rng: Literal["per_rank", "global"]
     show_shapes: bool
     model_summary: bool
     log_every_n_steps: PositiveInt
@@ -78,8 +77,10 @@ class Plan:
     tags: tuple[str, ...] = ()
     compile: Literal[True, False, "dynamic"] = False
     profiler: Literal["simple", "pytorch"] | None = None
+    config: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
     command: schemas.Command = field(default=schemas.Command())
-    inferred: ClassVar[tuple[str, ...]] = ("command",)
+    inferred: ClassVar[tuple[str, ...]] = ("command", "config", "options")
 
     def __post_init__(self) -> None:
         check(self)
@@ -118,42 +119,13 @@ class Plan:
     def saves(self) -> bool:
         return not self.trainer.barebones
 
-    @property
-    def objective(self) -> Objective:
-        """Return the loss and the metrics; for a LightningModule, only the sums of the record."""
-        if self.model.lightning:
-            return objective_of("regression", 0)
-        if isinstance(self.task, schemas.UserTask):
-            from lockstep.targets.objective import user_objective
-
-            return user_objective(self.task)
-        return objective_of(self.task.name, self.data.classes, getattr(self.task, "ignore_index", None))
-
-    @property
-    def monitor(self) -> tuple[str, Literal["min", "max"]]:
-        """Return the metric that the best checkpoint is best by, and whether smaller or larger values are better."""
-        default = f"val/{self.objective.monitor}" if self.steps.validates else "train/loss"
-        name = self.checkpoint.monitor or ("" if self.model.lightning else default)
-        return name, self.checkpoint.mode or self.objective.better(name)
-
-    @property
-    def epoch_metrics(self) -> list[str] | None:
-        """Return the metrics of each epoch; None if a LightningModule logs its own."""
-        if self.model.lightning:
-            return None
-        return [name for name in self.measured if name.startswith(("train/", "val/"))]
-
-    @property
-    def measured(self) -> list[str]:
-        """Return the names of what a run with a plain net measures."""
-        stages = {"train": self.train, "val": self.train and self.steps.validates, "test": self.test}
-        measured = [name for stage, runs in stages.items() if runs for name in self.objective.names(stage)]
-        return measured + (["train_seconds", "samples_per_second"] if self.train else [])
-
     def summary(self) -> dict[str, str | int | float]:
         """Return what identifies the run among others. All runs have the same keys, so that they make a table."""
-        derived: dict[str, str | int | float] = {
-            "lr": self.optimizer.lr,
+        optimizer, scheduler = self.model.optimizer, self.model.call.get("scheduler")
+        derived: dict[str, Any] = {
+            "optimizer": "none" if optimizer is None else str(optimizer[KEY]).rpartition(".")[2],
+            "lr": 0.0 if optimizer is None else optimizer.get("lr", 0.0),
+            "scheduler": str(scheduler[KEY]).rpartition(".")[2] if isinstance(scheduler, Mapping) else "none",
             "backend": self.world.backend if self.world.distributed else "none",
             "micro_batches": self.strategy.micro_batches,
         }
@@ -163,36 +135,20 @@ class Plan:
 
 def check(plan: Plan) -> None:
     plan.strategy.check(plan)
-    parts = (plan.model, plan.task, plan.scheduler, *plan.callbacks, plan.trainer)
+    parts = (plan.model, *plan.callbacks, plan.trainer)
     for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):
         if not is_valid:
             value = attrgetter(key)(plan)
             names = [getattr(option, "name", option) for option in (value if isinstance(value, tuple) else (value,))]
             raise config_error(key, names[0] if len(names) == 1 else names, reason, hint)
-    if plan.train:
-        require_measured("checkpoint.monitor", plan.checkpoint.monitor, plan.epoch_metrics)
 
 
 def _batch_rules(plan: Plan) -> Rules:
-    """Yield the rules of split and batch sizes. Batches of a user's loaders may leave ranks unequal shares."""
-    data, batch_size = plan.data, plan.batch_size
-    if isinstance(data, schemas.Loaders) and not data.regular:
-        return
-    if isinstance(data, schemas.Digits | schemas.MNIST):
-        used = data.train_samples + data.val_size + getattr(data, "test_size", 0)
-        reason = f"its splits need more than its {data.total} samples, or leave none to train on"
-        yield data.train_samples > 0 and used <= data.total, "data", reason, "smaller sizes"
-    world, samples = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks, data.train_samples
-    if not isinstance(data, schemas.Loaders):
-        reason = f"batch_size={batch_size} is less than a sample for each of {world} ranks"
-        hint = f"devices={batch_size // plan.num_nodes or 1} or fewer, or batch_size={world}"
-        yield batch_size >= world, "devices", reason, hint
-        below = batch_size - batch_size % world
-        reason = f"{world} ranks (devices={plan.devices}) cannot share it equally"
-        yield below == batch_size, "batch_size", reason, f"batch_size={below} or batch_size={below + world}"
-    reason = f"batch_size={batch_size} is more than the {samples} samples, so every batch would be dropped"
-    hint = f"drop_last=false, or batch_size={world * (samples // world) or world}"
-    yield not plan.drop_last or batch_size <= samples, "drop_last", reason, hint
+    """Yield the rule of drop_last. Ranks may have unequal shares of a batch: each sample counts once."""
+    samples = plan.data.train_samples
+    reason = f"batch_size={plan.batch_size} is more than the {samples} samples, so every batch would be dropped"
+    fits = not (plan.drop_last and plan.data.regular and 0 < samples < plan.batch_size)
+    yield fits, "drop_last", reason, f"drop_last=false, or batch_size={samples}"
 
 
 def _rules(plan: Plan) -> Rules:
@@ -208,8 +164,7 @@ def _rules(plan: Plan) -> Rules:
     fits = not plan.resume or plan.engine.name != "both"
     yield fits, "resume", "engine=both is two runs, each in a folder of its own", hint
     if plan.compile:
-        reason = "it runs beside the net, and would not be compiled"
-        yield from only(plan, reason, dropout_rng="per_rank", show_shapes=False)
+        yield from only(plan, "it runs beside the net, and would not be compiled", show_shapes=False)
     if not plan.train:
         yield bool(plan.test), "test", "with train=false nothing is left to do", "train=true or test=true"
         yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False, compile=False)

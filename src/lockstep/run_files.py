@@ -1,9 +1,13 @@
 """The files of a run's folder; docs/agreement.md has the lines of record.jsonl."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from lockstep.files import save_json, save_table
+import yaml
+
+from lockstep.files import save_json, save_table, save_text
 
 METRICS = "metrics.json"
 CONFIG = "config.yaml"
@@ -25,6 +29,42 @@ def net_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
         for name, value in metrics.items()
         if isinstance(value, float) and name not in NOT_OF_THE_NET and "_seconds" not in name
     }
+
+
+COMMAND = "# command: "
+"""Before the first line of config.yaml, which is the words of the command and the keys that a sweep varies, in JSON."""
+PREAMBLE = """# `--config-dir FOLDER --config-name config` runs it again
+defaults:
+  - override hydra/output: lockstep
+  - override hydra/help: lockstep
+  - override hydra/job_logging: none
+  - override hydra/callbacks: lockstep
+  - _self_
+"""
+"""What makes a composed configuration one that Hydra runs."""
+
+
+def save_config(folder: Path, text: str, words: Sequence[str], swept: Sequence[str]) -> None:
+    """Write config.yaml: the composed configuration, behind the command."""
+    save_text(folder / CONFIG, f"{COMMAND}{json.dumps([[*words], [*swept]])}\n{PREAMBLE}{text}")
+
+
+def read_config(folder: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return the configuration of a run, the words of its command, and the keys that a sweep varied.
+
+    Raises:
+        ValueError, TypeError, LookupError, OSError, yaml.YAMLError: it is missing or damaged.
+    """
+    text = (folder / CONFIG).read_text()
+    config = {**yaml.safe_load(text)}
+    config.pop("defaults", None)
+    first, _, _ = text.partition("\n")
+    if first.startswith(COMMAND):
+        words, swept = json.loads(first.removeprefix(COMMAND))
+    else:  # of an earlier version
+        command = config.pop("command", {"words": []})
+        words, swept = command["words"], command.get("swept", [])
+    return config, [*map(str, words)], [*map(str, swept)]
 
 
 def save_metrics(folder: Path, metrics: Metrics) -> None:

@@ -40,7 +40,7 @@ def summary_rows(metrics: Mapping[str, Any], test: bool | str, resumed: bool = F
 
 
 def run_title(values: Mapping[str, Any]) -> str:
-    """Return what is trained, and how, from metrics or the options of a plan: `mlp on digits, ddp × 2, raw, cpu`."""
+    """Return what is trained, and how, from metrics or the options of a plan: `MLP on Digits, ddp × 2, raw, cpu`."""
     names = {key: getattr(values[key], "name", values[key]) for key in ("model", "data", "strategy", "engine")}
     devices = values["devices"] * values["num_nodes"]
     world = names["strategy"] + (f" × {devices}" if devices > 1 else "")

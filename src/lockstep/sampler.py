@@ -7,8 +7,6 @@ batch*: so every world size sees the same samples at the same step, and a ragged
 import torch
 from torch import Tensor
 
-EVALUATION_BATCH = 1024  # global batch of evaluation, at least; larger batches change nothing in sums but their speed
-
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
     """Return the order of one epoch: a permutation of 0 … samples-1, shape (samples,), int64."""

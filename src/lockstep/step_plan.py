@@ -4,10 +4,11 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from lockstep import schemas
-
 if TYPE_CHECKING:
     from lockstep.plan import Plan
+
+
+STAGES = ("train", "val", "test")
 
 
 def batch_count(samples: int, batch_size: int, drop_last: bool = False) -> int:
@@ -26,13 +27,13 @@ class StepPlan:
         """Return the global batches of all samples by stage; 0 if only a user's loader determines them."""
         data, size = self.plan.data, self.plan.batch_size
         train = batch_count(data.train_samples, size, self.plan.drop_last)
-        if isinstance(data, schemas.Loaders) and not data.regular:
+        if not data.regular:
             train = data.train_batches
-        return {
-            "train": train,
-            "val": batch_count(data.val_size, size),
-            "test": batch_count(getattr(data, "test_size", 0), size),
-        }
+        val, test = (
+            batch_count(samples, sizes[0] if len(sizes) == 1 and sizes[0] else size)
+            for samples, sizes in ((data.val_size, data.val_batch_sizes), (data.test_size, data.test_batch_sizes))
+        )
+        return {"train": train, "val": val, "test": test}
 
     @cached_property
     def epoch_batches(self) -> int:
@@ -49,7 +50,7 @@ class StepPlan:
         """Whether the schedule ever reaches a validation, regardless of validation data."""
         every, max_steps = self.plan.trainer.check_val_every_n_epoch, self.plan.trainer.max_steps
         steps = self.steps_before(every - 1, (self.validation_batches or 1) - 1)  # before the last batch to train on
-        has_step_count = self.epoch_batches and not self.plan.model.lightning  # a module's optimizers count their steps
+        has_step_count = self.epoch_batches and not self.plan.model.manual  # its optimizers count their steps
         reached = not has_step_count or max_steps == -1 or steps < max_steps
         return self.plan.max_epochs >= every and reached
 

@@ -15,7 +15,7 @@ lit/callback.py test_callbacks.py::test_resumed_in_an_epoch_of_other_steps[light
 +        # self.trainer.accumulate_grad_batches = self.progress.batches_per_step
 # an untested Lightning under the fast loop
 lit/trainer.py test_private_api.py::test_an_untested_lightning_trains_to_the_same_digest
--if lightning.__version__.startswith(private.TESTED):
+-if lightning.__version__ in private.TESTED:
 +if True:
 # a plateau schedule misses its step behind an epoch that was resumed within
 lit/callback.py test_trainer_keys_modules.py::test_a_limited_run_resumes_as_an_unlimited_one[classifier-12-lightning]

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 
 class Residual(nn.Module):
-    """It asks for `shape` and `outputs`, which the data tells."""
+    """It asks for `sample_shape` and `num_outputs`, which the data tells."""
 
-    def __init__(self, shape: tuple[int, ...], outputs: int, width: int, gain: float = 1.0) -> None:
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int, width: int, gain: float = 1.0) -> None:
         super().__init__()
-        self.first, self.gain = nn.Linear(prod(shape), width), gain
+        self.first, self.gain = nn.Linear(prod(sample_shape), width), gain
         self.block = nn.Sequential(nn.Linear(width, width), nn.ReLU())
-        self.last = nn.Linear(width, outputs)
+        self.last = nn.Linear(width, num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.first(x.flatten(1))
@@ -26,11 +26,11 @@ class Residual(nn.Module):
 class Halving(nn.Module):
     """Image sides are halved, beside a 1x1 shortcut of stride 2: (batch, channels, n, n) → (batch, outputs)."""
 
-    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
         super().__init__()
-        self.main = nn.Sequential(nn.Conv2d(shape[0], 12, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(12))
-        self.widen, self.shortcut = nn.Conv2d(shape[0], 8, 3, padding=1), nn.Conv2d(8, 12, 1, stride=2)
-        self.head = nn.Linear(12, outputs)
+        self.main = nn.Sequential(nn.Conv2d(sample_shape[0], 12, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(12))
+        self.widen, self.shortcut = nn.Conv2d(sample_shape[0], 8, 3, padding=1), nn.Conv2d(8, 12, 1, stride=2)
+        self.head = nn.Linear(12, num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.head((self.main(x) + self.shortcut(self.widen(x))).relu().mean((2, 3)))
@@ -60,9 +60,9 @@ class Odd(nn.Module):
 class Around(nn.Module):
     """A net around a net that is handed in."""
 
-    def __init__(self, inner: nn.Module, outputs: int) -> None:
+    def __init__(self, inner: nn.Module, num_outputs: int) -> None:
         super().__init__()
-        self.inner, self.last = inner, nn.Linear(3, outputs)
+        self.inner, self.last = inner, nn.Linear(3, num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.last(self.inner(x).tanh())
@@ -72,9 +72,9 @@ class Around(nn.Module):
 class Noise(nn.Module):
     """Random numbers that no module tells of, and first weights from numpy."""
 
-    def __init__(self, hidden: list[int], outputs: int = 3) -> None:
+    def __init__(self, hidden: list[int], num_outputs: int = 3) -> None:
         super().__init__()
-        self.last = nn.Linear(4, outputs)
+        self.last = nn.Linear(4, num_outputs)
         self.scale = nn.Parameter(torch.tensor(np.random.rand(len(hidden)), dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -87,8 +87,8 @@ class Failing(Residual):
 
     calls = 0
 
-    def __init__(self, shape: tuple[int, ...], outputs: int, width: int, where: str = "") -> None:
-        super().__init__(shape, outputs, width)
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int, width: int, where: str = "") -> None:
+        super().__init__(sample_shape, num_outputs, width)
         self.where = where
 
     def forward(self, x: Tensor) -> Tensor:

@@ -52,9 +52,9 @@ class Coder(nn.Module):
 class Tokens(nn.Module):
     """(batch, length) → (batch, length, outputs)."""
 
-    def __init__(self, outputs: int) -> None:
+    def __init__(self, num_outputs: int) -> None:
         super().__init__()
-        self.embedding, self.last = nn.Embedding(outputs, 6), nn.Linear(6, outputs)
+        self.embedding, self.last = nn.Embedding(num_outputs, 6), nn.Linear(6, num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.last(self.embedding(x).cumsum(dim=1).tanh())
@@ -64,9 +64,9 @@ class Tokens(nn.Module):
 class Pixels(nn.Module):
     """(batch, 1, 5, 6) → (batch, outputs, 5, 6)."""
 
-    def __init__(self, outputs: int) -> None:
+    def __init__(self, num_outputs: int) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(1, outputs, 3, padding=1)
+        self.convolution = nn.Conv2d(1, num_outputs, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.convolution(x)

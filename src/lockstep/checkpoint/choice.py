@@ -13,7 +13,7 @@ from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheck
 from lockstep.config_error import ConfigError, config_error, require, shell_quote_override
 from lockstep.files import absolute
 from lockstep.plan import Plan
-from lockstep.run_files import CONFIG, METRICS
+from lockstep.run_files import CONFIG, METRICS, read_config
 
 LOGS = Path("logs")
 NEWEST = "last"
@@ -88,9 +88,9 @@ def typed_words(run: Path | None, name: str) -> list[str]:
         newest, _ = newest_checkpoint(runs_of(name))
         run = newest.parents[1] if newest is not None else LOGS
     try:
-        values = yaml.safe_load((run / CONFIG).read_text())
-        engine = f"engine={values['engine']['name']}"  # engine=both is two runs
-        return [engine if word == "engine=both" else str(word) for word in values["command"]["words"]]
+        config, words, _ = read_config(run)
+        engine = f"engine={config['engine']['name']}"  # engine=both is two runs
+        return [engine if word == "engine=both" else word for word in words]
     except (OSError, ValueError, yaml.YAMLError, TypeError, LookupError):  # damaged, or of another version
         return []
 

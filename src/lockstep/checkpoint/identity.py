@@ -2,43 +2,39 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, shorten
 from lockstep.plan import Plan
 from lockstep.run_files import run_of
-from lockstep.schemas.data import FACTS, Loaders, UserData
-from lockstep.schemas.keys import flatten
+from lockstep.schemas.keys import is_below
 from lockstep.schemas.target import KEY
 from lockstep.schemas.trainer import DEFAULTS, PREFIX
 
+GROUPS = ("model", "data", "optimizer", "scheduler")
 TRAINING = (
-    *("model", "task", "data", "optimizer", "scheduler", "seed", "batch_size", "accumulate_grad_batches", "drop_last"),
-    *("precision", "gradient_clip_val", "sync_batchnorm", "dropout_rng"),
+    *("seed", "batch_size", "accumulate_grad_batches", "drop_last", "precision", "gradient_clip_val"),
+    *("sync_batchnorm", "loss_reduction"),
 )
 """What may not change; engine, strategy, devices, threads, memory_format, logger and the number of epochs may."""
 
-MAY_MOVE = ("data.root", "data.loader", "data.class_names")
+MAY_MOVE = ("data.root", "data.loader", "data.num_workers", "data.pin_memory", "data.persistent_workers")
+FACTS = ("train_samples", "val_size", "test_size", "train_batches", "regular")
+"""Facts about the data, of the inspection."""
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What may not change either if ranks draw their own random numbers, or take statistics of their share of a batch."""
 
 
 def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
-    """Return the options that a plan's results depend on, by the keys of the command line: `model.hidden`, `seed`, …"""
-    values = asdict(plan)
-    options = flatten({key: values[key] for key in TRAINING}) | plan.trainer.training_options()
-    if options["task"] in ("auto", "classification" if plan.data.classes else "regression"):
-        del options["task"]  # it follows from the data
-    if plan.model.lightning:  # it has its own optimizer and schedules
-        options = {key: value for key, value in options.items() if not key.startswith(("optimizer", "schedul"))}
-        options["loss_reduction"] = plan.loss_reduction
-    options["data.sums"] = [*plan.objective.sums]
+    """Return the options that a plan's results depend on, by the keys of the command line: `model.net.hidden`, `seed`, …"""
+    options = {key: value for key, value in plan.options.items() if is_below(key, GROUPS)}
+    options |= {key: getattr(plan, key) for key in TRAINING} | plan.trainer.training_options()
+    options |= {f"data.{name}": getattr(plan.data, name) for name in FACTS}
     if plan.callbacks:
         options["callbacks"] = [callback.call for callback in plan.callbacks]
     if depends_on_world:
-        options |= {key: values[key] for key in WORLD} | {"strategy": plan.strategy.resumes_as}
+        options |= {key: getattr(plan, key) for key in WORLD} | {"strategy": plan.strategy.resumes_as}
     plain: dict[str, Any] = json.loads(json.dumps({key: options[key] for key in options if key not in MAY_MOVE}))
     return plain
 
@@ -55,7 +51,7 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differing if "." not in key}  # the options of another model, say, are not listed
     keys = [key for key in differing if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in current and key in saved] or keys
-    inferred = ["data.sums", *(f"data.{name}" for name in FACTS if isinstance(plan.data, UserData | Loaders))]
+    inferred = [f"data.{name}" for name in FACTS]
     typed = [key for key in keys if key not in inferred]
     keys = typed or keys
     reason = "what is trained would not be the same"
@@ -65,7 +61,7 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     is_code = any(f"{key}._target_" in saved or KEY in str(saved.get(key)) for key in keys)  # it cannot be typed
     hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}" if is_code else there
     if not typed:
-        hint = "ckpt_path=null, or restore the data or the task"
+        hint = "ckpt_path=null, or restore the data"
     here, there = shorten(here), shorten(there)
     raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {hint}.")
 

@@ -47,7 +47,7 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
         return False
     at, max_steps, steps = start.position, plan.trainer.max_steps, start.checkpoint["global_step"]
     by_steps = 0 < max_steps <= steps and at.epochs < plan.max_epochs
-    reached = steps == max_steps or plan.model.lightning  # one that steps several optimizers a batch may go past it
+    reached = steps >= max_steps  # a module that steps several optimizers a batch may go past it
     trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or start.content["ended"])
     finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
     remains = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))

@@ -40,7 +40,7 @@ class CheckpointManager:
 
     def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: "VirtualRanks | None" = None) -> None:
         self.plan, self.rank, self.recorder, self.virtual = plan, rank, recorder, virtual
-        self.monitor = plan.monitor
+        self.monitor = plan.checkpoint.monitor or "", plan.checkpoint.mode or "min"
         self.best: float | None = None
         self.best_epoch, self.best_yet = 0, False
         self.last = Path(plan.run_dir) / FOLDER / LAST

@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep.command_line.help import help_page
-from lockstep.command_line.overrides import check_lists
+from lockstep.command_line.overrides import check_words
 from lockstep.conf import CONF
 from lockstep.strategies.registry import STRATEGIES
 
@@ -32,7 +32,7 @@ def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
         run_dir = Path(config.hydra.run.dir).absolute()
     with open_dict(config):
         del config["hydra"]
-    check_lists(overrides, config)
+    check_words(overrides, config)
     return config, run_dir
 
 

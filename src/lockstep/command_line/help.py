@@ -1,8 +1,10 @@
 """The page of `--help`: the groups with their options, and the keys, as the comments in conf/ explain them."""
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import indent, wrap
+from typing import Any
 
 import yaml
 
@@ -59,12 +61,22 @@ def _fitted(line: str, width: int) -> str:
     return "\n".join(wrap(line, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False))
 
 
+def _keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys of an option, `net.hidden`, with their values; not those that refer to other keys."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _keys(value, f"{prefix}{name}.")
+        elif not name.startswith("_") and name != "name" and "${" not in str(value):
+            text = as_typed(value)
+            if "_target_" not in text:
+                yield f"{prefix}{name}", text
+
+
 def _option(path: Path, is_default: bool) -> str:
     """Return what an option is, whether it is the default, and its keys."""
     text = path.read_text()
     comment = next(line for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
-    keys = {key: as_typed(value) for key, value in yaml.safe_load(text).items() if key not in ("name", "_target_")}
-    listed = ", ".join(f"{key}: {value}" for key, value in keys.items() if "_target_" not in value)
+    listed = ", ".join(f"{key}: {value}" for key, value in _keys(yaml.safe_load(text)))
     mark = "; the default" if is_default else ""
     shows_keys = listed and "@package _global_" not in text  # an experiment sets keys of other groups
     return f"{comment[2:]}{mark}" + (f"  ({listed})" if shows_keys else "")

@@ -101,7 +101,7 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     value, composed = None if override.is_sweep_override() else override.value(), _composed_keys(overrides)
     group = key.removesuffix(f".{KEY}")
     if group in OPTIONS and (isinstance(value, dict) or group != key):
-        reason = f"the chosen {group} is no class of yours"
+        reason = f"the chosen {group} has no {KEY}"
         if group == key:
             reason = f"a mapping is merged into the chosen {group}, and does not replace it"
         return config_error(key, typed, reason, f"it into a file conf/{group}/NAME.yaml, and {group}=NAME")

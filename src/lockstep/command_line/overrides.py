@@ -1,20 +1,22 @@
 """Overrides of the command line: the checks that Hydra leaves out, and the keys that exist."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
 
 from lockstep.build import KEYS, named_options
 from lockstep.conf import CONF
 from lockstep.config_error import config_error
-from lockstep.schemas.groups import GROUPS, SEVERAL, USER_CODE
+from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS
 from lockstep.schemas.keys import key_of
+from lockstep.schemas.target import KEY
 
-GROUP_NAMES = (*GROUPS, "experiment", "debug")
+GROUP_NAMES = (*GROUPS, *TARGETS, "experiment", "debug")
 OPTIONS = {group: sorted(path.stem for path in (CONF / group).glob("*.yaml")) for group in GROUP_NAMES}
 """The options of each group, by their files in conf/."""
 
@@ -26,7 +28,7 @@ def without_plus(word: str) -> str:
     group = key.partition(".")[0]
     if rest in (word, key) or group not in (*KEYS, *OPTIONS):
         return word
-    return f"++{rest}" if group in USER_CODE and group != key else rest
+    return f"++{rest}" if group in TARGETS and group != key else rest
 
 
 def parse(words: Iterable[str]) -> list[Override]:
@@ -38,12 +40,19 @@ def parse(words: Iterable[str]) -> list[Override]:
     return overrides
 
 
-def check_lists(words: Iterable[str], config: Mapping[str, Any]) -> None:
-    """Reject several options for a group of one, of which Hydra takes the last, and options that Hydra has merged."""
+def check_words(words: Iterable[str], config: DictConfig) -> None:
+    """Reject what Hydra accepts: several options for a group of one, merged options, keys without an effect."""
+    model = str(OmegaConf.to_container(config.model, resolve=False)) if config.get("model") else ""
     for override in parse(words):
         group, value = override.key_or_group, override.value()
         typed = (override.input_line or "").partition("=")[2]
-        if not isinstance(value, list) or group not in GROUPS:
+        part = group.partition(".")[0]
+        if part in PARTS and model and f"${{{part}}}" not in model:
+            hint = f"an argument of the module, such as model.lr, or {part}: ${{{part}}} in its YAML"
+            raise config_error(group, typed, f"the chosen model configures its {part} itself", hint)
+        if group == "data.batch_size" and str(config.data.get(KEY)).startswith("lockstep."):
+            raise config_error(group, typed, "the size of a batch is a key of the run", f"batch_size={typed}")
+        if not isinstance(value, list) or group not in (*GROUPS, *TARGETS):
             continue
         if group not in SEVERAL and len(value) > 1:
             raise config_error(group, typed, "this group takes one option", f"{group}={value[0]}")

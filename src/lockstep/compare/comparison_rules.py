@@ -48,6 +48,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", MONITORING, "config.yaml:", "log_every_n_steps detect_nan optimized_metric profiler"),
     ("not", MONITORING, "config.yaml:data.loader.", "num_workers pin_memory prefetch_factor"),
     ("not", MONITORING, "config.yaml:data.loader.", "persistent_workers timeout"),
+    ("not", MONITORING, "config.yaml:data.", "num_workers pin_memory persistent_workers"),
     ("not", MONITORING, "config.yaml:trainer.", "limit_test_batches fast_dev_run deterministic benchmark"),
     ("not", MONITORING, "config.yaml:trainer.", "detect_anomaly enable_progress_bar"),
     ("exact", CONFIGURATION, "config.yaml:", "*"),

@@ -8,13 +8,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lockstep.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.compare.comparison import Comparison, Values
 from lockstep.compare.quantity import When
 from lockstep.config_error import ConfigError, config_error, errors_as
-from lockstep.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD
+from lockstep.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 """The metadata that a run's arithmetic depends on."""
@@ -50,7 +48,7 @@ class RecordedRun:
         if not self.run_metadata.keys() >= REQUIRED:
             reason = f"there is neither {RECORD} nor {METRICS} of this version in it"
             raise config_error("run", folder, reason, "the folder of a run, logs/train/…")
-        self.config = self._read(CONFIG, yaml.safe_load)
+        self.config = self._read(CONFIG, lambda _: read_config(folder)[0])
         self.confusion = self._read(CONFUSION, _confusion_counts)
 
     def _read(self, name: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from lockstep.session.session import Session
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
     silence_warnings()
-    session = Session(plan, context, lightning=True)
+    session = Session(plan, context)
     plan, module, source = session.plan, session.module, session.data.source
     datamodule = source.data_module
     with session.running() as loggers:

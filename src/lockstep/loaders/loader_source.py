@@ -1,4 +1,4 @@
-"""Where the batches of a run come from: a user's loaders, or data sets with a loader for each."""
+"""Where the batches of a run come from: the loaders of a LightningDataModule, or of the LightningModule."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,17 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from lockstep import data, schemas
-from lockstep.config_error import ConfigError, config_error
-from lockstep.data.tensors import STAGES, Split
+from lockstep import schemas
+from lockstep.config_error import ConfigError, require
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.stream_loader import StreamLoader
 from lockstep.random_state import seeded
-from lockstep.schemas.data import BATCH_SIZE
+from lockstep.schemas.former import data_error
 from lockstep.schemas.target import KEY
+from lockstep.step_plan import STAGES
 from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides, replace_method
+from lockstep.targets.locate import create
 
 METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
 STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
@@ -23,10 +24,10 @@ STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
 
 @dataclass
 class LoaderSource:
-    """The source of a user's loaders.
+    """The source of the loaders.
 
     create: functions that return the loaders of a stage, as `train_dataloader` does.
-    owner: the LightningDataModule or LightningModule whose methods they are; None if there are only data sets.
+    owner: the LightningDataModule or LightningModule whose methods they are.
     """
 
     choice: schemas.Data
@@ -34,7 +35,7 @@ class LoaderSource:
     seed: int
     batch_size: int | None
     create: Mapping[str, Callable[[], Any]]
-    owner: Any = None
+    owner: Any
 
     @property
     def data_module(self) -> Any:
@@ -53,7 +54,7 @@ class LoaderSource:
 
     def has(self, stage: str) -> bool:
         """Whether there is a loader for this stage, and a step of the module that takes it."""
-        return stage in self.create and (self.module is None or overrides(self.module, STEP[stage]))
+        return stage in self.create and overrides(self.module, STEP[stage])
 
     def user_loaders(self, stage: str) -> list[Any]:
         returned = seeded(self.seed, self.create[stage])
@@ -84,51 +85,28 @@ class LoaderSource:
         the number of ranks.
         """
         if stage == "train":
-            return [self.batch_size if getattr(self.choice, "regular", True) else None]
-        sizes = () if self.owner is None else getattr(self.choice, f"{stage}_batch_sizes", ())
+            return [self.batch_size if self.choice.regular else None]
+        sizes = getattr(self.choice, f"{stage}_batch_sizes")
         return [size or None for size in sizes] if len(sizes) == loaders else [None] * loaders
 
 
-def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int | None) -> LoaderSource:
-    """Return the source of the loaders of a module, which may be created later, or of a plain net's loaders."""
-    owner = module
-    if not isinstance(choice, schemas.Loaders):
-        splits = data.load(choice, seed, samples="module")
-        datasets = {
-            stage: dataset.as_dataset() if isinstance(dataset, Split) else dataset
-            for stage, dataset in splits.datasets.items()
-        }
-        return dataset_source(choice, module, seed, batch_size, datasets, splits.loader)
-    if isinstance(choice, schemas.UserLoaders):
-        from lockstep.data.user_data import create_data, streams_of
+def create_data(choice: schemas.Data, seed: int) -> Any:
+    """Create the data module under the run's seed, so that it draws the same on every rank."""
+    owner = seeded(seed, lambda: create(choice.key, choice.call))
+    if not is_data_module(owner) and (hasattr(owner, "__getitem__") or isinstance(owner, IterableDataset)):
+        raise data_error(choice.call, type(owner).__name__)
+    reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
+    require(is_data_module(owner), f"data.{KEY}", choice.path, reason, "the path of one")
+    return owner
 
-        owner = create_data(choice, seed)
-        if streams := streams_of(choice, owner):
-            return dataset_source(choice, module, seed, batch_size, *streams)
-        if not is_data_module(owner):
-            reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
-            raise config_error(f"data.{KEY}", choice.call[KEY], reason, "the path of a LightningDataModule")
+
+def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int | None) -> LoaderSource:
+    """Return the source of the loaders of a run."""
+    owner = create_data(choice, seed) if choice.is_module else module
+    return source_of(choice, module, owner, seed, batch_size)
+
+
+def source_of(choice: schemas.Data, module: Any, owner: Any, seed: int, batch_size: int | None) -> LoaderSource:
+    """Return the source of the loaders that `owner`, a data module or the module itself, has."""
     methods = {stage: getattr(owner, name) for stage, name in METHOD.items() if overrides(owner, name)}
     return LoaderSource(choice, module, seed, batch_size, methods, owner)
-
-
-def dataset_source(
-    choice: schemas.Data,
-    module: Any,
-    seed: int,
-    batch_size: int | None,
-    datasets: Mapping[str, Any],
-    options: Mapping[str, Any],
-) -> LoaderSource:
-    """Return a source of a DataLoader with these options for each data set that has samples."""
-
-    def create(stage: str) -> "DataLoader[Any]":
-        shuffle = stage == "train" and not isinstance(datasets[stage], IterableDataset)
-        return DataLoader(datasets[stage], batch_size=batch_size or BATCH_SIZE, shuffle=shuffle, **options)
-
-    functions = {
-        stage: lambda stage=stage: create(stage)
-        for stage, dataset in datasets.items()
-        if isinstance(dataset, IterableDataset) or len(dataset) > 0
-    }
-    return LoaderSource(choice, module, seed, batch_size, functions)

@@ -23,9 +23,9 @@ from torch.utils.data import (
     default_collate,
 )
 
-from lockstep.data.seeded import Places, seeded_loader, start_workers
-from lockstep.data.tensors import Split, fetch_in_blocks
+from lockstep.loaders.blocks import fetch_in_blocks
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
+from lockstep.loaders.seeded import Places, seeded_loader, start_workers
 from lockstep.random_state import preserve_generators, seed_all
 from lockstep.sampler import epoch_order
 from lockstep.step_plan import batch_count
@@ -66,7 +66,7 @@ class MapLoader(RankLoader):
         order = self.order(self.sampled_epoch)
         count = self.limited(batch_count(len(order), self.global_batch_size, self.drop_last))
         used = order[: count * self.global_batch_size]
-        return torch.split(used, max(self.global_batch_size, self.evaluation_batch)) if count else ()
+        return torch.split(used, self.global_batch_size) if count else ()
 
     def order(self, epoch: int) -> Tensor:
         """Return the int64 sample ids of an epoch of regular batches."""
@@ -129,8 +129,6 @@ class MapLoader(RankLoader):
     def _fetch(self, slices: Iterable[Tensor]) -> Iterator[Any]:
         """Yield a batch for each tensor of ids; None for no ids."""
         dataset = self.loader.dataset
-        if isinstance(dataset, Split):
-            return dataset.batches(slices)
         is_plain = type(dataset) is TensorDataset and self.loader.collate_fn is default_collate
         if is_plain and all(tensor.layout is torch.strided for tensor in dataset.tensors):
             # an index is faster than any worker, and nothing random happens

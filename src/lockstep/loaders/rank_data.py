@@ -7,15 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep import schemas
 from lockstep.checkpoint.content import Progress
-from lockstep.data.tensors import STAGES, Batch
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import METHOD, LoaderSource
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
-from lockstep.sampler import EVALUATION_BATCH
+from lockstep.step_plan import STAGES
 from lockstep.structures import map_tensors
 from lockstep.targets.kinds import overrides
 
@@ -34,35 +32,29 @@ class RankData:
         source.seed_setup()
         self.device: torch.device = plan.strategy.devices(plan)[0]
         self.by_stage: dict[str, list[RankLoader]] = {}
-        owner = source.owner or module
         for stage in STAGES:
             if self.runs(stage):
-                object.__setattr__(owner, METHOD[stage], lambda stage=stage: self.dataloader(stage))
+                object.__setattr__(source.owner, METHOD[stage], lambda stage=stage: self.dataloader(stage))
 
     def runs(self, stage: str) -> bool:
         """Whether there is a loader and a step for a stage, and the plan leaves it some batches."""
-        plan = self.plan
-        is_planned = stage != "val" or plan.model.lightning or plan.steps.validates
-        return is_planned and self.source.has(stage) and getattr(plan.trainer, f"limit_{stage}_batches") != 0
+        return self.source.has(stage) and getattr(self.plan.trainer, f"limit_{stage}_batches") != 0
 
     def loaders(self, stage: str) -> list[RankLoader]:
         if stage not in self.by_stage:
             plan, training = self.plan, stage == "train"
-            # a plain net divides its batch itself
-            virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks if plan.model.lightning else 1
+            virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks
             rank_slice = RankSlice(self.context.rank, self.context.world_size, virtual_ranks)
             self.by_stage[stage] = loaders = self.source.loaders(stage, rank_slice)
             for loader in loaders:
                 loader.begin = (self.begin.epochs, self.begin.batch)
                 loader.set_epoch(self.begin.epochs if training else 0)
                 loader.accumulation = plan.steps.batches_per_step
-                loader.pads_ranks = training or not plan.model.lightning
+                loader.pads_ranks = training
                 loader.limit = getattr(plan.trainer, f"limit_{stage}_batches")
                 if training:
                     loader.fixed = plan.trainer.overfit_batches > 0
                     loader.drop_last = loader.drop_last or plan.drop_last
-                elif not plan.model.lightning and not isinstance(plan.data, schemas.Loaders):
-                    loader.evaluation_batch = EVALUATION_BATCH
         return self.by_stage[stage]
 
     def dataloader(self, stage: str) -> Any:
@@ -76,8 +68,6 @@ class RankData:
 
     def transfer(self, batch: Any, loader: int = 0) -> Any:
         """Convert a batch to the plan's dtype, and move it by the hooks of the module or its LightningDataModule."""
-        if isinstance(batch, Batch):  # of data in memory, which is on the device
-            return batch
         dtype = dtype_of(self.plan)
 
         def converted(tensor: Tensor) -> Tensor:

@@ -50,7 +50,6 @@ class RankLoader:
     regular: whether all batches but the last have `global_batch_size` samples: the plan's, or else the loader's.
     global_batch_size: 0 if batches have different sizes.
     drop_last: whether a last batch that is not full is left out.
-    evaluation_batch: samples that a batch of an evaluation has at least.
     pads_ranks: whether a rank without samples of a batch gets a dummy one: where all ranks meet within a step.
     `sampler` and `batch_sampler` are a DataLoader's names: Lightning calls `set_epoch` of these.
     """
@@ -61,7 +60,6 @@ class RankLoader:
     limit: int | float = 1.0
     fixed = regular = drop_last = False
     global_batch_size = 0
-    evaluation_batch = 1
     epoch = 0
 
     def __init__(self, loader: Any, rank_slice: RankSlice, seed: int, training: bool) -> None:

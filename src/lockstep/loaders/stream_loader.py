@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.seeded import loader_options, start_workers
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
+from lockstep.loaders.seeded import loader_options, start_workers
 from lockstep.parallel.messages import all_gather_bytes
 from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by
 from lockstep.structures import is_structure, map_leaves

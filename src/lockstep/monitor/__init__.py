@@ -45,10 +45,7 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
 
     What follows from them (world size, backend) is left out: TensorBoard would list it as one more difference.
     """
-    # a LightningModule has an optimizer, a scheduler and a loss of its own
-    module_keys = ("optimizer", "scheduler", "task") if plan.model.lightning else ()
-    left_out = *MONITORING, "run_dir", "command", *module_keys
-    return {key: plain_hparam(value) for key, value in flatten(asdict(plan)).items() if not is_below(key, left_out)}
+    return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
 def layout_of(plan: Plan) -> dict[str, dict[str, tuple[str, list[str]]]]:

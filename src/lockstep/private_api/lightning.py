@@ -16,7 +16,8 @@ except ImportError:  # in a version that is not tested
 
 __all__ = ["TrainingEpochLoop"]
 
-TESTED = "2.6."  # the prefix of the versions with which the fast loop is tested
+TESTED = ("2.6.6",)
+"""The versions with which tests/test_own_loop.py compared the fast loop with Lightning's own."""
 
 BATCHES_THAT_STEPPED = "_batches_that_stepped"
 """In a checkpoint: the step that Lightning's own logging counts. A version without it counts from 0."""

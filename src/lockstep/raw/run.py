@@ -14,7 +14,7 @@ from lockstep.session.session import Session
 
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
-    session = Session(plan, context, lightning=bool(plan.callbacks))
+    session = Session(plan, context)
     with session.running() as loggers:
         trainer = session.module.trainer = RawTrainer(session, loggers)
         callbacks = create_callbacks(session.plan)

@@ -125,15 +125,14 @@ def not_finite(name: str, value: float) -> NotFinite:
 def run_metadata(plan: Plan, net: nn.Module) -> dict[str, str | int | float]:
     """Return what identifies a run beside its results; `dropout_rng` is "none" if no layer drops anything."""
     summary = plan.summary()
-    if plan.model.lightning:  # it configures its own optimizer and schedules
+    if plan.model.optimizer is None:  # it configures its own optimizer and schedules
         summary = {name: value for name, value in summary.items() if name not in ("optimizer", "lr", "scheduler")}
-    return summary if has_dropout(net) else {**summary, "dropout_rng": "none"}
+    return {**summary, "dropout_rng": "per_rank" if has_dropout(net) else "none"}
 
 
 def depends_on_world(plan: Plan, net: nn.Module) -> bool:
     """Whether results depend on the number of ranks by more than rounding."""
-    rank_masks = plan.dropout_rng == "per_rank" and has_dropout(net)
-    return rank_masks or (not plan.sync_batchnorm and bool(_batch_norms(net)))
+    return has_dropout(net) or (not plan.sync_batchnorm and bool(_batch_norms(net)))
 
 
 def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:

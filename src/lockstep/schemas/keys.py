@@ -1,23 +1,24 @@
-"""Options by the keys of the command line: `model`, `model.hidden`, `seed`, …"""
+"""Options by the keys of the command line: `strategy`, `model.net.hidden`, `seed`, …"""
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options by key: `{"model": {"name": "mlp"}}` becomes `{"model": "mlp"}`, other keys `model.hidden`."""
+    """Return the options by key: `{"engine": {"name": "raw"}}` becomes `{"engine": "raw"}`."""
     options: dict[str, Any] = {}
     for key, value in config.items():
         if not isinstance(value, Mapping):
             options[key] = value
             continue
-        group = {name: option for name, option in value.items() if name not in ("arguments", "key")}
-        options |= {key if name == "name" else f"{key}.{name}": option for name, option in group.items()}
-        target = value.get("key", key)
-        for name, argument in value.get("arguments", {}).items():
-            clashes = f"{target}.{name}" in options
-            options[f"{target}.arguments.{name}" if clashes else f"{target}.{name}"] = argument
+        options |= {key if name == "name" else f"{key}.{name}": option for name, option in value.items()}
     return options
+
+
+def better(metric: str) -> Literal["min", "max"]:
+    """Return whether smaller or larger values of a metric are better, by its name."""
+    return "max" if re.search(r"(acc|accuracy|f1|auc|auroc|precision|recall)$", metric.lower()) else "min"
 
 
 def key_of(override: str) -> str:

@@ -1,37 +1,23 @@
-"""The options of the groups `logger` and `callbacks`."""
+"""The groups `logger` and `callbacks`: classes of Lightning, or of the same methods, by their paths."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lockstep.config_error import require
-from lockstep.constraints import NonNegativeInt, Rules, only, require_measured
+from lockstep.constraints import Rules, only
 from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-
-@dataclass(frozen=True)
-class TensorBoard:
-    """images: confusion matrices, worst samples, first filters. histograms: every N epochs, weights and gradients."""
-
-    name: Literal["tensorboard"]
-    images: bool = True
-    pr_curves: bool = False
-    histograms: NonNegativeInt = 0
-    graph: bool = False
+TENSORBOARD, CSV = "lockstep.loggers.TensorBoard", "lockstep.loggers.CSV"
 
 
 @dataclass(frozen=True)
-class CSV:
-    name: Literal["csv"]
-
-
-@dataclass(frozen=True)
-class UserLogger(Target):
-    """A logger of Lightning."""
+class Logger(Target):
+    """A logger, of Lockstep or of Lightning."""
 
     def require_package(self) -> None:
         """Raise if the package that an option of Lockstep needs is not installed."""
@@ -39,16 +25,13 @@ class UserLogger(Target):
         require(fits, "logger", self.name, f"it needs the package {self.name}", f"pip install {self.name}, {hint}")
 
 
-Logger = TensorBoard | CSV | UserLogger
-
-
-def tensorboard_of(plan: "Plan") -> TensorBoard | None:
-    """Return the options of the plan's first TensorBoard logger, if it has one."""
-    return next((logger for logger in plan.logger if isinstance(logger, TensorBoard)), None)
+def tensorboard_of(plan: "Plan") -> Logger | None:
+    """Return the plan's first TensorBoard logger, if it has one."""
+    return next((logger for logger in plan.logger if logger.path == TENSORBOARD), None)
 
 
 @dataclass(frozen=True)
-class UserCallback(Target):
+class Callback(Target):
     """A callback of Lightning."""
 
     @property
@@ -56,7 +39,7 @@ class UserCallback(Target):
         """Return for a GradientAccumulationScheduler the batches of an optimizer step by first epoch, from 0."""
         if self.name != "GradientAccumulationScheduler":
             return None
-        value, key = self.arguments.get("scheduling"), f"{self.key}.scheduling"
+        value, key = self.call.get("scheduling"), f"{self.key}.scheduling"
         fits = isinstance(value, Mapping) and all(
             type(epoch) is type(count) is int and epoch >= 0 < count for epoch, count in value.items()
         )
@@ -68,5 +51,5 @@ class UserCallback(Target):
             yield from only(plan, f"{self.key} sets the batches of an optimizer step", accumulate_grad_batches=1)
             reason = f"{plan.model.name} optimizes manually, and accumulates by itself"
             yield not plan.model.manual, "callbacks", reason, "no such callback"
-        if plan.train:
-            require_measured(f"{self.key}.monitor", self.arguments.get("monitor"), plan.epoch_metrics)
+
+

@@ -1,126 +1,43 @@
-"""The options of the group `model`, and what each requires of the plan."""
+"""The group `model`: a LightningModule, by its path, and what it requires of the plan."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Self
 
-from lockstep.constraints import Constraint, Fraction, Rules, only, require_measured
-from lockstep.schemas.data import Loaders, ModelLoaders
-from lockstep.schemas.engine import Lightning
-from lockstep.schemas.optimizer import DEFAULT, OneCycle, WarmupLinear
-from lockstep.schemas.target import BuiltIn, Target
+from lockstep.constraints import Rules, only
+from lockstep.schemas.target import KEY, Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-TOKENS_ONLY = "lockstep.nets.char_rnn.CharRNN"
-MIN_SIDE = 16  # the least height and width of which the convolutions of the nets for images leave something
 
-Sizes = Annotated[
-    tuple[int, ...], Constraint(lambda sizes: min(sizes, default=0) > 0, "it lists layer sizes of 1 or more", "[30,20]")
-]
+@dataclass(frozen=True)
+class Module(Target):
+    """A LightningModule. The facts come from the inspection.
 
-
-class Net:
-    """Attributes of all models. The rules are those of plain nets.
-
+    name: of its net's class if a YAML file names the net, else of its own.
+    manual: whether it steps its optimizers itself.
+    has_net: whether its attribute `net` is a plain net, which strategies may replicate, divide or shard.
     stages: how many devices can share the net.
-    manual: whether it is a LightningModule that steps its optimizers itself.
     """
 
-    name: str
     manual: bool = False
-    images_only: ClassVar[bool] = False
-    stages: ClassVar[int] = 0
-    lightning: ClassVar[bool] = False
+    has_net: bool = False
+    stages: int = 0
+
+    @classmethod
+    def from_values(cls, key: str, values: Mapping[str, Any]) -> Self:
+        net = values.get("net")
+        named = net if isinstance(net, Mapping) and isinstance(net.get(KEY), str) else values
+        return cls(str(named[KEY]).rpartition(".")[2], key, {**values})
 
     def rules(self, plan: "Plan") -> Rules:
-        data, shape = f"data={plan.data.name}", plan.data.shape
-        if self.images_only:
-            hint = "model=mlp or model=linear, or data=digits"
-            yield len(shape) == 3, "model", f"it takes images, and {data} has none", hint
-            reason = f"it takes images of {MIN_SIDE}×{MIN_SIDE} or more, and those of {data} are {shape[1]}×{shape[2]}"
-            yield min(shape[1:]) >= MIN_SIDE, "model", reason, "model=mlp or model=linear, or larger images"
-        reason, hint = "a plain net has no dataloaders", "data=… of a data set, or model=… of a LightningModule"
-        yield not isinstance(plan.data, ModelLoaders), "data", reason, hint
-        reason = "callbacks beside a plain net would see shards of its weights"
-        yield not plan.callbacks or not plan.strategy.sharded, "strategy", reason, "strategy=ddp, or callbacks=none"
-        yield from only(plan, "the loss of a plain net is its task's", loss_reduction="mean")
-        require_measured("optimized_metric", plan.optimized_metric, plan.measured)
-        if isinstance(plan.data, Loaders):
-            reason = f"it needs to know each batch, and {data} does not tell"
-            yield from only(plan, reason, dropout_rng="per_rank")
-            if plan.steps.total_steps == 0 and isinstance(plan.scheduler, OneCycle | WarmupLinear):
-                yield from only(plan, f"the length of an epoch of {data} is unknown", scheduler="none")
-
-
-@dataclass(frozen=True)
-class Linear(BuiltIn, Net):
-    path: ClassVar[str] = "lockstep.nets.linear.Linear"
-    name: Literal["linear"]
-
-
-@dataclass(frozen=True)
-class MLP(BuiltIn, Net):
-    path: ClassVar[str] = "lockstep.nets.mlp.MLP"
-    name: Literal["mlp"]
-    hidden: Sizes
-
-
-@dataclass(frozen=True)
-class CNN(BuiltIn, Net):
-    path: ClassVar[str] = "lockstep.nets.cnn.CNN"
-    name: Literal["cnn"]
-    norm: Literal["batch", "none"]
-    images_only: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class LeNet(BuiltIn, Net):
-    path: ClassVar[str] = "lockstep.nets.lenet.LeNet"
-    name: Literal["lenet"]
-    dropout: Fraction
-    images_only: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class SplitCNN(BuiltIn, Net):
-    path: ClassVar[str] = "lockstep.nets.split_cnn.SplitCNN"
-    name: Literal["split_cnn"]
-    images_only: ClassVar[bool] = True
-    stages: ClassVar[int] = 4
-
-
-@dataclass(frozen=True)
-class UserModel(Target, Net):
-    """A net of the user's."""
-
-    def rules(self, plan: "Plan") -> Rules:
-        yield from super().rules(plan)
-        fits = self._target_ != TOKENS_ONLY or plan.task.samples in ("sequences", "any")
-        reason = f"it takes tokens, and task={plan.task.name} does not take data={plan.data.name} for tokens"
-        yield fits, "model", reason, "task=language_modelling data=text"
-
-
-@dataclass(frozen=True)
-class UserLightningModule(Target, Net):
-    """A LightningModule of the user's, which brings its loss, its optimizers and its metrics."""
-
-    manual: bool = False
-    lightning: ClassVar[bool] = True
-
-    def rules(self, plan: "Plan") -> Rules:
-        reason = "the loss of a LightningModule is not scaled"
-        yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed"
-        averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
-        key, reason = "engine.gradient_sync", "DistributedDataParallel averages the gradients of a LightningModule"
-        yield averaged, key, reason, f"{key}=ddp"
-        hint = "no optimizer and scale_lr, but an argument of the module, for example model.lr=0.01"
-        yield plan.optimizer == DEFAULT, "optimizer", f"{self.name} configures its optimizer itself", hint
-        reason = "it is for plain nets"
-        yield from only(plan, reason, dropout_rng="per_rank", show_shapes=False, task="auto", scheduler="none")
         if self.manual:
             reason = f"{self.name} optimizes manually, and does it itself"
             yield from only(plan, reason, accumulate_grad_batches=1, gradient_clip_val=None)
 
-
-Model = Linear | MLP | CNN | LeNet | SplitCNN | UserModel | UserLightningModule
+    @property
+    def optimizer(self) -> Mapping[str, Any] | None:
+        """Return the YAML of the optimizer that it takes as an argument, if it takes one."""
+        optimizer = self.call.get("optimizer")
+        return optimizer if isinstance(optimizer, Mapping) and KEY in optimizer else None

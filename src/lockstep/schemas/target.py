@@ -1,62 +1,42 @@
-"""User code, named by its import path: `_target_: package.module.Name` and the arguments to call it with.
+"""Objects named by an import path, as Hydra's `instantiate` takes them: `_target_: package.module.Name`, arguments.
 
-A plan holds the name and the arguments; they are imported and called on ranks, and before in a child process.
+A plan holds the path and the arguments; they are imported and called on ranks, and before in a child process.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self, get_type_hints
+from dataclasses import dataclass
+from typing import Any, Self
 
-from lockstep.schemas.coerce import coerce_value
-
-KEY, ARGS, PARTIAL = "_target_", "_args_", "_partial_"
-"""Hydra's names: what to call, positional arguments, and whether to return a functools.partial instead of a call."""
+KEY, ARGS, PARTIAL, RECURSIVE, CONVERT = "_target_", "_args_", "_partial_", "_recursive_", "_convert_"
+"""Hydra's names: what to call, positional arguments, whether to return a functools.partial instead of a call, whether
+to call the targets among the arguments, and whether mappings and lists become plain ones.
+"""
+SPECIAL = (KEY, ARGS, PARTIAL, RECURSIVE, CONVERT)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A call of user code.
+    """A call.
 
     name: the last part of the path, for results and tables.
-    arguments: keyword arguments, plain values; one that has a `_target_` itself is called first.
-    key: of the target on the command line: `model`, `data.dataset`, `logger.NAME`.
-    marks: keys of which one tells that a group of keys names user code.
-    settings: keys beside the target that are options of Lockstep, and their fields.
+    key: of the target on the command line: `model`, `data`, `logger.NAME`.
+    call: the path and the arguments, as in a YAML file; one that has a `_target_` itself is called first.
     """
 
     name: str
-    _target_: str
-    arguments: dict[str, Any]
     key: str
-    marks: ClassVar[tuple[str, ...]] = (KEY,)
-    settings: ClassVar[dict[str, str]] = {}
+    call: dict[str, Any]
 
     @classmethod
     def from_values(cls, key: str, values: Mapping[str, Any]) -> Self:
         """Return the target that a group of keys names, as in a YAML file."""
-        arguments = {name: value for name, value in values.items() if name not in (KEY, *cls.settings)}
-        name = str(values[KEY]).rpartition(".")[2]
-        return cls(name, values[KEY], arguments, key, **cls.coerce_settings(key, values))
-
-    @classmethod
-    def coerce_settings(cls, key: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of the settings among the values."""
-        hints = get_type_hints(cls, include_extras=True)
-        present = {name: field for name, field in cls.settings.items() if name in values}
-        return {field: coerce_value(hints[field], f"{key}.{name}", values[name]) for name, field in present.items()}
+        return cls(str(values[KEY]).rpartition(".")[2], key, {**values})
 
     @property
-    def call(self) -> dict[str, Any]:
-        """Return the path and the arguments as in a YAML file."""
-        return {KEY: self._target_, **self.arguments}
-
-
-class BuiltIn:
-    """Code of Lockstep, named by its import path like user code. The fields are its arguments, except for `name`."""
-
-    path: ClassVar[str]
+    def path(self) -> str:
+        return str(self.call[KEY])
 
     @property
-    def call(self) -> dict[str, Any]:
-        arguments = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "name"}  # type: ignore[arg-type]
-        return {KEY: self.path, **arguments}
+    def arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments, without Hydra's own keys."""
+        return {name: value for name, value in self.call.items() if name not in SPECIAL}

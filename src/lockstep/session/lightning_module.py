@@ -1,76 +1,31 @@
-"""A user's LightningModule: facts about it and its data, found before any rank starts; its first weights on a rank."""
+"""The module of a run on a rank: its first weights, in the dtype of the plan, and what computes its steps."""
 
-import fcntl
-import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from lockstep import schemas
-from lockstep.config_error import require
-from lockstep.loaders.loader_facts import batch_facts, facts_of
 from lockstep.loaders.loader_source import LoaderSource, create_source
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seed_all, seeded
-from lockstep.schemas.target import KEY
 from lockstep.steps.module_step import ModuleStep
-from lockstep.targets.kinds import is_lightning_module, overrides, replace_method
-from lockstep.targets.locate import create, locate
+from lockstep.structures import tensors_in
+from lockstep.targets.kinds import overrides, replace_method
+from lockstep.targets.locate import create
 
 
-def create_module(choice: schemas.UserLightningModule | schemas.UserModel, seed: int) -> Any:
-    """Create what a user's target makes, its weights drawn before anything else: the same on every rank."""
+def create_module(choice: schemas.Module, seed: int) -> Any:
+    """Create the module, its weights drawn before anything else: the same on every rank."""
     seed_all(seed)
     return create("model", choice.call)
 
 
-def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
-    """Return the model and its LightningModule, or None if the target creates a plain net."""
-    model = options["model"]
-    module = create_module(model, options["seed"])
-    if not is_lightning_module(module):
-        return model, None
-    key, path = f"model.{KEY}", model.call[KEY]
-    trains, reason = overrides(module, "training_step"), "it has no training_step"
-    require(trains, key, path, reason, "a LightningModule with one")
-    return schemas.UserLightningModule(**vars(model), manual=not module.automatic_optimization), module
-
-
-def inspect_loaders(options: dict[str, Any], module: Any) -> None:
-    """Add facts about the loaders of a LightningModule or of a plain net."""
-    data = options["data"]
-    if module is None and isinstance(data, schemas.ModelLoaders):
-        return  # the plan refuses it
-    names = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
-    trainer = {name: options[name] for name in names} | {"max_steps": options["trainer"].max_steps}
-    with _lock(locate(f"data.{KEY}", data.call[KEY]) if module is None else type(module)):
-        source = create_source(data, module, options["seed"], options["batch_size"])
-        facts, defaults = facts_of(source, trainer)
-        if module is None:
-            facts = replace(facts, **batch_facts(source, options["task"].samples))
-    options["data"] = replace(data, **vars(facts))
-    options |= {name: options[name] or default for name, default in defaults.items()}
-
-
-@contextmanager
-def _lock(call: Any) -> Iterator[None]:
-    """Lock the source file of a class around prepare_data, which may download, since all ranks of torchrun call it."""
-    with ExitStack() as stack:
-        with suppress(OSError, TypeError):  # it is no class, or defined in no file
-            file = stack.enter_context(Path(str(inspect.getsourcefile(call))).open())
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def create_user_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleStep]]:
+def prepare_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleStep]]:
     """Return a module with weights under the run's seed, the source of its loaders, and what creates its step."""
-    module = create_module(plan.model, plan.seed)  # type: ignore[arg-type]
+    module = create_module(plan.model, plan.seed)
 
     def convert_module() -> None:
         if plan.sync_batchnorm:
@@ -92,4 +47,20 @@ def create_user_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., Mod
         from lockstep.steps.virtual_steps import VirtualSteps
 
         kind = VirtualSteps
+    if plan.show_shapes:
+        show_shapes(getattr(module, "net", module), plan.strategy.layout(plan.devices).replicas)
     return module, create_source(plan.data, module, plan.seed, plan.batch_size), partial(kind, plan, module)
+
+
+def show_shapes(net: torch.nn.Module, replicas: int) -> None:
+    """Have each of the net's replicas, in a process or a thread, print the shapes of its first training batch."""
+    remaining = replicas
+
+    def show(module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
+        nonlocal remaining
+        if remaining > 0 and module.training:
+            remaining -= 1
+            shapes = " ".join(str(tuple(tensor.shape)) for tensor in tensors_in(outputs))
+            print(f"a replica sees {tuple(inputs[0].shape)} and returns {shapes}", flush=True)
+
+    net.register_forward_hook(show)

@@ -13,7 +13,7 @@ from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder, run_metadata
 from lockstep.run_files import Metrics
-from lockstep.schemas import Line
+from lockstep.schemas.keys import better
 from lockstep.session.display import Display
 from lockstep.session.profiler import phases_text
 from lockstep.session.progress import RunProgress
@@ -22,7 +22,7 @@ from lockstep.steps.logged_value import Value
 from lockstep.sums.phases import Phases
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
-"""What best.ckpt is best by if the plan does not say: the first of these that a module logs."""
+"""What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""
 
 
 class Results:
@@ -108,7 +108,7 @@ class Results:
 
     def end_epoch(self) -> None:
         """Record a complete epoch and its validation, and whether it is the best so far."""
-        done, monitor = self.progress.position, self.plan.monitor[0]
+        done, monitor = self.progress.position, self.plan.checkpoint.monitor or ""
         self.progress.position = position = Progress(done.epochs + 1, 0, done.steps)
         self.recorder.end_epoch(position.epochs, position.steps)
         self.step.monitor.end_epoch(self.validated, self.step.confusion, position.epochs, position.steps)
@@ -138,10 +138,6 @@ class Results:
         metrics = {**metrics, **self.values, **metrics}
         if plan.train:
             metrics |= self.checkpoints.best_metrics
-        if isinstance(plan.data, Line) and not plan.model.lightning:
-            from lockstep.data.line import fitted_line
-
-            metrics |= fitted_line(self.net, plan.data.predict)
         return {**metrics, "digest": self.digest or digest(full_state_dict(self.net))}
 
     def to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
@@ -151,15 +147,16 @@ class Results:
 
     def _update_best(self, values: Mapping[str, float]) -> None:
         """Note whether results, of a validation alone within an epoch, are the best: then so is the next checkpoint."""
-        name, mode = self.plan.monitor
-        monitor = name or next((loss for loss in LOSSES if loss in self.values), "")
+        name = self.plan.checkpoint.monitor
+        candidates = (name,) if name else (getattr(self.net, "monitor", None), *LOSSES)
+        monitor = name or next((each for each in candidates if each in self.values), "")
         if values is not self.values and monitor not in values:
             return
         if name and name not in self.values:
             reason, logged = f"{self.plan.model.name} logs no such value", ", ".join(sorted(self.values)) or "none"
             raise config_error("checkpoint.monitor", name, reason, f"one of {logged}")
         if monitor:
-            self.checkpoints.monitor = monitor, mode
+            self.checkpoints.monitor = monitor, self.plan.checkpoint.mode or better(monitor)
             self.checkpoints.update_best(self.values, self.progress.position.begun)
         else:
             self.checkpoints.best_yet = True  # no value ranks them: the newest is the best

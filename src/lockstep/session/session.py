@@ -19,7 +19,6 @@ from lockstep.checkpoint.files import BEST, read_checkpoint
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager, replace_weights
 from lockstep.config_error import require
-from lockstep.data.tensors import STAGES
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
@@ -34,11 +33,13 @@ from lockstep.random_state import random_state, restore_random_state, seed_by, s
 from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder
 from lockstep.session.callbacks import require_planned_steps
+from lockstep.session.lightning_module import prepare_module
 from lockstep.session.module_state import ModuleState
 from lockstep.session.profiler import Profiler
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results
 from lockstep.session.torch_options import compile_nets, torch_flags
+from lockstep.step_plan import STAGES
 from lockstep.steps.exact_log import ExactLog, attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
 from lockstep.strategies.strategy import plain_net
@@ -57,8 +58,8 @@ class Session:
     checkpoints: CheckpointManager
     optimizer_steps: list[tuple[float, Sequence[Tensor]]]
 
-    def __init__(self, plan: Plan, context: RankContext, lightning: bool) -> None:
-        """Create the module, its weights first, the same on every rank; derived from Lightning's if `lightning`."""
+    def __init__(self, plan: Plan, context: RankContext) -> None:
+        """Create the module, its weights first, the same on every rank."""
         set_malloc_trim(False)
         if context.restarts:
             from lockstep.checkpoint.choice import resume_after_restart
@@ -67,18 +68,9 @@ class Session:
         self.plan, self.context, self.manual = plan, context, plan.model.manual
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)
-        created: Any
-        if plan.model.lightning:
-            from lockstep.session.lightning_module import create_user_module  # with Lightning
-
-            created = create_user_module(plan)
-        else:
-            from lockstep.session.task import create_task
-
-            created = create_task(plan, context.rank, lightning)
-        self.module, source, create_step = created
+        self.module, source, create_step = prepare_module(plan)
         self.data = RankData(plan, context, source, self.module, self.start.position)
-        self.log = ExactLog(self.module, context.rank, active=plan.model.lightning or bool(plan.callbacks))
+        self.log = ExactLog(self.module, context.rank, active=True)
         self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
         self.step = create_step(self.log, self.data, self.loggers)
         self.net = plain_net(self.module)
@@ -112,7 +104,7 @@ class Session:
             self.recorder = self.results.recorder = Recorder(plan, rank, self.net, at.epochs, at.batch, offset)
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
-            if shows_net(plan) and plan.model.lightning:
+            if shows_net(plan):
                 array = self.data.transfer(self.module.example_input_array)
                 example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
                 show_net(plan, self.loggers, self.module, example, self.device)

@@ -9,13 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lockstep.compare import RecordedRun
 from lockstep.config_error import is_number
-from lockstep.objectives import objective_of
-from lockstep.run_files import CONFIG, METRICS, RECORD
-from lockstep.schemas.keys import flatten
+from lockstep.run_files import METRICS, RECORD, read_config
+from lockstep.schemas.keys import better, flatten
 from lockstep.sweep.outcome import FAILURE
 
 
@@ -27,10 +24,12 @@ class SweepJob:
         self.results, self.failure = (
             json.loads(path.read_text()) if path.is_file() else {} for path in (folder / METRICS, folder / FAILURE)
         )
-        self.config = self.failure.get("config") or yaml.safe_load((folder / CONFIG).read_text())
-        command = self.config.get("command", self.failure)
-        self.words: list[str] = command["words"]
-        self.swept: list[str] = command.get("swept", [])
+        self.words: list[str]
+        self.swept: list[str]
+        if self.failure:
+            self.config, self.words, self.swept = self.failure["config"], self.failure["words"], []
+        else:
+            self.config, self.words, self.swept = read_config(folder)
         self.options = flatten(self.config)
         self.engine, self.strategy = str(self.options.get("engine")), str(self.options.get("strategy"))
         self.speed = float(self.results.get("samples_per_second", 0.0))  # 0 if it did not train
@@ -38,7 +37,7 @@ class SweepJob:
         if self.results:
             self.devices *= int(self.config["num_nodes"])
         loggers = self.config.get("logger") if self.results else None
-        self.has_tensorboard = any(logger["name"] == "tensorboard" for logger in loggers or ())
+        self.has_tensorboard = "tensorboard" in (loggers or ())
         # a job with engine=both has a record of each engine, already compared
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
@@ -107,7 +106,7 @@ def ranking_metric(jobs: Sequence[SweepJob]) -> RankingMetric | None:
     modes = {job.results.get("monitor"): job.results.get("mode") for job in finished}
     optimized = {job.config.get("optimized_metric") for job in finished}
     if len(optimized) == 1 and (name := optimized.pop()):
-        default = "max" if name == "samples_per_second" else objective_of("classification", 2).better(name)
+        default = "max" if name == "samples_per_second" else better(name)
         return RankingMetric(name, name, modes.get(name) or default)
     [(monitor, mode)] = modes.items() if len(modes) == 1 else [(None, None)]
     return RankingMetric("best", f"best {monitor}", mode) if monitor and mode else None

@@ -72,6 +72,13 @@ def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -
     return shown if is_explained or FRAMES.search(shown) else text
 
 
+def has_user_frames(error: BaseException) -> bool:
+    """Whether code of the user's has raised an error, or called what has."""
+    frames = traceback.extract_tb(error.__traceback__)
+    is_worker = IN_WORKER.fullmatch("".join(traceback.format_exception(error)).rstrip()) is not None
+    return is_worker or any(is_user_file(frame.filename) for frame in frames)
+
+
 def user_stack(dump: str) -> str:
     """Format faulthandler's dump of a rank as a traceback, from the user's first frame on."""
     # the last is the fork server's command

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from lockstep.config_error import ConfigError, config_error, option_error, require
-from lockstep.schemas.groups import USER_CODE
+from lockstep.schemas.groups import TARGETS
 from lockstep.schemas.keys import key_of
 from lockstep.schemas.plan_json import to_json
 from lockstep.schemas.target import ARGS, KEY
@@ -23,8 +23,8 @@ MAIN = "__main__"
 
 def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the targets of classes, functions, functools.partials or mappings, by group."""
-    for group in user_code.keys() - USER_CODE.keys():
-        raise option_error("run", group, "this is no group that takes your own code", USER_CODE)
+    for group in user_code.keys() - TARGETS.keys():
+        raise option_error("run", group, "this is no group that takes code", TARGETS)
     for override in overrides:
         if key_of(override).partition(".")[0] in user_code:
             raise ConfigError(f"{override}: this is passed from Python; write it there, or in the overrides alone.")

@@ -1,4 +1,4 @@
-"""Objects from import paths and arguments, as Hydra's `instantiate`, with errors that name the key and show the cause.
+"""Objects from import paths and arguments, by Hydra's `instantiate`, with errors that name the key and show the cause.
 
 Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra#2844).
 """
@@ -6,6 +6,7 @@ Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra
 import functools
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,9 +14,15 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import Any
 
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
-from lockstep.schemas.target import ARGS, KEY, PARTIAL
-from lockstep.targets.frames import user_traceback
+from lockstep.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL
+from lockstep.targets.frames import has_user_frames, user_traceback
+
+NUMERIC = {"int", "float", "Union", "Optional", "None", "NoneType", "Tensor"}
+"""The words of an annotation that allows no text."""
 
 OLD_NAME, NEW_NAME = "pytorch_lightning", "lightning.pytorch"
 """Lightning's two packages, whose classes are not the same: that of the old name is not supported."""
@@ -28,35 +35,40 @@ class UserCodeError(ConfigError):
         return str(self.args[0])
 
 
-def create(key: str, value: Any, defaults: Mapping[str, Any] | None = None, calls: bool = True) -> Any:
-    """Call a target with its arguments, inner targets first; lists and mappings are created item by item.
+def create(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
+    """Call a target with its arguments as Hydra's `instantiate` does, after a check of all paths and names.
 
     Args:
         key: of the command line, for errors.
         defaults: arguments to add if the target has parameters of these names.
-        calls: False: return the class or function instead of calling it.
     """
-    if isinstance(value, list):
-        return [create(f"{key}[{index}]", item, calls=calls) for index, item in enumerate(value)]
-    if not isinstance(value, Mapping):
-        return value
-    created = {name: create(f"{key}.{name}", item, calls=calls) for name, item in value.items() if name != KEY}
-    if KEY not in value:
-        return created
-    call = locate(f"{key}.{KEY}", value[KEY])
-    positional, is_partial = created.pop(ARGS, []), created.pop(PARTIAL, False)
-    keywords = checked_arguments(key, call, positional, created, defaults or {}, complete=not is_partial)
-    if not calls:
-        return call
-    if is_partial:
-        return functools.partial(call, *positional, **keywords)
+    call = check(key, value, defaults)
+    parameters = parameters_of(call)
+    added = {name: default for name, default in (defaults or {}).items() if name in parameters and name not in value}
     with user_errors(f"{key}.{KEY}={value[KEY]}", "it raises this when it is called."):
-        return call(*positional, **keywords)
+        try:
+            return instantiate({**value}, **added)
+        except InstantiationException as error:
+            if error.__cause__ is None:
+                raise
+            raise error.__cause__ from None
 
 
-def check(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
+def check(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> Any:
     """Check a target and those among its arguments against their signatures, without a call; return the outermost."""
-    return create(key, value, defaults, calls=False)
+    if isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            check(f"{key}[{index}]", item)
+    if not isinstance(value, Mapping):
+        return None
+    for name, item in value.items() if value.get(RECURSIVE, True) else ():
+        check(f"{key}.{name}", item)
+    if KEY not in value:
+        return None
+    call = locate(f"{key}.{KEY}", value[KEY])
+    keywords = {name: argument for name, argument in value.items() if name not in SPECIAL}
+    check_arguments(key, call, value.get(ARGS, []), keywords, defaults or {}, complete=not value.get(PARTIAL, False))
+    return call
 
 
 def locate(key: str, path: Any) -> Any:
@@ -119,27 +131,45 @@ def _suggestion(near: str | None) -> str:
 
 
 def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
-    """Raise a UserCodeError, with the traceback and the override, for any error of the user's code within."""
-    return errors_as(lambda error: UserCodeError(f"{user_traceback(error, is_called=True)}\n{override}: {reason}"))
+    """Raise a UserCodeError, with the traceback and the override, for any error of the user's code within.
+
+    An error of a library that no code of the user's has called is a sentence.
+    """
+
+    def convert(error: Exception) -> ConfigError:
+        text = user_traceback(error, is_called=True)
+        if not has_user_frames(error) and not isinstance(error, ImportError):
+            return ConfigError(f"{override}: it raises {type(error).__name__}: {' '.join(str(error).split())}.")
+        return UserCodeError(f"{text}\n{override}: {reason}")
+
+    return errors_as(convert)
 
 
-def checked_arguments(
+def parameters_of(call: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a call that take keywords, by name."""
+    try:
+        signature = inspect.signature(call).parameters
+    except (ValueError, TypeError):  # of some functions in C
+        return {}
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: parameter for name, parameter in signature.items() if parameter.kind in kinds}
+
+
+def check_arguments(
     key: str,
     call: Callable[..., Any],
     positional: Sequence[Any],
     keywords: Mapping[str, Any],
     defaults: Mapping[str, Any],
     complete: bool,
-) -> dict[str, Any]:
-    """Return the keyword arguments of a call, and those of `defaults` that it takes; if `complete`, none is missing."""
+) -> None:
+    """Raise for an argument that a call does not take, a text for a number or, if `complete`, one that is missing."""
     try:
         signature = inspect.signature(functools.partial(call, *positional)).parameters
         outer = inspect.signature(call, follow_wrapped=False).parameters  # a wrapper may take more than it shows
     except (ValueError, TypeError):  # of some functions in C, or too many arguments
-        return {**keywords}
-    parameters = {
-        name: each for name, each in signature.items() if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-    }
+        return
+    parameters = parameters_of(functools.partial(call, *positional))
     takes_any = any(each.kind is each.VAR_KEYWORD for each in (*signature.values(), *outer.values()))
     title = getattr(call, "__qualname__", repr(call))
     for name, value in keywords.items():
@@ -148,8 +178,15 @@ def checked_arguments(
             others = f"one of: {listed}" if listed else f"~{key}.{name} to leave it out"
             hint = f"{key}.{near}={as_typed(value)}, or another of {listed}" if near else others
             raise config_error(f"{key}.{name}", value, f"{title} takes no such argument{_suggestion(near)}", hint)
-    arguments = {**{name: value for name, value in defaults.items() if name in parameters}, **keywords}
+        is_text = isinstance(value, str) and name in parameters and _takes_numbers(parameters[name].annotation)
+        require(not is_text, f"{key}.{name}", value, f"{title} takes a number", f"{key}.{name}=0.1, for example")
+    given = {*keywords, *defaults}
     for name, parameter in parameters.items() if complete else ():
-        if name not in arguments and parameter.default is parameter.empty:
+        if name not in given and parameter.default is parameter.empty:
             raise ConfigError(f"{key}.{name} is missing: {title} needs it; write {key}.{name}=VALUE.")
-    return arguments
+
+
+def _takes_numbers(annotation: Any) -> bool:
+    """Whether an annotation allows numbers, and tensors perhaps, but no text."""
+    words = {*re.findall(r"\w+", str(annotation))} - {"class", "typing", "torch"}
+    return bool(words & {"int", "float"}) and words <= NUMERIC

@@ -1,0 +1,155 @@
+"""Facts about a module and its data, found in a process of their own before any rank starts."""
+
+import fcntl
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from lockstep import schemas
+from lockstep.config_error import ConfigError, require
+from lockstep.loaders.loader_facts import facts_of, set_up
+from lockstep.loaders.loader_source import create_data, source_of
+from lockstep.schemas.former import net_error
+from lockstep.schemas.logger import CSV, TENSORBOARD
+from lockstep.schemas.target import ARGS, KEY
+from lockstep.session.callbacks import check_callback
+from lockstep.session.lightning_module import create_module
+from lockstep.targets.from_data import filled
+from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
+from lockstep.targets.locate import check, create, locate, user_errors
+
+NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
+
+
+def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a plan with facts about its module and data; raise a ConfigError if these cannot be used."""
+    model, data, seed = options["model"], options["data"], options["seed"]
+    _check_others(options)
+    trainer = SimpleNamespace(**{name: options[name] for name in NAMES}, max_steps=options["trainer"].max_steps)
+    check_partial("optimizer", model.call.get("optimizer"))
+    owner = None
+    if data.is_module:
+        owner = create_data(data, seed)
+        with _lock(type(owner)):
+            set_up(owner, data, seed, trainer)
+        data = replace(data, **_attributes(owner))
+        model = replace(model, call=filled(model.call, data))
+    module = _create_module(model, seed, on_meta=data.is_module)
+    model = replace(model, **_facts_of_module(model, module))
+    if owner is None:
+        with _lock(type(module)):
+            set_up(module, data, seed, trainer)
+    facts, defaults = facts_of(source_of(data, module, owner or module, seed, options["batch_size"]))
+    data = replace(data, **facts)
+    options = {**options, "model": model, "data": data}
+    options |= {name: options[name] or default for name, default in defaults.items()}
+    if model.optimizer is not None:
+        trainer.estimated_stepping_batches = _total_steps(options)
+        _check_optimizers(module, trainer)
+    return options
+
+
+def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
+    """Create the module, without memory for its weights if that works: it may be larger than the memory."""
+    kind = locate(f"model.{KEY}", model.path)
+    if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
+        raise net_error(model.call)
+    if on_meta:
+        try:
+            with torch.device("meta"):
+                return create_module(model, seed)
+        except ConfigError:
+            pass  # of code that reads its weights, or of an error that is raised again
+    return create_module(model, seed)
+
+
+def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
+    key, kind = f"model.{KEY}", type(module).__name__
+    if isinstance(module, nn.Module) and not is_lightning_module(module):
+        raise net_error(model.call)
+    reason = f"it makes a {kind}, and not a LightningModule"
+    require(is_lightning_module(module), key, model.path, reason, "the path of one")
+    require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")
+    net = getattr(module, "net", None)
+    has_net = isinstance(net, nn.Module) and not is_lightning_module(net)
+    stages = len(getattr(net, "stages", ())) if has_net else 0
+    return {"manual": not module.automatic_optimization, "has_net": has_net, "stages": stages}
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    """Return what a data module tells of its samples."""
+    shape, outputs, classes = (getattr(owner, name, None) for name in ("sample_shape", "num_outputs", "num_classes"))
+    names = getattr(owner, "class_names", None) or ()
+    return {
+        "sample_shape": None if shape is None else tuple(map(int, shape)),
+        "num_outputs": outputs,
+        "num_classes": classes,
+        "class_names": tuple(map(str, names)),
+    }
+
+
+def _check_others(options: Mapping[str, Any]) -> None:
+    """Check the loggers and the callbacks."""
+    for logger in options["logger"]:
+        if logger.path in (TENSORBOARD, CSV):
+            check(logger.key, logger.call)
+        else:
+            from lockstep.loggers import lightning_adapter
+
+            lightning_adapter.check(logger)
+    for callback in options["callbacks"]:
+        target = check(callback.key, callback.call)
+        if isinstance(target, type):
+            check_callback(callback, target, saves=not options["trainer"].barebones)
+
+
+def check_partial(key: str, value: Any) -> None:
+    """Create an optimizer of one parameter, so that wrong values are told by the key that was typed."""
+    if not isinstance(value, Mapping) or KEY not in value:
+        return
+    check(key, {**value, ARGS: [None]})
+    optimizer = create(key, value)
+    if callable(optimizer):
+        with user_errors(f"{key}.{KEY}={value[KEY]}", "it raises this when it is called."):
+            optimizer([nn.Parameter(torch.zeros(2, 2))])
+
+
+def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
+    """Raise if the schedule does not fit the run. Other errors of a module without weights are none of the rank's."""
+    module.trainer = trainer
+    try:
+        module.configure_optimizers()
+    except ConfigError:
+        raise
+    except Exception:  # noqa: S110  # raised again on the ranks, if it is one there
+        pass
+
+
+def _total_steps(options: Mapping[str, Any]) -> float:
+    """Return the optimizer steps of the run; infinity if they are unknown."""
+    data, trainer, batch_size = options["data"], options["trainer"], options["batch_size"]
+    batches = data.train_batches
+    if data.regular and data.train_samples and batch_size:
+        batches = data.train_samples // batch_size if options["drop_last"] else -(-data.train_samples // batch_size)
+    steps: float = -(-trainer.limit("train", batches) // options["accumulate_grad_batches"]) * options["max_epochs"]
+    steps = steps or float("inf")
+    return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)
+
+
+@contextmanager
+def _lock(call: Any) -> Iterator[None]:
+    """Lock the source file of a class around prepare_data, which may download, since all ranks of torchrun call it."""
+    with ExitStack() as stack:
+        try:  # it may be defined in no file
+            file = stack.enter_context(Path(str(inspect.getsourcefile(call))).open())
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except (OSError, TypeError):
+            stack.enter_context(nullcontext())
+        yield

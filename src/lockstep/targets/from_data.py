@@ -1,0 +1,28 @@
+"""Arguments of a module that come from its data, as LightningCLI links arguments: the same rule for ours and theirs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lockstep.schemas.data import Data
+from lockstep.schemas.target import KEY
+from lockstep.targets.locate import locate, parameters_of
+
+FROM_DATA = ("sample_shape", "num_classes", "num_outputs")
+
+
+def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:
+    """Return the call of a module with what its data tells, for parameters of these names that are not given.
+
+    That of its `net`, too. An explicit null stays null. `num_outputs` is the number of classes if there are some.
+    """
+    known = {name: getattr(data, name) for name in FROM_DATA}
+    known["num_outputs"] = known["num_outputs"] or known["num_classes"]
+    known = {name: value for name, value in known.items() if value is not None}
+
+    def with_facts(key: str, target: Mapping[str, Any]) -> dict[str, Any]:
+        parameters = parameters_of(locate(f"{key}.{KEY}", target[KEY]))
+        return {**target, **{name: known[name] for name in known if name in parameters and name not in target}}
+
+    net = call.get("net")
+    within = {"net": with_facts("model.net", net)} if isinstance(net, Mapping) and KEY in net else {}
+    return {**with_facts("model", call), **within}
