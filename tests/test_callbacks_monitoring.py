@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.callbacks import ConfusionMatrix, FittedLine
+from lockstep.callbacks import ConfusionMatrix, FittedLine, Pictures
 from lockstep.config_error import ConfigError
+from lockstep.loggers.tensorboard import TensorBoardWriter
 from lockstep.run_files import CONFUSION
 from lockstep.schemas.engine import ENGINES
 from lockstep.steps.step_outputs import join_outputs, predictions_of
@@ -72,6 +73,24 @@ def test_pictures_of_a_module(engine: str, make_user_plan: MakeUserPlan) -> None
     curves = [tag for tag, entry in events.summary_metadata.items() if entry.plugin_data.plugin_name == "pr_curves"]
     assert sorted(curves) == [f"val/class {index}" for index in range(4)], "the net has more outputs than classes"
     assert [point.step for point in events.Tensors(curves[0])] == [5, 10, 15]
+
+
+def test_pictures_take_a_share_of_the_time(tmp_path: Path) -> None:
+    """Of a hundred validations in a row the first and the last have them."""
+    board, epochs = TensorBoardWriter(tmp_path / "tensorboard" / "run", {}), range(1, 101)
+    confusion, module = ConfusionMatrix(tmp_path), pl.LightningModule()
+    trainer: Any = SimpleNamespace(datamodule=None, sanity_checking=False)
+    steps = iter(epochs)
+    pictures = Pictures(board, confusion, lambda: next(steps))
+    for _ in epochs:
+        pictures.on_validation_start(trainer, module)
+        confusion.counts = torch.eye(2, dtype=torch.int64)
+        pictures.on_validation_epoch_end(trainer, module)
+    pictures.on_train_end(trainer, module)
+    board.finalize("success")
+    drawn = [one.step for one in events_of(tmp_path, images=0).Images("val/confusion")]
+    assert (drawn[0], drawn[-1]) == (1, 100)
+    assert len(drawn) < 20
 
 
 def test_predicted_classes_have_no_confidence(make_user_plan: MakeUserPlan) -> None:

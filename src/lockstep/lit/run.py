@@ -19,8 +19,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     plan, module, source = session.plan, session.module, session.data.source
     datamodule = source.data_module
     with session.running() as loggers:
-        shown = monitoring_callbacks(session) if plan.model.lightning else []
-        callback, callbacks = SessionCallback(session), [*shown, *create_callbacks(plan)]
+        callback, callbacks = SessionCallback(session), [*monitoring_callbacks(session), *create_callbacks(plan)]
         if any(isinstance(each, ProgressBar) for each in callbacks):
             session.results.display.has_bar = False
         trainer = create_trainer(session, loggers.lightning, [callback, *callbacks])

@@ -2,13 +2,13 @@
 
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from lockstep.monitor.samples import PredictionSamples
 from lockstep.objectives.objective import Objective
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.structures import map_tensors
@@ -17,6 +17,8 @@ Scalar = Tensor | float
 """A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
 
 BatchStats = tuple[Scalar, ...]  # the sums of one batch, in the order of `Objective.sums`
+
+SHOWN_SAMPLES = 16
 
 
 def to_scalar(number: Tensor) -> Scalar:
@@ -74,6 +76,39 @@ class RunningSums:
         sums: list[float] = all_reduce_sums(self.sums, device).tolist()
         self.totals = [0.0] * len(sums)
         return sums
+
+
+@dataclass
+class PredictionSamples:
+    """Predictions of rank 0's share of a validation, to be shown.
+
+    worst: inputs, true class, predicted class and confidence of wrong predictions, the most confident first.
+    scores: probabilities (n, classes) and classes (n,) of each batch, if `keeps_scores`.
+    """
+
+    keeps_scores: bool = False
+    worst: tuple[Tensor, ...] | None = None
+    scores: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+
+    def add(self, inputs: Tensor, outputs: Tensor, targets: Tensor) -> None:
+        """Add a batch, without waiting for a GPU, if its samples have one class each."""
+        if outputs.dim() != 2 or targets.dim() != 1 or not len(targets):
+            return
+        probabilities = outputs.detach().float().softmax(1)
+        confidence, predicted = probabilities.max(1)
+        confidence = confidence.where(predicted != targets, -1.0)
+        worst = _most_confident(inputs, targets, predicted, confidence)
+        if self.worst is not None:
+            worst = _most_confident(*map(torch.cat, zip(self.worst, worst, strict=True)))
+        self.worst = worst
+        if self.keeps_scores:
+            self.scores.append((probabilities.cpu(), targets.cpu()))
+
+
+def _most_confident(*columns: Tensor) -> tuple[Tensor, ...]:
+    *_, confidence = columns
+    order = confidence.topk(min(SHOWN_SAMPLES, len(confidence))).indices
+    return tuple(column[order] for column in columns)
 
 
 class EvaluationSums:
