@@ -10,17 +10,16 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from lockstep import loggers, run, schemas
+from lockstep import run, schemas
 from lockstep.command_line.overrides import swept_keys
 from lockstep.compare import RecordedRun
 from lockstep.launch.start import start_ranks
 from lockstep.loggers.tensorboard import folder_of, run_label
 from lockstep.monitor import hparams_of
 from lockstep.monitor.difference import differences
-from lockstep.monitor.epoch import EpochMonitor
+from lockstep.monitor.samples import PredictionSamples
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from lockstep.sums.running import PredictionSamples
 from tests.conftest import MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN
@@ -150,19 +149,6 @@ def test_differences_of_two_runs() -> None:
     curves = differences(left, right)
     assert curves[0] == {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}
     assert curves[1] == {"largest": 0.25, "loss": 0.25, "gradient norm": pytest.approx(0.1)}
-
-
-def test_pictures_take_a_share_of_the_time(make_plan: MakePlan) -> None:
-    """Of a hundred validations in a row the first and the last have them."""
-    plan = make_plan("max_epochs=100")
-    with loggers.create(plan, 0, 0, {}) as opened:
-        monitor = EpochMonitor(plan, opened, torch.nn.Linear(1, 1), (1,))
-        for epoch in range(1, 101):
-            monitor.end_epoch(True, torch.eye(2, dtype=torch.int64), epoch, epoch)
-        opened.close()
-    steps = [one.step for one in events_of(Path(plan.run_dir), images=0).Images("val/confusion")]
-    assert (steps[0], steps[-1]) == (1, 100)
-    assert len(steps) < 20
 
 
 def test_most_confident_errors_are_collected() -> None:

@@ -17,7 +17,6 @@ from lockstep.config_error import ConfigError, require
 from lockstep.loaders.loader_facts import facts_of, set_up
 from lockstep.loaders.loader_source import create_data, source_of
 from lockstep.schemas.former import net_error
-from lockstep.schemas.logger import CSV, TENSORBOARD
 from lockstep.schemas.target import ARGS, KEY
 from lockstep.session.callbacks import check_callback
 from lockstep.session.lightning_module import create_module
@@ -98,9 +97,7 @@ def _attributes(owner: Any) -> dict[str, Any]:
 def _check_others(options: Mapping[str, Any]) -> None:
     """Check the loggers and the callbacks."""
     for logger in options["logger"]:
-        if logger.path in (TENSORBOARD, CSV):
-            check(logger.key, logger.call)
-        else:
+        if logger.options is None:
             from lockstep.loggers import lightning_adapter
 
             lightning_adapter.check(logger)

@@ -27,6 +27,7 @@ from lockstep.private_api.lightning import TOGGLED
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import loss_weight
 from lockstep.steps.module_step import ModuleStep
+from lockstep.steps.step_outputs import join_outputs
 from lockstep.targets.kinds import overrides, replace_method
 
 
@@ -146,10 +147,10 @@ class VirtualSteps(ModuleStep):
         return {**outputs[0], "loss": total} if isinstance(outputs[0], dict) else total
 
     def _evaluation_step(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Run the step of every rank; return rank 0's outputs."""
+        """Run the step of every rank; return rank 0's outputs, with the predictions of all ranks."""
         if self.rank >= 0:
             return original(*arguments, **options)
-        return self._one_after_another(self._calls(original, *arguments, **options))[0]
+        return join_outputs(self._one_after_another(self._calls(original, *arguments, **options)))
 
     def _calls(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> list[Callable[[], Any]]:
         """Return a call of a step for each rank that has samples, whose numbers are `counts`."""
