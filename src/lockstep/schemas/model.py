@@ -25,12 +25,16 @@ class Net:
 
     stages: how many devices can share the net.
     manual: whether it is a LightningModule that steps its optimizers itself.
+    has_net: whether it is a LightningModule whose attribute `net` is a net.
+    weights_in_net: whether all parameters of a LightningModule are those of its `net`.
     """
 
     name: str
     manual: bool = False
+    has_net: bool = False
+    weights_in_net: bool = False
+    stages: int = 0
     images_only: ClassVar[bool] = False
-    stages: ClassVar[int] = 0
     lightning: ClassVar[bool] = False
 
     def rules(self, plan: "Plan") -> Rules:
@@ -87,7 +91,7 @@ class SplitCNN(BuiltIn, Net):
     path: ClassVar[str] = "lockstep.nets.split_cnn.SplitCNN"
     name: Literal["split_cnn"]
     images_only: ClassVar[bool] = True
-    stages: ClassVar[int] = 4
+    stages: ClassVar[int] = 4  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,9 @@ class UserLightningModule(Target, Net):
     """A LightningModule of the user's, which brings its loss, its optimizers and its metrics."""
 
     manual: bool = False
+    has_net: bool = False
+    weights_in_net: bool = False
+    stages: int = 0
     lightning: ClassVar[bool] = True
 
     def rules(self, plan: "Plan") -> Rules:

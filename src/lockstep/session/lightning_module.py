@@ -2,7 +2,7 @@
 
 import fcntl
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from lockstep import schemas
 from lockstep.config_error import require
 from lockstep.loaders.loader_facts import batch_facts, facts_of
 from lockstep.loaders.loader_source import LoaderSource, create_source
+from lockstep.memory.format import memory_format_of
+from lockstep.parallel.net_proxy import NET, net_of
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seed_all, seeded
@@ -39,7 +42,23 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
     key, path = f"model.{KEY}", model.call[KEY]
     trains, reason = overrides(module, "training_step"), "it has no training_step"
     require(trains, key, path, reason, "a LightningModule with one")
-    return schemas.UserLightningModule(**vars(model), manual=not module.automatic_optimization), module
+    return schemas.UserLightningModule(**vars(model), **_facts(module)), module
+
+
+def _facts(module: Any) -> dict[str, Any]:
+    """Return facts about a module for the plan; stages that do not hold all weights of the net are not all of it."""
+    net = net_of(module)
+    names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    stages = getattr(net, "stages", None)
+    stages = [*stages] if isinstance(stages, Iterable) else []
+    fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
+    fits = fits and {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
+    return {
+        "manual": not module.automatic_optimization,
+        "has_net": net is not None,
+        "weights_in_net": net is not None and all(name.startswith(f"{NET}.") for name in names),
+        "stages": len(stages) if fits else 0,
+    }
 
 
 def inspect_loaders(options: dict[str, Any], module: Any) -> None:
@@ -78,6 +97,8 @@ def create_user_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., Mod
 
             convert_batchnorm(module)
         convert(plan, module)
+        if (net := net_of(module)) is not None:
+            net.to(memory_format=memory_format_of(plan, net))
 
     def configure_model(original: Callable[[], None]) -> None:
         with default_dtype(torch.float32):  # weights are drawn in float32, whatever the plan's dtype
