@@ -64,3 +64,106 @@ def test_stages_are_single_bit_for_bit(make_user_plan: MakeUserPlan) -> None:
     whole = trained(make_user_plan(*JOB, *STAGED, *STAGES, "engine=raw", folder="whole"))
     require_close(divided, whole)
     assert compare(divided, whole).verdict != "identical"
+
+
+@pytest.mark.parametrize(("callback", "world"), [("ema", DP2), ("swa", STAGES)])
+def test_averages_of_weights_beside_a_replaced_net(
+    callback: str, world: tuple[str, ...], make_user_plan: MakeUserPlan
+) -> None:
+    """As in one process; the averages are not the weights without the callback."""
+    options = ("callbacks.ema.decay=0.5",) if callback == "ema" else ()
+    single, *_ = equal_to_single(make_user_plan, (*STAGED, f"callbacks={callback}", *options), *world)
+    alone = trained(make_user_plan(*JOB, *STAGED, *SINGLE, "engine=raw", folder="alone"))
+    averaged, weights = (net_state(run / "checkpoints" / "last.ckpt") for run in (single, alone))
+    assert any(not torch.equal(averaged[name], weight) for name, weight in weights.items())
+
+
+def test_a_copy_of_a_replicated_net_is_plain(make_user_plan: MakeUserPlan) -> None:
+    """A module copies its net when training begins, and evaluates by the copy."""
+    equal_to_single(make_user_plan, ("model._target_=strange_with_net.Copied",), *DP2)
+
+
+def test_replicas_take_batchnorm_of_their_chunks(make_user_plan: MakeUserPlan) -> None:
+    """The control of dp = single: the replicas are really there."""
+    norm = ("+model.kind=norm", "engine=raw")
+    single = trained(make_user_plan(*JOB, *norm, *SINGLE, folder="single"))
+    replicated = trained(make_user_plan(*JOB, *norm, *DP2, folder="dp"))
+    assert not compare(single, replicated).within_tolerance
+
+
+@pytest.mark.parametrize("world", [("strategy=ddp", "devices=3"), FSDP3])
+def test_synchronized_batchnorm_of_ragged_batches(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    """The last batch has two samples for three ranks: that without one adds nothing to the statistics."""
+    job = ("+model.kind=norm", "sync_batchnorm=true", "+data.samples=56", "batch_size=10", "engine=raw")
+    single = trained(make_user_plan(*JOB, *job, *SINGLE, folder="single"))
+    require_close(single, trained(make_user_plan(*JOB, *job, *world, folder="ranks")))
+
+
+def test_fsdp_ranks_hold_shards_of_the_net(make_user_plan: MakeUserPlan) -> None:
+    """A module with weights outside its net, or with manual optimization, keeps all of them on each rank."""
+    for target, differing in (("WithNet", 2), ("Outside", 1)):
+        target = f"model._target_=strange_with_net.{target}"
+        run = trained(make_user_plan(*JOB, target, *FSDP2, "engine=raw", folder=target))
+        fingerprints = lines(run, "fingerprint")
+        assert [len({*line["weights"]}) for line in fingerprints] == [differing] * 2
+        assert all(len({*line["optimizer"]}) == 2 for line in fingerprints)
+
+
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_checkpoints_resume_under_other_strategies(engine: str, make_user_plan: MakeUserPlan) -> None:
+    """Also within a step, after a kill, to the same bits."""
+    job = (*JOB, *ACCUMULATED, f"engine={engine}")
+    expected = net_state(trained(make_user_plan(*job, *SINGLE)) / "checkpoints" / "last.ckpt")
+    for first, second in ((SINGLE, FSDP2), (FSDP2, DP2)):
+        name = f"{first[0]} to {second[0]}"
+        begun = trained(make_user_plan(*job, *first, "max_epochs=1", folder=f"{name}, begun"))
+        path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
+        resumed = net_state(trained(make_user_plan(*job, *second, path, folder=name)) / "checkpoints" / "last.ckpt")
+        for key, tensor in expected.items():
+            torch.testing.assert_close(resumed[key], tensor, rtol=0, atol=1e-10)
+    same_after_kill(make_user_plan(*job, *FSDP2, "checkpoint.every_n_steps=1", folder="killed"), 3)
+
+
+OUTSIDE, LEFT_OUT = "model._target_=strange_with_net.Outside", "+model.kind=left_out"
+REFUSED = {
+    "model=gan data=blobs_data strategy=dp devices=2": "strategy=dp: it computes the attribute `net` of a module, and GAN",
+    "model=gan data=blobs_data strategy=model_parallel devices=2": "strategy=model_parallel: it computes the attribute",
+    "model=with_net data=blobs_data strategy=model_parallel devices=2": "needs a net with stages, and it has none",
+    f"model=with_net {LEFT_OUT} data=blobs_data strategy=model_parallel devices=2": "stages, and it has none",
+    f"model=with_net {STAGED[0]} data=blobs_data strategy=model_parallel devices=4": "devices=4: model=WithNet has 3",
+    "model=with_net data=blobs_data strategy=fsdp devices=2 callbacks=ema": "strategy=fsdp: EMAWeightAveraging may",
+    "model=with_net data=blobs_data strategy=fsdp devices=2 callbacks=swa": "StochasticWeightAveraging may read or",
+    "model=with_net data=blobs_data strategy=fsdp devices=2 +callbacks.mine._target_=strange_with_net.Stopwatch": (
+        "strategy=fsdp: Stopwatch may read or change weights, and each rank has a shard of WithNet.net; write strategy=d"
+    ),
+    "model=with_net data=blobs_data strategy=dp devices=2 compile=true": "compile=true: strategy=dp computes with new",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_does_not_fit_is_refused(words: str, make_user_plan: MakeUserPlan) -> None:
+    require_refused(REFUSED[words], make_user_plan, *words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("+model.optimizer=Adafactor",), "strategy=fsdp: Adafactor computes with rows and columns of full weights"),
+        (("model._target_=strange_with_net.Aliased",), "strategy=fsdp: a step uses weights of net outside its forward"),
+        (("model._target_=strange_with_net.Averaging",), "strategy=fsdp: WeightAveraging may read or change weights"),
+    ],
+)
+def test_what_only_ranks_see_is_refused_there(
+    words: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
+) -> None:
+    for engine in ("raw", "lightning"):
+        with pytest.raises(ConfigError) as refused:
+            trained(make_user_plan(*JOB, *words, *FSDP2, f"engine={engine}", folder=engine))
+        assert sentence in str(refused.value)
+
+
+def test_callbacks_that_read_no_weights_run_beside_shards(make_user_plan: MakeUserPlan) -> None:
+    callbacks = ("callbacks=[timer,early_stopping,lr_monitor]", "logger=csv", "engine=raw")
+    job = (*JOB, *callbacks, "callbacks.early_stopping.monitor=val_loss/dataloader_idx_0")
+    single = trained(make_user_plan(*job, *SINGLE, folder="single"))
+    require_close(single, trained(make_user_plan(*job, *FSDP2, folder="fsdp")))

@@ -14,7 +14,7 @@ from lockstep.nets.split_cnn import SplitCNN
 
 NETS = {
     "mlp": lambda: nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)),
-    "norm": lambda: nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)),
+    "norm": lambda: nn.Sequential(nn.Linear(4, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)),
     "conv": lambda: nn.Sequential(
         nn.Unflatten(1, (1, 2, 2)), nn.Upsample(scale_factor=8), SplitCNN((1, 16, 16), 3)
     ),
@@ -111,3 +111,11 @@ class Averaging(WithNet):
 
 class Stopwatch(Timer):
     """A callback that nobody knows."""
+
+
+class Shown(WithNet):
+    """Its forward has an example."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.example_input_array = torch.zeros(3, 4)

@@ -22,6 +22,7 @@ from lockstep.optimizers import needs_no_closure, update_together
 from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.messages import all_gather_json
+from lockstep.parallel.sync_batchnorm import uncounted
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
@@ -140,7 +141,7 @@ class ModuleStep(Step):
         """Run a step, of a dummy batch without traces: what it logs, and its loss, have weight 0."""
         if not self.share.is_dummy:
             return step(batch, *rest, **options)
-        with preserve_metrics(self.module), preserve_generators([self.data.device]):
+        with preserve_metrics(self.module), preserve_generators([self.data.device]), uncounted():
             return step(batch, *rest, **options)
 
     def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
