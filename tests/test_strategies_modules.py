@@ -7,18 +7,19 @@ import torch
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
+from lockstep.session.lightning_module import create_user_module
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
-from tests.conftest import MakeUserPlan, require_refused
+from tests.conftest import MakeUserPlan, events_of, require_refused
+from tests.rank_helpers import ALONE, ENGINES
 from tests.resuming import same_after_kill
 from tests.test_user_module import SINGLE, by_both, trained
 
 JOB = ("model=with_net", "data=blobs_data", "precision=64-true", "test=true")
 CONV = ("+model.kind=conv", "+model.optimizer=SGD", "+model.lr=0.05")
 ACCUMULATED = ("accumulate_grad_batches=3", "gradient_clip_val=0.2")
-RAGGED = ("+data.samples=101", "batch_size=9")
-"""77 samples in batches of 9; the last has 5, and the last of an evaluation with batches of 8 has 5 or 3."""
+RAGGED = ("+data.samples=97", "+data.batch_size=12", "batch_size=9")
+"""73 samples in batches of 9, and 13 of a validation in batches of 12: the last batch of both is one sample."""
 STAGED = ("+model.kind=staged",)
 DP2, DP3 = ("strategy=dp", "devices=2"), ("strategy=dp", "devices=3")
 STAGES = ("strategy=model_parallel", "devices=2")
@@ -126,7 +127,7 @@ def test_checkpoints_resume_under_other_strategies(engine: str, make_user_plan: 
 
 OUTSIDE, LEFT_OUT = "model._target_=strange_with_net.Outside", "+model.kind=left_out"
 REFUSED = {
-    "model=gan data=blobs_data strategy=dp devices=2": "strategy=dp: it computes the attribute `net` of a module, and GAN",
+    "model=gan data=blobs_data strategy=dp devices=2": "strategy=dp: it computes the attribute `net` of a",
     "model=gan data=blobs_data strategy=model_parallel devices=2": "strategy=model_parallel: it computes the attribute",
     "model=with_net data=blobs_data strategy=model_parallel devices=2": "needs a net with stages, and it has none",
     f"model=with_net {LEFT_OUT} data=blobs_data strategy=model_parallel devices=2": "stages, and it has none",
@@ -134,9 +135,13 @@ REFUSED = {
     "model=with_net data=blobs_data strategy=fsdp devices=2 callbacks=ema": "strategy=fsdp: EMAWeightAveraging may",
     "model=with_net data=blobs_data strategy=fsdp devices=2 callbacks=swa": "StochasticWeightAveraging may read or",
     "model=with_net data=blobs_data strategy=fsdp devices=2 +callbacks.mine._target_=strange_with_net.Stopwatch": (
-        "strategy=fsdp: Stopwatch may read or change weights, and each rank has a shard of WithNet.net; write strategy=d"
+        "strategy=fsdp: Stopwatch may read or change weights, and each rank has a shard of WithNet.net; write"
     ),
     "model=with_net data=blobs_data strategy=dp devices=2 compile=true": "compile=true: strategy=dp computes with new",
+    "model=with_net data=blobs_data strategy=fsdp devices=2 logger=tensorboard logger.tensorboard.graph=true": (
+        "strategy=fsdp: rank 0 alone draws the graph of logger.tensorboard.graph, and each rank has a shard of the net"
+    ),
+    "model=gan data=blobs_data show_shapes=true": "show_shapes=true: it shows the attribute `net` of a module, and GAN",
 }
 
 
@@ -167,3 +172,43 @@ def test_callbacks_that_read_no_weights_run_beside_shards(make_user_plan: MakeUs
     job = (*JOB, *callbacks, "callbacks.early_stopping.monitor=val_loss/dataloader_idx_0")
     single = trained(make_user_plan(*job, *SINGLE, folder="single"))
     require_close(single, trained(make_user_plan(*job, *FSDP2, folder="fsdp")))
+
+
+@pytest.mark.parametrize("world", [DP2, (*STAGES, *STAGED)], ids=["dp", "stages"])
+def test_the_graph_of_a_replaced_net_is_drawn(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    job = ("model._target_=strange_with_net.Shown", "logger=tensorboard", "logger.tensorboard.graph=true")
+    run = trained(make_user_plan(*JOB, *job, *world, "engine=raw", "max_epochs=1"))
+    assert events_of(run).Tags()["graph"]
+
+
+@pytest.mark.usefixtures("process_as_it_was")
+def test_each_replica_shows_the_shapes_of_its_chunk(
+    make_user_plan: MakeUserPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ENGINES["raw"](make_user_plan(*JOB, *DP2, "show_shapes=true", "engine=raw", "max_epochs=1"), ALONE)
+    assert capsys.readouterr().out.count("a replica sees (4, 4) and returns (4, 3)") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_compiled_shards_compute_the_same(engine: str, make_user_plan: MakeUserPlan) -> None:
+    compiled = trained(make_user_plan(*JOB, *FSDP2, "compile=true", f"engine={engine}", folder="compiled"))
+    require_close(trained(make_user_plan(*JOB, *SINGLE, "engine=raw", folder="single")), compiled)
+
+
+def test_ddp_spawn_is_single(make_user_plan: MakeUserPlan) -> None:
+    equal_to_single(make_user_plan, RAGGED, "strategy=ddp_spawn", "devices=2")
+
+
+def test_in_bfloat16_the_engines_are_one(make_user_plan: MakeUserPlan) -> None:
+    for world in (DP2, FSDP2, (*STAGES, *STAGED)):
+        plan = make_user_plan(*JOB, *world, "precision=bf16-mixed", "max_epochs=1", folder=world[0])
+        require_identical(*by_both(plan))
+
+
+def test_the_net_of_a_module_has_its_channels_last(make_user_plan: MakeUserPlan) -> None:
+    for name, memory_format in (("auto", torch.channels_last), ("contiguous", torch.contiguous_format)):
+        plan = make_user_plan(*JOB, *CONV, *SINGLE, f"memory_format={name}", "accelerator=cpu", folder=name)
+        module, *_ = create_user_module(plan)
+        assert module.get_parameter("net.2.block2.0.weight").is_contiguous(memory_format=memory_format)

@@ -15,9 +15,7 @@ from lockstep.nets.split_cnn import SplitCNN
 NETS = {
     "mlp": lambda: nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)),
     "norm": lambda: nn.Sequential(nn.Linear(4, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)),
-    "conv": lambda: nn.Sequential(
-        nn.Unflatten(1, (1, 2, 2)), nn.Upsample(scale_factor=8), SplitCNN((1, 16, 16), 3)
-    ),
+    "conv": lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Upsample(scale_factor=8), SplitCNN((1, 16, 16), 3)),
 }
 
 
@@ -88,7 +86,8 @@ class Aliased(WithNet):
     """Its loss uses a weight of the net."""
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
-        return super().training_step(batch, batch_idx) + self.net[0].weight.square().sum()  # type: ignore[index]
+        weight: Tensor = self.net.get_parameter("0.weight")
+        return super().training_step(batch, batch_idx) + weight.square().sum()
 
 
 class Copied(WithNet):

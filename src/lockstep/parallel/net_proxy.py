@@ -10,20 +10,20 @@ from typing import Any
 
 from torch import nn
 
-from lockstep.targets.kinds import is_lightning_module
+from lockstep.private_api.torch import is_tracing, submodule
 
 NET = "net"  # the attribute of a LightningModule that strategies may replicate, divide into stages, or shard
 
 
 def net_of(module: nn.Module) -> nn.Module | None:
     """Return the submodule `net` of a LightningModule, also behind a proxy; None if it has none, or another module."""
-    net = module._modules.get(NET)
-    return None if is_lightning_module(net) else net
+    net = submodule(module, NET)
+    return None if hasattr(net, "automatic_optimization") else net
 
 
 def replace_forward(module: nn.Module, compute: Callable[..., Any]) -> None:
     """Have `module.net(…)` call `compute`, until the module is given another net."""
-    vars(module)[NET] = NetProxy(module._modules[NET], compute)
+    vars(module)[NET] = NetProxy(submodule(module, NET), compute)
 
 
 class NetProxy:
@@ -34,9 +34,11 @@ class NetProxy:
         object.__setattr__(self, "_NetProxy__compute", compute)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
+        if is_tracing() and len({weight.device for weight in self.__net.parameters()}) == 1:
+            return self.__net(*inputs, **options)  # the graph is the net's, without replicas
         return self.__compute(*inputs, **options)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """For `isinstance`, and for a module that is given the net under a second name."""
         return type(self.__net)

@@ -25,6 +25,15 @@ def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return torch._foreach_norm([*tensors]) if tensors else ()
 
 
+def submodule(module: nn.Module, name: str) -> nn.Module | None:
+    """Return a child by its name, whatever attribute of this name is found before it."""
+    return module._modules.get(name)
+
+
+def is_tracing() -> bool:
+    return torch._C._get_tracing_state() is not None
+
+
 def default_store() -> Store:
     store: Store = torch.distributed.distributed_c10d._get_default_store()
     return store

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from lockstep.constraints import Constraint, Fraction, Rules, only, require_measured
 from lockstep.schemas.data import Loaders, ModelLoaders
 from lockstep.schemas.engine import Lightning
+from lockstep.schemas.logger import tensorboard_of
 from lockstep.schemas.optimizer import DEFAULT, OneCycle, WarmupLinear
 from lockstep.schemas.target import BuiltIn, Target
 
@@ -124,7 +125,17 @@ class UserLightningModule(Target, Net):
         hint = "no optimizer and scale_lr, but an argument of the module, for example model.lr=0.01"
         yield plan.optimizer == DEFAULT, "optimizer", f"{self.name} configures its optimizer itself", hint
         reason = "it is for plain nets"
-        yield from only(plan, reason, dropout_rng="per_rank", show_shapes=False, task="auto", scheduler="none")
+        yield from only(plan, reason, dropout_rng="per_rank", task="auto", scheduler="none")
+        reason = f"it shows the attribute `net` of a module, and {self.name} sets none in its __init__"
+        yield self.has_net or not plan.show_shapes, "show_shapes", reason, "show_shapes=false"
+        board, shards = tensorboard_of(plan), plan.strategy.shards_weights(plan)
+        reason = "rank 0 alone draws the graph of logger.tensorboard.graph, and each rank has a shard of the net"
+        yield (
+            not (shards and board is not None and board.graph),
+            "strategy",
+            reason,
+            "strategy=ddp, or logger.tensorboard.graph=false",
+        )
         if self.manual:
             reason = f"{self.name} optimizes manually, and does it itself"
             yield from only(plan, reason, accumulate_grad_batches=1, gradient_clip_val=None)

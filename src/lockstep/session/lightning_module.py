@@ -22,6 +22,7 @@ from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seed_all, seeded
 from lockstep.schemas.target import KEY
+from lockstep.session.shapes import show_shapes
 from lockstep.steps.module_step import ModuleStep
 from lockstep.targets.kinds import is_lightning_module, overrides, replace_method
 from lockstep.targets.locate import create, locate
@@ -52,7 +53,8 @@ def _facts(module: Any) -> dict[str, Any]:
     stages = getattr(net, "stages", None)
     stages = [*stages] if isinstance(stages, Iterable) else []
     fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
-    fits = fits and {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
+    if net is not None and fits:
+        fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
     return {
         "manual": not module.automatic_optimization,
         "has_net": net is not None,
@@ -106,6 +108,8 @@ def create_user_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., Mod
         convert_module()
 
     convert_module()
+    if plan.show_shapes and (net := net_of(module)) is not None:
+        show_shapes(net, plan.strategy.layout(plan.devices).replicas)
     if overrides(module, "configure_model"):
         replace_method(module, "configure_model", configure_model)
     kind = ModuleStep

@@ -15,9 +15,9 @@ from lockstep.plan import Plan
 from lockstep.precision import convert, dtype_of
 from lockstep.random_state import seed_all
 from lockstep.schemas.target import KEY, BuiltIn
+from lockstep.session.shapes import show_shapes
 from lockstep.steps.task_module import TaskModule
 from lockstep.steps.task_step import TaskStep
-from lockstep.structures import tensors_in
 from lockstep.targets.kinds import is_lightning_module
 from lockstep.targets.locate import create
 
@@ -96,17 +96,3 @@ def create_task(plan: Plan, rank: int, lightning: bool) -> tuple[TaskModule, Loa
         datasets = prepare_for_net(splits.datasets, device, dtype_of(plan), plan.task.samples == "inputs")
         source = dataset_source(plan.data, module, plan.seed, plan.batch_size, datasets, splits.loader)
     return module, source, lambda _log, _data, loggers: TaskStep(plan, module, masks, splits, loggers)
-
-
-def show_shapes(net: nn.Module, replicas: int) -> None:
-    """Have each of the net's replicas, in a process or a thread, print the shapes of its first training batch."""
-    remaining = replicas
-
-    def show(module: nn.Module, inputs: Any, outputs: Any) -> None:
-        nonlocal remaining
-        if remaining > 0 and module.training:
-            remaining -= 1
-            shapes = " ".join(str(tuple(tensor.shape)) for tensor in tensors_in(outputs))
-            print(f"a replica sees {tuple(inputs[0].shape)} and returns {shapes}", flush=True)
-
-    net.register_forward_hook(show)

@@ -141,7 +141,7 @@ class ModuleStep(Step):
         """Run a step, of a dummy batch without traces: what it logs, and its loss, have weight 0."""
         if not self.share.is_dummy:
             return step(batch, *rest, **options)
-        with preserve_metrics(self.module), preserve_generators([self.data.device]), uncounted():
+        with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
             return step(batch, *rest, **options)
 
     def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:

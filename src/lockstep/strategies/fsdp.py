@@ -3,9 +3,9 @@
 `fully_shard` is applied to each block and at the root: the weights of a block are gathered from all ranks while it
 computes, and its gradient is reduced to shards. Checkpoints, digests and logs have full tensors.
 
-Of a LightningModule the attribute `net` is sharded, if it holds all parameters. Any other module may read and change any
-weight anywhere, so each rank needs all of them in each step: DDP averages its gradients, and the states of its optimizers
-are divided over ranks.
+Of a LightningModule the attribute `net` is sharded, if it holds all parameters and optimization is automatic. Any other
+module may read and change any weight anywhere, so each rank needs all of them in each step: DDP averages its gradients,
+and the states of its optimizers are divided over ranks.
 """
 
 from collections import Counter
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import ConfigError, config_error, errors_as, require
 from lockstep.constraints import NonNegativeInt
-from lockstep.schemas.target import KEY
 from lockstep.strategies.ddp import Replicated
 from lockstep.strategies.strategy import Wrapped
 
@@ -60,7 +59,7 @@ class FSDP(Replicated):
     def check(self, plan: "Plan") -> None:
         super().check(plan)
         for callback in plan.callbacks:
-            self.check_callback(plan, callback.call[KEY])
+            self.check_callback(plan, callback._target_)
         key, value = "engine.gradient_sync", plan.engine.gradient_sync
         reason = "strategy=fsdp reduces gradients to shards by itself"
         require(value == "ddp", key, value, reason, f"{key}=ddp, or strategy=ddp")
