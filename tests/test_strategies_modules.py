@@ -58,6 +58,13 @@ def test_in_float64_it_is_single(job: tuple[str, ...], world: tuple[str, ...], m
     assert [metrics_in(raw)[name] for name in counted] == [metrics_in(single)[name] for name in counted]
 
 
+@pytest.mark.parametrize("words", ["Measuring", "Twice", "WithNet +model.kind=recurrent"])
+def test_steps_that_shards_must_follow(words: str, make_user_plan: MakeUserPlan) -> None:
+    """Norms of weights and gradients in hooks, and what depends on them; several calls of the net; its own layers."""
+    job = f"model._target_=strange_with_net.{words}".split()
+    equal_to_single(make_user_plan, (*job, "gradient_clip_val=0.01", "trainer.gradient_clip_algorithm=value"), *FSDP2)
+
+
 def test_stages_are_single_bit_for_bit(make_user_plan: MakeUserPlan) -> None:
     single, _, raw = equal_to_single(make_user_plan, (*STAGED, *ACCUMULATED), *STAGES)
     require_identical(single, raw)
@@ -101,10 +108,10 @@ def test_synchronized_batchnorm_of_ragged_batches(world: tuple[str, ...], make_u
 
 
 def test_fsdp_ranks_hold_shards_of_the_net(make_user_plan: MakeUserPlan) -> None:
-    """A module with weights outside its net, or with manual optimization, keeps all of them on each rank."""
-    for target, differing in (("WithNet", 2), ("Outside", 1)):
-        target = f"model._target_=strange_with_net.{target}"
-        run = trained(make_user_plan(*JOB, target, *FSDP2, "engine=raw", folder=target))
+    """A module with weights outside its net, or one that cannot be divided, keeps all of them on each rank."""
+    for words, differing in (("WithNet", 2), ("Outside", 1), ("WithNet +model.kind=scalar", 1)):
+        job = f"model._target_=strange_with_net.{words}".split()
+        run = trained(make_user_plan(*JOB, *job, *FSDP2, "engine=raw", folder=words))
         fingerprints = lines(run, "fingerprint")
         assert [len({*line["weights"]}) for line in fingerprints] == [differing] * 2
         assert all(len({*line["optimizer"]}) == 2 for line in fingerprints)

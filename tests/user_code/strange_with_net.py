@@ -1,6 +1,7 @@
 """LightningModules whose attribute `net` strategies replicate, divide into stages, or shard."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,8 +13,12 @@ from torch.nn import functional as F
 
 from lockstep.nets.split_cnn import SplitCNN
 
-NETS = {
+NETS: dict[str, Callable[[], nn.Module]] = {
     "mlp": lambda: nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)),
+    "recurrent": lambda: Recurrent(scalar=False),
+    "scalar": lambda: Recurrent(scalar=True),
+    "staged": lambda: Staged(),
+    "left_out": lambda: Staged(left_out=True),
     "norm": lambda: nn.Sequential(nn.Linear(4, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)),
     "conv": lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Upsample(scale_factor=8), SplitCNN((1, 16, 16), 3)),
 }
@@ -38,7 +43,7 @@ class WithNet(pl.LightningModule):
     def __init__(self, kind: str = "mlp", optimizer: str = "AdamW", lr: float = 0.01) -> None:
         super().__init__()
         self.save_hyperparameters()
-        self.net: nn.Module = Staged(kind == "left_out") if kind in ("staged", "left_out") else NETS[kind]()
+        self.net: nn.Module = NETS[kind]()
         self.train_acc = torchmetrics.Accuracy("multiclass", num_classes=3)
         self.val_f1 = torchmetrics.F1Score("multiclass", num_classes=3, average="macro")
 
@@ -118,3 +123,39 @@ class Shown(WithNet):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.example_input_array = torch.zeros(3, 4)
+
+
+class Measuring(WithNet):
+    """Measures and halves large gradients, and measures weights: of all of them, wherever they are stored."""
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        for name, weight in self.net.named_parameters():
+            assert weight.grad is not None
+            self.log(f"gradient of {name}", weight.grad.norm(), on_step=True)
+            if weight.grad.norm().item() > 0.1:
+                weight.grad.mul_(0.5)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.log("weights", sum(float(weight.square().sum()) for weight in self.parameters()))
+
+
+class Twice(WithNet):
+    """Calls its net three times a step, once without gradients."""
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        with torch.no_grad():
+            target = self.net(batch["x"] / 2)
+        return super().training_step(batch, batch_idx) + F.mse_loss(self.net(2 * batch["x"]), target)
+
+
+class Recurrent(nn.Module):
+    """(batch, 4) → (batch, 3); a scalar weight cannot be sharded."""
+
+    def __init__(self, scalar: bool) -> None:
+        super().__init__()
+        self.body, self.memory, self.head = nn.Linear(4, 5), nn.LSTM(5, 6, batch_first=True), nn.Linear(6, 3)
+        self.scale = nn.Parameter(torch.ones(())) if scalar else 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.memory(self.body(x)[:, None])[0][:, 0]) * self.scale
+        return y

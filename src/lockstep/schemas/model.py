@@ -27,13 +27,13 @@ class Net:
     stages: how many devices can share the net.
     manual: whether it is a LightningModule that steps its optimizers itself.
     has_net: whether it is a LightningModule whose attribute `net` is a net.
-    weights_in_net: whether all parameters of a LightningModule are those of its `net`.
+    can_shard_net: whether all parameters of a LightningModule are those of its `net`, and FSDP can divide each.
     """
 
     name: str
     manual: bool = False
     has_net: bool = False
-    weights_in_net: bool = False
+    can_shard_net: bool = False
     stages: int = 0
     images_only: ClassVar[bool] = False
     lightning: ClassVar[bool] = False
@@ -112,7 +112,7 @@ class UserLightningModule(Target, Net):
 
     manual: bool = False
     has_net: bool = False
-    weights_in_net: bool = False
+    can_shard_net: bool = False
     stages: int = 0
     lightning: ClassVar[bool] = True
 

@@ -49,7 +49,8 @@ def inspect_module(options: Mapping[str, Any]) -> tuple[schemas.Model, Any]:
 def _facts(module: Any) -> dict[str, Any]:
     """Return facts about a module for the plan; stages that do not hold all weights of the net are not all of it."""
     net = net_of(module)
-    names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    weights = dict(module.named_parameters(remove_duplicate=False)).items()
+    can_shard = all(name.startswith(f"{NET}.") and weight.dim() and weight.is_contiguous() for name, weight in weights)
     stages = getattr(net, "stages", None)
     stages = [*stages] if isinstance(stages, Iterable) else []
     fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
@@ -58,7 +59,7 @@ def _facts(module: Any) -> dict[str, Any]:
     return {
         "manual": not module.automatic_optimization,
         "has_net": net is not None,
-        "weights_in_net": net is not None and all(name.startswith(f"{NET}.") for name in names),
+        "can_shard_net": net is not None and can_shard,
         "stages": len(stages) if fits else 0,
     }
 

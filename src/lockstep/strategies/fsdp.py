@@ -79,7 +79,7 @@ class FSDP(Replicated):
 
     def shards_weights(self, plan: "Plan") -> bool:
         model = plan.model
-        return not model.lightning or (model.weights_in_net and not model.manual)
+        return not model.lightning or (model.can_shard_net and not model.manual)
 
     def check_callback(self, plan: "Plan", path: str) -> None:
         package, _, name = path.rpartition(".")
@@ -114,11 +114,13 @@ class FSDP(Replicated):
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
         from lockstep.parallel.net_proxy import net_of
+        from lockstep.private_api.torch import read_full_scalars
 
         self.move_to_devices(plan, module)
         net = net_of(module)
         assert net is not None
         if not isinstance(net, FSDPModule):
+            read_full_scalars()  # hooks of a module may measure its weights and gradients
             net.to(memory_format=torch.contiguous_format)
             mesh = init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
             for part in (*_blocks(net), net):
