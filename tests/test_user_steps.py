@@ -62,8 +62,6 @@ def test_steps_of_no_optimizer_are_counted_alike(make_user_plan: MakeUserPlan) -
 
 
 INVALID = {
-    "model=classifier data=blobs_data strategy=dp devices=2": "strategy=dp: each replica would log, measure and step",
-    "model=classifier data=blobs_data strategy=model_parallel devices=2": "model_parallel: it places the stages of a",
     "model=gan data=blobs_data accumulate_grad_batches=2": "accumulate_grad_batches=2: GAN optimizes manually, and",
     "model=residual data=blobs_data": "data: a batch of it is a mapping, and nothing says which keys a plain net",
     "model=classifier data=model": "data=model: it has no train_dataloader; write data with one.",

@@ -38,9 +38,11 @@ def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
 
 
 def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
-    """Raise if a callback changes the batches of an optimizer step: the plan has to know them."""
+    """Raise if a callback changes the batches of an optimizer step, or the strategy cannot have it."""
     for callback in callbacks:
-        name, *bases = (kind.__name__ for kind in type(callback).__mro__)
+        kind = type(callback)
+        plan.strategy.check_callback(plan, f"{kind.__module__}.{kind.__qualname__}")
+        name, *bases = (kind.__name__ for kind in kind.__mro__)
         if SCHEDULER in (name, *bases):
             planned = name == SCHEDULER and {0: 1, **callback.scheduling} == plan.steps.accumulation
             reason = "it changes how many batches a step has, and the configuration does not say so"

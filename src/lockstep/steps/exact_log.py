@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from lockstep.parallel.messages import all_gather_json
+from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
 from lockstep.steps.logged_value import LOADER, Value, reduction_of
 from lockstep.steps.metric_objects import metric_objects
@@ -96,6 +97,7 @@ class ExactLog:
             if on_step and (forward := last_forward(value)) is not None:
                 self._add_step(entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
+        value = full_tensor(value)
         number = to_scalar(value.double().reshape(())) if getattr(value, "is_cuda", False) else _to_float(value)
         if self.in_batch:
             weight = float(self.samples if batch_size is None else batch_size) if self.samples else 0.0

@@ -22,6 +22,7 @@ from lockstep.optimizers import needs_no_closure, update_together
 from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.messages import all_gather_json
+from lockstep.parallel.sync_batchnorm import uncounted
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
@@ -54,6 +55,9 @@ class ModuleStep(Step):
         self.backward_passes = 0
         self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
+        if plan.strategy.shards_weights(plan):
+            for name in ("validation_step", "test_step"):
+                replace_method(module, name, self._padded_step)
         replace_method(module, "backward", self.weighted_backward)
         replace_method(module, "all_gather", self._all_gather)
 
@@ -61,7 +65,9 @@ class ModuleStep(Step):
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         for optimizer in optimizers:
             update_together(optimizer)
-            if self.plan.strategy.sharded and needs_no_closure(optimizer):  # others may use all parameters at once
+            if self.plan.strategy.shards_weights(self.plan):
+                self.plan.strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
+            elif self.plan.strategy.sharded and needs_no_closure(optimizer):  # others may use all parameters at once
                 DividedOptimizer(optimizer)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
@@ -118,16 +124,24 @@ class ModuleStep(Step):
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
         try:
-            if self.share.is_dummy:  # its loss has weight 0
-                with preserve_metrics(self.module), preserve_generators([self.data.device]):
-                    outputs = original(batch, *rest, **options)
-            else:
-                outputs = original(batch, *rest, **options)
+            outputs = self._run(original, batch, *rest, **options)
         except StopIteration as error:
             raise RuntimeError("StopIteration, raised in training_step, would end the epoch") from error
         loss = self._require_loss(outputs)
         self.loss = None if loss is None else loss.detach()
         return outputs
+
+    def _padded_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        """Run a step of an evaluation; of a rank without samples nothing is left, and it returns None."""
+        outputs = self._run(original, batch, *rest, **options)
+        return None if self.share.is_dummy else outputs
+
+    def _run(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        """Run a step, of a dummy batch without traces: what it logs, and its loss, have weight 0."""
+        if not self.share.is_dummy:
+            return step(batch, *rest, **options)
+        with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
+            return step(batch, *rest, **options)
 
     def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
         """Gather tensors of all ranks, after a look at their shapes: unequal ones would abort the process.
