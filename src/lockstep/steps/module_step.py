@@ -53,7 +53,7 @@ class ModuleStep(Step):
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.backward_passes = 0
-        self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
+        self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
         replace_method(module, "backward", self.weighted_backward)
         replace_method(module, "all_gather", self._all_gather)

@@ -32,6 +32,8 @@ class Virtual(Strategy):
         super().check(plan)
         reason, hint = "strategy=virtual is for comparing, on a CPU", "accelerator=cpu, or strategy=ddp"
         require(plan.accelerator != "gpu", "accelerator", plan.accelerator, reason, hint)
+        reason = "it optimizes manually, and strategy=virtual adds the losses of all ranks before one backward pass"
+        require(not plan.model.manual, "model", plan.model.name, reason, "strategy=ddp")
         reason = "then nothing differs by rank, and strategy=single computes the same as ddp"
         for key, default in (("sync_batchnorm", False), ("dropout_rng", "per_rank")):
             hint = f"{key}={str(default).lower()}, or strategy=single devices=1"
