@@ -112,8 +112,8 @@ class UserLightningModule(Target, Net):
         reason = "the loss of a LightningModule is not scaled"
         yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed"
         averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
-        key, reason = "engine.gradient_sync", "DistributedDataParallel averages the gradients of a LightningModule"
-        yield averaged, key, reason, f"{key}=ddp"
+        reason = f"{self.name} optimizes manually, and only DistributedDataParallel averages in each backward pass"
+        yield averaged or not self.manual, "engine.gradient_sync", reason, "engine.gradient_sync=ddp"
         hint = "no optimizer and scale_lr, but an argument of the module, for example model.lr=0.01"
         yield plan.optimizer == DEFAULT, "optimizer", f"{self.name} configures its optimizer itself", hint
         reason = "it is for plain nets"

@@ -37,8 +37,11 @@ class Replicated(Strategy):
         """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so."""
         wrapped = super().wrap(plan, module)
         if plan.engine.gradient_sync != "ddp":
-            from lockstep.parallel.reduce import average_gradients
+            from lockstep.parallel.reduce import average_gradients, average_module_gradients
 
+            if plan.model.lightning:
+                method, unused = plan.gradient_sync, self._finds_unused(plan)
+                return Wrapped(wrapped.forward, partial(average_module_gradients, method, module, unused))
             return Wrapped(wrapped.forward, partial(average_gradients, plan.gradient_sync, module))
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
 
