@@ -1,6 +1,6 @@
 """The plan of one run: frozen, picklable, resolved and checked. Engines and workers see a plan, never a config."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -122,7 +122,7 @@ class Plan:
     def objective(self) -> Objective:
         """Return the loss and the metrics; for a LightningModule, only the sums of the record."""
         if self.model.lightning:
-            return objective_of("regression", 0)
+            return replace(objective_of("regression", 0), ignored=0)  # its loss may be a mean over fewer than samples
         if isinstance(self.task, schemas.UserTask):
             from lockstep.targets.objective import user_objective
 

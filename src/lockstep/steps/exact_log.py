@@ -78,7 +78,7 @@ class ExactLog:
         sync_dist: bool = False,
         sync_dist_group: Any = None,
         add_dataloader_idx: bool = True,
-        batch_size: int | None = None,
+        batch_size: float | None = None,
         metric_attribute: str | None = None,
         rank_zero_only: bool = False,
     ) -> None:

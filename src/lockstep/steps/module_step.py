@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.content import Progress
+from lockstep.checkpoint.content import Content, Progress
 from lockstep.config_error import config_error, require
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
@@ -27,6 +27,7 @@ from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
+from lockstep.steps.loss_weights import LossWeights
 from lockstep.steps.metric_objects import preserve_metrics
 from lockstep.structures import tensors_in
 from lockstep.sums.running import to_scalar
@@ -38,10 +39,10 @@ TRAIN_LOSS = "train/loss"
 class ModuleStep(Step):
     """`loss`: that of the current batch; `virtual`: the ranks that run in turn in this process, if there are several.
 
+    batches: over which the engine averages the gradients of an optimizer step.
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
-    sums: Mapping[str, Tensor] = {}
     confusion: Tensor | None = None
     virtual: Any = None
 
@@ -52,6 +53,7 @@ class ModuleStep(Step):
         self.averaged: frozenset[int] | None = None
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
+        self.batches, self.weights = 1, LossWeights(plan)
         self.backward_passes = 0
         self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
@@ -70,7 +72,8 @@ class ModuleStep(Step):
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share, self.position, self.loss = share, position, None
+        self.share, self.position, self.loss, self.batches = share, position, None, batches
+        self.weights.begin_batch(position.batch % batches == 0)
         self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
@@ -92,20 +95,24 @@ class ModuleStep(Step):
             require(averaged, "model", self.plan.model.name, reason, hint)
         if self.averaged is not None:
             average_late(parameters, self.averaged)
+        if self.weights.is_used:
+            self.weights.divide(parameters, self.data.device)
         return recorder.norms(parameters)
 
     def record_batch(self, recorder: Recorder) -> None:
         """Record the loss of a training batch; log it as train/loss unless the module logs something of this name."""
         loss_sum: Any = 0.0
-        count, ids = self.samples, self.share.ids
-        if self.loss is not None:
+        count, ids, weight = self.samples, self.share.ids, self.weights.batch
+        mean_over = count if weight is None else weight
+        self.weights.end_batch()
+        if self.loss is not None and (mean_over or weight is None):  # the mean over nothing may be NaN
             loss = to_scalar(self.loss)
-            if count:
-                loss_sum = loss if self.plan.loss_reduction == "sum" else loss * count
+            if mean_over:
+                loss_sum = loss if self.plan.loss_reduction == "sum" else loss * mean_over
             logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
             if logged is None or not logged.logger:
-                self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True)
-        recorder.batch((loss_sum, count), ids if count else ids[:0])
+                self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True, batch_size=weight)
+        recorder.batch((loss_sum, count, mean_over), ids if count else ids[:0])
 
     # evaluations and the ends of epochs
 
@@ -114,6 +121,16 @@ class ModuleStep(Step):
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
         """Return no metrics, and the curves of an epoch's work."""
         return {}, work if stage == "train" else {}
+
+    # checkpoints
+
+    @property
+    def sums(self) -> Mapping[str, Tensor]:
+        """Return this rank's sums that are not reduced yet."""
+        return {"loss_weights": torch.tensor(self.weights.window, dtype=torch.float64)}
+
+    def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
+        self.weights.window = sums["loss_weights"].item()
 
     # methods of the module
 
@@ -128,6 +145,9 @@ class ModuleStep(Step):
             raise RuntimeError("StopIteration, raised in training_step, would end the epoch") from error
         loss = self._require_loss(outputs)
         self.loss = None if loss is None else loss.detach()
+        if (weight := self.weights.read(outputs)) is not None:
+            self.weights.batch = weight = 0.0 if self.share.is_dummy else weight
+            self.weight = weight * self.plan.world_size * self.batches  # what the engine divides by
         return outputs
 
     def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
@@ -169,6 +189,8 @@ class ModuleStep(Step):
 
         def closure() -> Any:
             loss = optimizer_closure()
+            reason, hint = "LBFGS judges by a loss, and its training_step returns a weight", "another optimizer"
+            require(not self.weights.is_used, "model", self.plan.model.name, reason, hint)
             if loss is None or self.plan.world_size == 1:
                 return loss
             total = (loss.detach() * self.weight).to(torch.float64)

@@ -38,6 +38,7 @@ class VirtualSteps(ModuleStep):
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         self.set_share(share)
         self.batches, self.loss = batches, None
+        self.weights.begin_batch(position.batch % batches == 0)
         self.virtual.begin()
 
     @property
@@ -54,15 +55,25 @@ class VirtualSteps(ModuleStep):
         if self.rank >= 0:  # called by another step
             return original(*arguments, **options)
         calls = self._calls(original, *arguments, **options)
-        weights = [loss_weight(self.plan, self.share, count, 1, self.batches) for count in self.counts]
         outputs = self._one_after_another(calls)
         losses = [(loss, rank) for rank, each in enumerate(outputs) if (loss := self._require_loss(each)) is not None]
         if not losses:
             self.loss = None
             return outputs[0]
-        self.loss = reduce(add, (loss.detach() * self.counts[rank] for loss, rank in losses)) / self.samples
-        total = reduce(add, (loss * weights[rank] for loss, rank in losses))
+        weights, factors = self._weights(outputs)
+        counted = [loss.detach() * weights[rank] for loss, rank in losses if weights[rank]]
+        self.loss = reduce(add, counted) / sum(weights) if counted else None
+        total = reduce(add, (loss * factors[rank] for loss, rank in losses))
         return {**outputs[0], "loss": total} if isinstance(outputs[0], dict) else total
+
+    def _weights(self, outputs: Sequence[Any]) -> tuple[Sequence[float], Sequence[float]]:
+        """Return what the loss of each rank counts in their mean, and its factor in the loss for backward."""
+        weights = [weight for each in outputs if (weight := self.weights.read(each)) is not None]
+        if not weights:
+            factors = [loss_weight(self.plan, self.share, count, 1, self.batches) for count in self.counts]
+            return self.counts, factors
+        self.weights.batch = sum(weights)
+        return weights, [weight * self.batches for weight in weights]
 
     def _evaluation_step(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Run the step of every rank; return rank 0's outputs."""
