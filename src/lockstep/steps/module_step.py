@@ -29,6 +29,7 @@ from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
 from lockstep.steps.loss_weights import LossWeights
 from lockstep.steps.metric_objects import preserve_metrics
+from lockstep.steps.step_curve import StepCurve
 from lockstep.structures import tensors_in
 from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
@@ -53,7 +54,7 @@ class ModuleStep(Step):
         self.averaged: frozenset[int] | None = None
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
-        self.batches, self.weights = 1, LossWeights(plan)
+        self.batches, self.weights, self.curve = 1, LossWeights(plan), StepCurve(plan, loggers, data.device)
         self.backward_passes = 0
         self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
@@ -69,6 +70,9 @@ class ModuleStep(Step):
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
+
+    def begin_epoch(self, position: Progress) -> None:
+        self.curve.begin_epoch(is_resumed=position.batch > 0)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
@@ -105,32 +109,41 @@ class ModuleStep(Step):
         count, ids, weight = self.samples, self.share.ids, self.weights.batch
         mean_over = count if weight is None else weight
         self.weights.end_batch()
-        if self.loss is not None and (mean_over or weight is None):  # the mean over nothing may be NaN
+        has_loss = self.loss is not None and (mean_over > 0 or weight is None)  # the mean over nothing may be NaN
+        if self.loss is not None and has_loss:
             loss = to_scalar(self.loss)
             if mean_over:
                 loss_sum = loss if self.plan.loss_reduction == "sum" else loss * mean_over
             logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
             if logged is None or not logged.logger:
                 self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True, batch_size=weight)
+        if self.curve.is_logged:
+            self.curve.add(loss_sum, mean_over if has_loss else 0.0, count)
         recorder.batch((loss_sum, count, mean_over), ids if count else ids[:0])
+
+    def log_points(self, step: int | None, rate: float) -> None:
+        """Log a point of the curves every N optimizer steps."""
+        if step is not None and step % self.plan.log_every_n_steps == 0 and self.curve.is_logged:
+            self.curve.log(step, rate, self.log.step("logger"))
 
     # evaluations and the ends of epochs
 
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Return no metrics, and the curves of an epoch's work."""
-        return {}, work if stage == "train" else {}
+        """Return no metrics, and the curves of an epoch's work; the speed is a curve over steps."""
+        return {}, {name: work[name] for name in work if name != "samples_per_second"} if stage == "train" else {}
 
     # checkpoints
 
     @property
     def sums(self) -> Mapping[str, Tensor]:
         """Return this rank's sums that are not reduced yet."""
-        return {"loss_weights": torch.tensor(self.weights.window, dtype=torch.float64)}
+        return {"loss_weights": torch.tensor(self.weights.window, dtype=torch.float64), "curve": self.curve.sums}
 
     def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
         self.weights.window = sums["loss_weights"].item()
+        self.curve.restore(sums["curve"])
 
     # methods of the module
 
