@@ -109,8 +109,8 @@ class UserLightningModule(Target, Net):
     lightning: ClassVar[bool] = True
 
     def rules(self, plan: "Plan") -> Rules:
-        reason = "the loss of a LightningModule is not scaled"
-        yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed"
+        reason = f"{self.name} optimizes manually, and the loss of automatic optimization alone is scaled"
+        yield plan.precision != "16-mixed" or not self.manual, "precision", reason, "precision=bf16-mixed"
         averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
         reason = f"{self.name} optimizes manually, and only DistributedDataParallel averages in each backward pass"
         yield averaged or not self.manual, "engine.gradient_sync", reason, "engine.gradient_sync=ddp"
