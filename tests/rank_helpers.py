@@ -67,7 +67,7 @@ def by_engines(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: the plan by each engine, in a folder of its name, with the metrics that it returns."""
     for name, engine in ENGINES.items():
         folder = Path(plan.run_dir) / name
-        metrics = engine(with_engine(plan, name, folder), context)
+        metrics = engine(with_engine(plan, name, folder, plan.engine.gradient_sync), context)
         if context.rank == 0:
             (folder / METRICS).write_text(json.dumps(metrics))
     return {}

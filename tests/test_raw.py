@@ -185,11 +185,11 @@ def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) ->
     precision.unscale(optimizer)
     assert weight.grad is not None
     assert weight.grad.item() == 2.0**-26
-    precision.step(optimizer, lambda: None)
+    precision.step(optimizer, lambda: loss)
     assert weight.item() == -(2.0**-26)
     weight.grad = torch.tensor(torch.inf)
     precision.unscale(optimizer)
-    precision.step(optimizer, lambda: None)
+    precision.step(optimizer, lambda: loss)
     assert weight.item() == -(2.0**-26), "a step that overflowed is left out"
 
 

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from lockstep.parallel.global_dropout import GlobalDropout
 from lockstep.structures import map_tensors, tensors_in
 
 
@@ -18,7 +17,6 @@ class CpuDataParallel:
 
     def __init__(self, net: nn.Module, count: int) -> None:
         self.net, self.count = net, count
-        self.dropouts = [module for module in net.modules() if isinstance(module, GlobalDropout)]
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         chunks = _chunks((inputs, options), self.count)
@@ -31,8 +29,6 @@ class CpuDataParallel:
             state = {name: each[replica] for name, each in copies.items()}
             if replica > 0:
                 state |= {name: buffer.clone() for name, buffer in buffers.items()}
-            for dropout in self.dropouts:
-                dropout.replica = replica
             outputs.append(functional_call(self.net, state, arguments, keywords))
         return map_tensors(lambda *tensors: torch.cat(tensors), *outputs)
 

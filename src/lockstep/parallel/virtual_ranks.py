@@ -29,20 +29,6 @@ class VirtualRanks:
                 self.random[rank] = random_state([])
         self.buffers: dict[int, dict[str, Tensor]] = {}
 
-    def __call__(self, inputs: Tensor) -> Any:
-        if self.net.training:
-            self.begin()
-        else:
-            self.buffers = {}  # all ranks evaluate with rank 0's, as under DDP
-        rows_by_rank = [torch.arange(rank, len(inputs), self.count, device=inputs.device) for rank in range(self.count)]
-        outputs = []
-        for rank, rows in enumerate(rows_by_rank):
-            if len(rows):
-                with self.as_rank(rank):
-                    outputs.append(self.net(inputs.index_select(0, rows)))
-        order = torch.cat(rows_by_rank).argsort()
-        return map_tensors(lambda *tensors: torch.cat(tensors).index_select(0, order), *outputs)
-
     def begin(self) -> None:
         """Copy the buffers for each rank above 0, before rank 0 changes its own."""
         for rank in range(1, self.count):

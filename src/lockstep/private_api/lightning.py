@@ -25,9 +25,6 @@ BATCHES_THAT_STEPPED = "_batches_that_stepped"
 HPARAMS_NAME = "_hparams_name"
 """Of a module: the argument that is the dictionary of all its hyper-parameters. Without it each is an argument."""
 
-TOGGLED = "_param_requires_grad_state"
-"""Of a module: what its `toggle_optimizer` has switched. If it is missing, virtual ranks share the switches."""
-
 
 def skips_backward(loop: TrainingEpochLoop) -> bool:
     """Whether stochastic weight averaging has turned the backward pass off."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.plan import Plan
 from lockstep.record.file import Line
 from lockstep.run_files import FINGERPRINTED
-from lockstep.sums.running import LOSS, SAMPLES, SUMS, BatchStats, Scalar, stack_stats, to_floats, to_scalar
+from lockstep.sums.running import LOSS, SAMPLES, SUMS, WEIGHT, BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide."""
@@ -74,6 +74,7 @@ class StepBuffer:
         columns = {
             "loss_sum": sums[:steps, LOSS].tolist(),
             "samples": sums[:steps, SAMPLES].tolist(),
+            "weight": sums[:steps, WEIGHT].tolist(),
             "grad_norm": norm.tolist(),
             "ids": digests[:steps].tolist(),
             "logged": [
@@ -114,15 +115,17 @@ def step_lines(
 ) -> Iterator[Line]:
     """Yield the lines of an epoch's steps up to `last_step`, each followed by its fingerprints if it has any.
 
-    `ranks` has the columns of each rank. `grad_norm_spread` is the largest difference of a rank's norm from rank 0's.
-    Where gradients are all-reduced it is 0 by construction: fingerprints show whether ranks have the same weights,
-    unless these are `sharded`.
+    `ranks` has the columns of each rank. `loss_sum` is the mean over what counts (`weight`) times the samples.
+    `grad_norm_spread` is the largest difference of a rank's norm from rank 0's. Where gradients are all-reduced it is 0
+    by construction: fingerprints show whether ranks have the same weights, unless these are `sharded`.
     """
-    losses, counts, norms = (
+    losses, counts, weights, norms = (
         torch.tensor([columns[key] for columns in ranks], dtype=torch.float64)
-        for key in ("loss_sum", "samples", "grad_norm")
+        for key in ("loss_sum", "samples", "weight", "grad_norm")
     )
-    total_losses, total_counts, rank_0_norms = losses.sum(0).tolist(), counts.sum(0).tolist(), norms[0].tolist()
+    losses, counts, weights = losses.sum(0), counts.sum(0), weights.sum(0)
+    losses = losses.where((weights == counts) | (weights == 0), losses / weights * counts)
+    total_losses, total_counts, rank_0_norms = losses.tolist(), counts.tolist(), norms[0].tolist()
     equal = (norms == norms[0]) | (norms.isnan() & norms[0].isnan())
     spread = (norms - norms[0]).abs().masked_fill(equal, 0.0).amax(0).tolist()
     for index, rate in enumerate(rates):

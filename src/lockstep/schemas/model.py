@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from lockstep.constraints import Rules, only
+from lockstep.schemas.engine import Lightning
 from lockstep.schemas.logger import tensorboard_of
 from lockstep.schemas.target import KEY, Target
 
@@ -41,6 +42,11 @@ class Module(Target):
         reason = "rank 0 alone draws the graph of logger.tensorboard.graph, and each rank has a shard of the net"
         draws, hint = board is not None and board.graph, "strategy=ddp, or logger.tensorboard.graph=false"
         yield not (shards and draws), "strategy", reason, hint
+        averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
+        reason = f"{self.name} optimizes manually, and only DistributedDataParallel averages in each backward pass"
+        yield averaged or not self.manual, "engine.gradient_sync", reason, "engine.gradient_sync=ddp"
+        reason = f"{self.name} optimizes manually, and the loss of automatic optimization alone is scaled"
+        yield plan.precision != "16-mixed" or not self.manual, "precision", reason, "precision=bf16-mixed"
         if self.manual:
             reason = f"{self.name} optimizes manually, and does it itself"
             yield from only(plan, reason, accumulate_grad_batches=1, gradient_clip_val=None)

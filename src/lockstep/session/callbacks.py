@@ -10,7 +10,7 @@ from typing import Any
 
 from lockstep.config_error import require
 from lockstep.plan import Plan
-from lockstep.schemas.logger import UserCallback
+from lockstep.schemas.logger import Callback as CallbackTarget
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import overrides
 from lockstep.targets.locate import create
@@ -27,7 +27,7 @@ def create_callbacks(plan: Plan) -> list[Any]:
     return callbacks
 
 
-def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
+def check_callback(choice: CallbackTarget, cls: type, saves: bool) -> None:
     """Raise if a class is no callback of Lightning, or saves checkpoints in a run that `saves` none."""
     from lightning.pytorch.callbacks import Callback, Checkpoint
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.content import Progress
+from lockstep.checkpoint.content import Content, Progress
 from lockstep.config_error import config_error, require
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
@@ -28,7 +28,9 @@ from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
+from lockstep.steps.loss_weights import LossWeights
 from lockstep.steps.metric_objects import preserve_metrics
+from lockstep.steps.step_curve import StepCurve
 from lockstep.structures import tensors_in
 from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
@@ -39,10 +41,10 @@ TRAIN_LOSS = "train/loss"
 class ModuleStep(Step):
     """`loss`: that of the current batch; `virtual`: the ranks that run in turn in this process, if there are several.
 
+    batches: over which the engine averages the gradients of an optimizer step.
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
-    sums: Mapping[str, Tensor] = {}
     virtual: Any = None
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
@@ -52,8 +54,9 @@ class ModuleStep(Step):
         self.averaged: frozenset[int] | None = None
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
+        self.batches, self.weights, self.curve = 1, LossWeights(plan), StepCurve(plan, loggers, data.device)
         self.backward_passes = 0
-        self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
+        self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
         if plan.strategy.shards_weights(plan):
             for name in ("validation_step", "test_step"):
@@ -73,9 +76,13 @@ class ModuleStep(Step):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
 
+    def begin_epoch(self, position: Progress) -> None:
+        self.curve.begin_epoch(is_resumed=position.batch > 0)
+
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share, self.position, self.loss = share, position, None
+        self.share, self.position, self.loss, self.batches = share, position, None, batches
+        self.weights.begin_batch(position.batch % batches == 0)
         self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
@@ -97,28 +104,51 @@ class ModuleStep(Step):
             require(averaged, "model", self.plan.model.name, reason, hint)
         if self.averaged is not None:
             average_late(parameters, self.averaged)
+        if self.weights.is_used:
+            self.weights.divide(parameters, self.data.device)
         return recorder.norms(parameters)
 
     def record_batch(self, recorder: Recorder) -> None:
         """Record the loss of a training batch; log it as train/loss unless the module logs something of this name."""
         loss_sum: Any = 0.0
-        count, ids = self.samples, self.share.ids
-        if self.loss is not None:
+        count, ids, weight = self.samples, self.share.ids, self.weights.batch
+        mean_over = count if weight is None else weight
+        self.weights.end_batch()
+        has_loss = self.loss is not None and (mean_over > 0 or weight is None)  # the mean over nothing may be NaN
+        if self.loss is not None and has_loss:
             loss = to_scalar(self.loss)
-            if count:
-                loss_sum = loss if self.plan.loss_reduction == "sum" else loss * count
+            if mean_over:
+                loss_sum = loss if self.plan.loss_reduction == "sum" else loss * mean_over
             logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
             if logged is None or not logged.logger:
-                self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True)
-        recorder.batch((loss_sum, count), ids if count else ids[:0])
+                self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True, batch_size=weight)
+        if self.curve.is_logged:
+            self.curve.add(loss_sum, mean_over if has_loss else 0.0, count)
+        recorder.batch((loss_sum, count, mean_over), ids if count else ids[:0])
+
+    def log_points(self, step: int | None, rate: float) -> None:
+        """Log a point of the curves every N optimizer steps."""
+        if step is not None and step % self.plan.log_every_n_steps == 0 and self.curve.is_logged:
+            self.curve.log(step, rate, self.log.step("logger"))
 
     # evaluations and the ends of epochs
 
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Return no metrics, and the curves of an epoch's work."""
-        return {}, work if stage == "train" else {}
+        """Return no metrics, and the curves of an epoch's work; the speed is a curve over steps."""
+        return {}, {name: work[name] for name in work if name != "samples_per_second"} if stage == "train" else {}
+
+    # checkpoints
+
+    @property
+    def sums(self) -> Mapping[str, Tensor]:
+        """Return this rank's sums that are not reduced yet."""
+        return {"loss_weights": torch.tensor(self.weights.window, dtype=torch.float64), "curve": self.curve.sums}
+
+    def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
+        self.weights.window = sums["loss_weights"].item()
+        self.curve.restore(sums["curve"])
 
     # methods of the module
 
@@ -129,6 +159,9 @@ class ModuleStep(Step):
             raise RuntimeError("StopIteration, raised in training_step, would end the epoch") from error
         loss = self._require_loss(outputs)
         self.loss = None if loss is None else loss.detach()
+        if (weight := self.weights.read(outputs)) is not None:
+            self.weights.batch = weight = 0.0 if self.share.is_dummy else weight
+            self.weight = weight * self.plan.world_size * self.batches  # what the engine divides by
         return outputs
 
     def _padded_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
@@ -182,6 +215,8 @@ class ModuleStep(Step):
 
         def closure() -> Any:
             loss = optimizer_closure()
+            reason, hint = "LBFGS judges by a loss, and its training_step returns a weight", "another optimizer"
+            require(not self.weights.is_used, "model", self.plan.model.name, reason, hint)
             if loss is None or self.plan.world_size == 1:
                 return loss
             total = (loss.detach() * self.weight).to(torch.float64)

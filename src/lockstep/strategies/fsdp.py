@@ -59,7 +59,7 @@ class FSDP(Replicated):
     def check(self, plan: "Plan") -> None:
         super().check(plan)
         for callback in plan.callbacks:
-            self.check_callback(plan, callback._target_)
+            self.check_callback(plan, callback.path)
         key, value = "engine.gradient_sync", plan.engine.gradient_sync
         reason = "strategy=fsdp reduces gradients to shards by itself"
         require(value == "ddp", key, value, reason, f"{key}=ddp, or strategy=ddp")
@@ -79,7 +79,7 @@ class FSDP(Replicated):
 
     def shards_weights(self, plan: "Plan") -> bool:
         model = plan.model
-        return not model.lightning or (model.can_shard_net and not model.manual)
+        return model.can_shard_net and not model.manual
 
     def check_callback(self, plan: "Plan", path: str) -> None:
         package, _, name = path.rpartition(".")

@@ -30,9 +30,6 @@ class ModelParallel(NetStrategy):
         require(stages > 0, "model", plan.model.name, reason, "model=split_cnn, or strategy=single")
         reason = f"model={plan.model.name} has {stages} stages"
         require(plan.devices <= stages, "devices", plan.devices, reason, f"devices={stages}, or fewer")
-        reason = "a mask belongs to an undivided batch, and stages get micro-batches"
-        fits = self.micro_batches == 1 or plan.dropout_rng != "global"
-        require(fits, "dropout_rng", "global", reason, "dropout_rng=per_rank, or strategy.micro_batches=1")
         reason = "stages are no replicas"
         require(not plan.show_shapes, "show_shapes", True, reason, "show_shapes=false, or strategy=dp")
 

@@ -17,19 +17,18 @@ class NetStrategy(Strategy):
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)
-        fits = plan.model.has_net or not plan.model.lightning
+        fits = plan.model.has_net
         reason = f"it computes the attribute `net` of a module, and {plan.model.name} sets none in its __init__"
         require(fits, "strategy", self.name, reason, "strategy=ddp, or self.net = … in the module")
 
     def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
         """Move a module, and have calls of its `net` computed by the strategy."""
         super().move_to_devices(plan, module)
-        if plan.model.lightning:
-            from lockstep.parallel.net_proxy import net_of, replace_forward
+        from lockstep.parallel.net_proxy import net_of, replace_forward
 
-            net = net_of(module)
-            assert net is not None
-            replace_forward(module, self.forward(plan, net))
+        net = net_of(module)
+        assert net is not None
+        replace_forward(module, self.forward(plan, net))
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.pytorch.strategies import SingleDeviceStrategy
