@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by, seed_rank
-from lockstep.structures import map_tensors
+
 
 
 class VirtualRanks:
-    """Called like the net, on the whole batch: rank r computes its rows r, r + N, …, as under DDP.
+    """Rank r computes rows r, r + N, … of a batch, as under DDP.
 
     Rank 0 uses the generators of this process and the net's own buffers; `random` and `buffers` are the others'.
     evaluation: during an evaluation, the numbers by which, and by the rank, generators are seeded.
