@@ -22,7 +22,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.cases import CASES, commands
+from tests.cases import CASES, commands  # noqa: E402
 
 REVISION = "9b27836b"
 SHOWN = (0, 1, 2, 4, 8)

@@ -40,9 +40,7 @@ def test_the_table_has_all_cases() -> None:
     assert TABLE.keys() == CASES.keys()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in CASES]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in CASES])
 def test_results_are_those_of_before(name: str, tmp_path: Path) -> None:
     assert apart(results(name, tmp_path), TABLE[name]) == {}
 
