@@ -1,4 +1,6 @@
-"""No number changes: short runs have the results that 9b27836b had, on any machine to 1e-12 in float64.
+"""No number changes: short runs have the results that 9b27836b had, to 1e-12 in float64.
+
+The table was computed with AVX2; without vector instructions torch draws other initial weights (1e-9).
 
 `python tests/side_by_side.py --write tests/results.json` writes the table, and compares all bits on one machine.
 """
@@ -7,6 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from lockstep import run
 from tests.cases import CASES, commands
@@ -15,6 +18,9 @@ from tests.side_by_side import table_of
 
 TABLE: dict[str, dict[str, float]] = json.loads((ROOT / "tests" / "results.json").read_text())
 TOLERANCE = 1e-12
+pytestmark = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="without vector instructions initial weights differ"
+)
 QUICK = (
     *("mlp", "mlp raw", "mlp accumulate clip-value", "line", "rows", "softmax regression"),
     *("mlp resumed", "ddp mlp accumulate cycle clip", "ddp autoencoder"),
