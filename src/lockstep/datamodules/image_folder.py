@@ -66,7 +66,7 @@ class ImageFolder(LightningDataModule):
         if not len(self.datasets.get(stage, ())):
             return []
         dataset, workers = self.datasets[stage], self.num_workers
-        return DataLoader(dataset, batch_size, shuffle=stage == "train", num_workers=workers)
+        return DataLoader(dataset, batch_size=batch_size, shuffle=stage == "train", num_workers=workers)
 
     def train_dataloader(self) -> Any:
         return self.loader("train", self.batch_size)

@@ -45,7 +45,7 @@ class InMemory(LightningDataModule):
             self.splits = {name: split for name, split in self.load().items() if len(split[0])}
 
     def train_dataloader(self) -> Any:
-        return DataLoader(TensorDataset(*self.splits["train"]), self.batch_size, shuffle=True)
+        return DataLoader(TensorDataset(*self.splits["train"]), batch_size=self.batch_size, shuffle=True)
 
     def val_dataloader(self) -> Any:
         return self.evaluation_loader("val")
@@ -60,7 +60,7 @@ class InMemory(LightningDataModule):
         """Return a loader in order, or none for a split without samples."""
         if name not in self.splits:
             return []
-        return DataLoader(TensorDataset(*self.splits[name]), max(self.batch_size, EVALUATION_BATCH))
+        return DataLoader(TensorDataset(*self.splits[name]), batch_size=max(self.batch_size, EVALUATION_BATCH))
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert pixels and real numbers of a batch to the dtype of the module."""
