@@ -29,7 +29,9 @@ def plan_of(text: str) -> Plan:
         call, facts = _data(values["data"])
         model = {CLASS: "lockstep.schemas.model:Module", **_module(values, facts), "key": "model"}
         data = {CLASS: "lockstep.schemas.data:Data", "name": values["data"]["name"], "key": "data", "call": call, **facts}
-        values |= {"model": model, "data": data, "logger": [], "callbacks": [], "resume": False, "compile": False}
+        engine = values["engine"] | ({"fast_loop": True} if values["engine"]["name"] == "lightning" else {})
+        values |= {"model": model, "data": data, "engine": engine, "resume": False, "compile": False}
+        values |= {"logger": [], "callbacks": []}
         text = json.dumps({name: value for name, value in values.items() if name not in GONE})
     plan: Plan = from_json(text)
     return plan

@@ -94,6 +94,6 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
     trained = checkpoint.get(SECTION, {}).get("identity", {})
     options = {key: value for key, value in trained.items() if is_below(key, ["model"])}
     hint = "the model and its options as in the config.yaml of its run"
-    if options and "model._target_" not in options:  # the name of code is no option
+    if options and FORMER not in trained and "model._target_" not in options:  # the name of code is no option
         hint = " ".join(f"{key}={as_typed(value)}" for key, value in options.items())
     require(expected == saved, "ckpt_path", plan.ckpt_path, reason, hint)
