@@ -154,9 +154,7 @@ def test_a_checkpoint_alone_is_enough_if_it_is_of_this_version_and_undamaged(tmp
     (tmp_path / "run").rename(tmp_path / "moved")
     assert all(torch.equal(expected[name], value) for name, value in lockstep.load(copy).state_dict().items())
     plan = checkpoint["lockstep"]["plan"]
-    for other, sentence in (
-        ('"sizes":', "MLP takes no such argument"),
-    ):
+    for other, sentence in (('"sizes":', "MLP takes no such argument"),):
         checkpoint["lockstep"]["plan"] = plan.replace('"hidden":', other)
         torch.save(checkpoint, copy)
         with pytest.raises(ConfigError, match=sentence):
@@ -216,8 +214,12 @@ def test_plans_of_the_earlier_version() -> None:
     assert plan.data.arguments == {name: line[name] for name in line if name != "predict"}
     path = {"_target_": "lockstep.data.text.text", "arguments": {"file": None, "length": 9}, "key": "data"}
     text = part("data:UserData", "text", **FACTS, **path, shape=[9], classes=50, outputs=50) | {"split": {"val": 0.2}}
-    net = part("model:UserModel", "CharRNN", _target_="lockstep.nets.char_rnn.CharRNN", arguments={"width": 6}, key="model")
-    plan = plan_of(former(model=net, data=text, task=part("task:LanguageModelling", "language_modelling", ignore_index=3)))
+    net = part(
+        "model:UserModel", "CharRNN", _target_="lockstep.nets.char_rnn.CharRNN", arguments={"width": 6}, key="model"
+    )
+    plan = plan_of(
+        former(model=net, data=text, task=part("task:LanguageModelling", "language_modelling", ignore_index=3))
+    )
     assert (plan.model.path, plan.model.call["ignore_index"]) == ("lockstep.models.LanguageModel", 3)
     assert plan.model.call["net"] == {"_target_": net["_target_"], "num_outputs": 50, "width": 6}
     assert plan.data.call == {"_target_": "lockstep.datamodules.Text", "file": None, "length": 9, "val_size": 0.2}

@@ -28,7 +28,13 @@ def plan_of(text: str) -> Plan:
     if "task" in values:
         call, facts = _data(values["data"])
         model = {CLASS: "lockstep.schemas.model:Module", **_module(values, facts), "key": "model"}
-        data = {CLASS: "lockstep.schemas.data:Data", "name": values["data"]["name"], "key": "data", "call": call, **facts}
+        data = {
+            CLASS: "lockstep.schemas.data:Data",
+            "name": values["data"]["name"],
+            "key": "data",
+            "call": call,
+            **facts,
+        }
         engine = values["engine"] | ({"fast_loop": True} if values["engine"]["name"] == "lightning" else {})
         values |= {"model": model, "data": data, "engine": engine, "resume": False, "compile": False}
         values |= {"logger": [], "callbacks": []}
@@ -40,7 +46,9 @@ def plan_of(text: str) -> Plan:
 def _data(old: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the call of a LightningDataModule, and what was known of its samples."""
     kind, path, arguments = str(old[CLASS]).rpartition(":")[2], str(old.get(KEY, "")), {**old.get("arguments", {})}
-    facts = {new: old[name] or None for name, new in FACTS.items() if name in old} | {"class_names": old.get("class_names", ())}
+    facts = {new: old[name] or None for name, new in FACTS.items() if name in old} | {
+        "class_names": old.get("class_names", ())
+    }
     if kind in ("ModelLoaders", "UserLoaders"):
         return ({KEY: path, **arguments} if path else {}), facts
     sizes = {**old.get("split", {}), **{name: arguments[name] for name in ("val", "test") if name in arguments}}
@@ -72,7 +80,10 @@ def _module(values: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, An
     parameters = parameters_of(locate(f"model.net.{KEY}", target))
     net = {KEY: target, **arguments, **{name: options[name] for name in parameters if name in options}}
     rate = {name: optimizer[name] for name in ("lr", "weight_decay", "momentum") if name in optimizer}
-    step = {KEY: optimizer.get(KEY) or f"torch.optim.{OPTIMIZERS[optimizer['name']]}", **optimizer.get("arguments", rate)}
+    step = {
+        KEY: optimizer.get(KEY) or f"torch.optim.{OPTIMIZERS[optimizer['name']]}",
+        **optimizer.get("arguments", rate),
+    }
     name = MODELS.get("classification" if task == "auto" and classes else task, "Regressor")
     model = {"num_classes": classes} if name == "Classifier" else {}
     ignored = {"ignore_index": values["task"]["ignore_index"]} if values["task"].get("ignore_index") is not None else {}

@@ -82,7 +82,9 @@ def _refused_inputs(inputs: Tensor, plan: Plan, error: Exception) -> ConfigError
     """Return the error of a module that does not take its inputs; with its traceback if it is likely the module's."""
     shape, dtype = plan.data.sample_shape, str(inputs.dtype).removeprefix("torch.")
     hint = f"some of shape {shape}" if shape else "some"
-    text = f"INPUT: the module fails for {dtype} of shape {tuple(inputs.shape[1:])}: {error}; write {hint} as the run had."
+    text = (
+        f"INPUT: the module fails for {dtype} of shape {tuple(inputs.shape[1:])}: {error}; write {hint} as the run had."
+    )
     if isinstance(error, RuntimeError):  # torch's, for shapes and types
         return ConfigError(text)
     return UserCodeError(f"{user_traceback(error, is_called=True)}\n{text}")
