@@ -102,7 +102,7 @@ def targets_for_loss(targets: Tensor) -> Tensor:
 
 def check_size(name: str, size: float, total: int, least: int = 0) -> None:
     """Raise unless a split has from `least` to less than `total` samples."""
-    reason = f"it must be from {least} to {total - 1}, of {total} samples"
+    reason = f"it must be from {least} to {total - 1}"
     require(isinstance(size, int) and least <= size < total, f"data.{name}", size, reason, f"data.{name}={max(least, total // 10)}")
 
 
