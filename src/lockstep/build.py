@@ -56,8 +56,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         ConfigError: a key or a value is invalid.
         OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
-    keys = (*SEVERAL, *map(str, config))  # they are missing after logger=[] or ~logger
-    check_keys("", dict.fromkeys(keys), KEYS)
+    typed_values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
+    check_keys("", dict.fromkeys(SEVERAL) | typed_values, KEYS)  # these are missing after logger=[] or ~logger
     text, options = OmegaConf.to_yaml(config), options_of(config)
     config, typed = _with_derived(config)
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True)) | typed
