@@ -24,7 +24,7 @@ class Tolerance:
 
     def __str__(self) -> str:
         if self == INCOMPARABLE:
-            return "the same samples alone (independent dropout masks; dropout_rng=global makes them equal)"
+            return "the same samples alone (independent dropout masks; strategy=virtual draws those of ddp)"
         bound = f"within {self.within:g}" if self.within else "identical"
         return bound if math.isinf(self.steps) else f"{bound} in the first {self.steps} steps"
 
