@@ -258,8 +258,11 @@ def mnist() -> str:
 
 
 @pytest.fixture
-def make_plan(tmp_path: Path) -> MakePlan:
+def make_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """Make plans from overrides, as the command line composes them."""
+    from tests.inspections import asked_here
+
+    monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
 
     def make(*overrides: str) -> Plan:
         config, _run_dir = compose_job([*overrides])

@@ -15,6 +15,17 @@ ASK = child.in_child
 KNOWN: dict[bytes, bytes] = {}
 
 
+def asked_here(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in this process, once for the same arguments: for Lockstep's modules and data."""
+    from lockstep.random_state import preserve_generators
+
+    key = pickle.dumps((function, arguments))
+    if key not in KNOWN:
+        with preserve_generators():
+            KNOWN[key] = pickle.dumps(function(*arguments))
+    return pickle.loads(KNOWN[key])
+
+
 def asked_once(folder: Path) -> Callable[..., Any]:
     """Return an `in_child` that makes the same call once while no file in this folder changes."""
 

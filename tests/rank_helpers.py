@@ -67,7 +67,7 @@ def by_engines(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: the plan by each engine, in a folder of its name, with the metrics that it returns."""
     for name, engine in ENGINES.items():
         folder = Path(plan.run_dir) / name
-        metrics = engine(with_engine(plan, name, folder), context)
+        metrics = engine(with_engine(plan, name, folder, plan.engine.gradient_sync), context)
         if context.rank == 0:
             (folder / METRICS).write_text(json.dumps(metrics))
     return {}
@@ -76,6 +76,6 @@ def by_engines(plan: Plan, context: RankContext) -> Metrics:
 def with_engine(plan: Plan, name: str, folder: Path, gradient_sync: str = "ddp") -> Plan:
     """The plan by another engine, in a folder of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    lightning = schemas.Lightning("lightning")
+    lightning = schemas.Lightning("lightning", fast_loop=True)
     engine = lightning if name == "lightning" else schemas.Raw("raw", gradient_sync)  # type: ignore[arg-type]
     return replace(plan, engine=engine, run_dir=str(folder))

@@ -107,7 +107,7 @@ def test_a_callback_that_needs_lightnings_trainer_fails_by_raw(
 
 def test_learning_rates_are_logged_alike(make_user_plan: MakeUserPlan) -> None:
     """LearningRateMonitor reads private attributes; it logs at the logged steps, also for a plain net."""
-    net = ("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", "scheduler=onecycle", *DDP)
+    net = ("model=mlp", "model.net.hidden=[6]", "data=blobs", "batch_size=16", "scheduler=onecycle", *DDP)
     curves = []
     for engine in ENGINES:
         options = ("callbacks=lr_monitor", "logger=csv", "log_every_n_steps=2", f"engine={engine}")
@@ -130,7 +130,7 @@ def scheduled(*changes: int) -> tuple[str, ...]:
     ("job", "steps"),
     [
         (JOB, [5, 2, 2, 1]),  # of 5 batches
-        (("model=mlp", "model.hidden=[6]", "data=blobs", "batch_size=16", "scheduler=onecycle"), [6, 2, 2, 2]),
+        (("model=mlp", "model.net.hidden=[6]", "data=blobs", "batch_size=16", "scheduler=onecycle"), [6, 2, 2, 2]),
         pytest.param(MODULES["stream"], [4, 2, 2, 1], marks=pytest.mark.slow),
     ],
     ids=["module", "net", "stream"],

@@ -44,7 +44,7 @@ def test_checkpoints_that_do_not_fit_are_refused(make_plan: MakePlan, tmp_path: 
         ([f"ckpt_path={torn}", "train=false"], f"ckpt_path={torn}: {incomplete}"),
         ([f"ckpt_path={other}"], f"ckpt_path={other}: {foreign}"),
         ([f"ckpt_path={last}", "max_epochs=1"], "it has trained for 1 epochs already; write max_epochs=2"),
-        ([f"ckpt_path={last}", "model.hidden=[7]"], "had model.hidden=[256,128], and what is trained would not be"),
+        ([f"ckpt_path={last}", "model.net.hidden=[7]"], "had model.net.hidden=[256,128], and what is trained would not be"),
         ([f"ckpt_path={last}", "seed=1", "batch_size=32"], "write seed=42 batch_size=64."),
     ]
     for overrides, message in cases:
@@ -70,7 +70,7 @@ def test_finished_run_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
 def test_another_net_is_refused(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     trained(make_plan)
     path = f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"
-    for model in ("model.hidden=[7]", "model=cnn"):
+    for model in ("model.net.hidden=[7]", "model=cnn"):
         with pytest.raises(ConfigError, match=r"it holds another net than model=.*; write model=mlp model\.hidden=\["):
             ENGINES[engine](make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
 

@@ -41,7 +41,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for strategy, devices in (("single", 1), ("ddp", 3)):
         world = (f"strategy={strategy}", f"devices={devices}", f"hydra.run.dir={folder / strategy}")
-        lockstep.run(["engine=raw", "model.hidden=[16]", *SMALL, *world])
+        lockstep.run(["engine=raw", "model.net.hidden=[16]", *SMALL, *world])
     return folder
 
 

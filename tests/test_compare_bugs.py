@@ -84,7 +84,7 @@ def with_three_bugs(plan: Plan, context: RankContext) -> Metrics:
 
 
 def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
-    plan = make_plan("strategy=ddp", "devices=2", "model.hidden=[16]", *SMALL)
+    plan = make_plan("strategy=ddp", "devices=2", "model.net.hidden=[16]", *SMALL)
     on_ranks(plan, with_three_bugs)
     runs = Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong"
     for tolerance in (None, 1e-10):
@@ -114,7 +114,7 @@ def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
 
 
 def test_ranks_that_diverge_alike_in_both_engines(make_plan: MakePlan) -> None:
-    plan = make_plan("strategy=ddp", "devices=2", "model.hidden=[16]", "record.weights=step", *SMALL)
+    plan = make_plan("strategy=ddp", "devices=2", "model.net.hidden=[16]", "record.weights=step", *SMALL)
     on_ranks(plan, with_a_larger_rate_on_rank_1)
     runs = Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong"
     comparison = compare(*runs)

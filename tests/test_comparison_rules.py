@@ -23,7 +23,7 @@ from lockstep.compare.tolerance import IDENTICAL
 from tests.comparing import metrics_in
 
 JOB = (
-    *("strategy=ddp", "devices=2", "accelerator=cpu", "threads=1", "model.hidden=[4]", "logger=csv"),
+    *("strategy=ddp", "devices=2", "accelerator=cpu", "threads=1", "model.net.hidden=[4]", "logger=csv"),
     *("data.test_size=1755", "data.val_size=6", "batch_size=12", "max_epochs=2", "scheduler=onecycle"),
 )
 

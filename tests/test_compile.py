@@ -55,7 +55,7 @@ def test_children_with_parameters_are_compiled() -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_engines_and_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
     """The last batch of an epoch is smaller than the others."""
-    plan = make_plan(*SMALL, "data=points", "data.samples=200", "batch_size=48", "model.hidden=[16]", "compile=true")
+    plan = make_plan(*SMALL, "data=points", "data.samples=200", "batch_size=48", "model.net.hidden=[16]", "compile=true")
     folder = Path(plan.run_dir)
     counters["stats"].clear()
     digests = [trained(engine, plan)["digest"] for engine in ("raw", "lightning")]
@@ -74,13 +74,13 @@ def test_engines_and_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
 
 
 SETTINGS = {
-    "ddp": "strategy=ddp devices=2 data=points data.samples=200 model.hidden=[16]",
+    "ddp": "strategy=ddp devices=2 data=points data.samples=200 model.net.hidden=[16]",
     "fsdp": "strategy=fsdp devices=2 model=residual data=points data.samples=200",
     "synchronized": "strategy=ddp devices=2 model=cnn sync_batchnorm=true trainer.limit_train_batches=3",
     "module": "strategy=ddp devices=2 model=classifier data=blobs_data",
     "manual": "strategy=ddp devices=2 model=gan data=blobs_data",
     "averaged": "model=classifier data=blobs_data callbacks=ema",
-    "varying": "compile=dynamic data=points data.samples=200 model.hidden=[16]",
+    "varying": "compile=dynamic data=points data.samples=200 model.net.hidden=[16]",
 }
 
 

@@ -11,7 +11,7 @@ from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
-MLP = ("model=mlp", "model.hidden=[6]", "batch_size=16", "precision=64-true")
+MLP = ("model=mlp", "model.net.hidden=[6]", "batch_size=16", "precision=64-true")
 
 
 def test_lists_and_a_users_collate_function() -> None:

@@ -15,7 +15,7 @@ from lockstep.run_files import EXPORTED
 from tests.conftest import IN_PROCESS, Command
 
 pytestmark = IN_PROCESS
-QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true", "engine=raw", "model.hidden=[4]")
+QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true", "engine=raw", "model.net.hidden=[4]")
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ WORDS = ["", *_words("true false null yes no on off None abc a/b .. ../x / ~ ~x 
 TEXT = ["größe", "日本", "a b", "'a b'", '"a b"', "'", '"', "'a", "a'b", "\\", "a\\", "a\nb", "'a\nb'", "\t"]
 LONG = ["é" * 300, "n" * 5000, "[" * 60 + "]" * 60, "{a:" * 40 + "1" + "}" * 40, "[" * 3000]
 SHAPES = _words("[] [1] [1,2] [[1]] [a,b] [true] [null] {} {a:1} {a:{b:[1]}} [1 {a: [ ( [-1]")
-LOOKUPS = _words("${seed} ${nope} ${name} ${model.hidden} ${oc.env:NOPE} ${now:%d} ${now:} ${ ${} ${ranks_of:1} $ $(x)")
+LOOKUPS = _words("${seed} ${nope} ${name} ${model.net.hidden} ${oc.env:NOPE} ${now:%d} ${now:} ${ ${} ${ranks_of:1} $ $(x)")
 SWEEPS = _words("1,2 a,b range(3) choice(1,2) interval(0,1) glob(m*) shuffle(1,2) int(3.7) bool(x) int( foo(1)")
 VALUES = [HUGE, NUMBERS, WORDS, TEXT, LONG, SHAPES, LOOKUPS, SWEEPS]
 
@@ -68,7 +68,7 @@ ODD = _words("""
     hydra.run.dir hydra.sweep.dir hydra.sweep.subdir hydra.job.name hydra.mode hydra.searchpath hydra/launcher
     hydra/sweeper hydra.job.chdir hydra hydra.output_subdir hydra/help hydra.callbacks hydra.nope a a.b.c devicez
     max_steps model.nope optimizer größe a-b 1 _ a..b .a model@x model@_global_ @x model/mlp /model seed.x
-    model.hidden.0 model.hidden[0] data.name.x""")
+    model.net.hidden.0 model.net.hidden[0] data.name.x""")
 KEYS = [*ODD, "", "x" * 300]
 
 

@@ -152,7 +152,7 @@ TEMPLATE = [
     ("print_config=true", "print_config=true: there is no such key; write --cfg job."),
     ("extras.print_config=true", "write --cfg job."),
     ("model.compile=true", "model.compile=true: there is no such key; write compile=true."),
-    ("model.net.lin1_size=128", "write model.hidden=[128,128,64]."),
+    ("model.net.lin1_size=128", "write model.net.hidden=[128,128,64]."),
     ("logger=many_loggers", "there is no such option; write logger=[csv,tensorboard], logger=wandb or logger=mlflow."),
     ("logger=null", "logger=null: there is no such option; write logger=none."),
     ("logger=false", "logger=false: there is no such option; write logger=none."),

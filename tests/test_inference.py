@@ -19,7 +19,7 @@ from tests.conftest import IN_PROCESS
 pytestmark = IN_PROCESS
 
 QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true", "engine=raw")
-DIGITS = ("data.test_size=200", "data.val_size=100", "model.hidden=[16]")
+DIGITS = ("data.test_size=200", "data.val_size=100", "model.net.hidden=[16]")
 
 
 class Scaled(nn.Module):
@@ -58,7 +58,7 @@ def scores(net: nn.Module, run: Path) -> tuple[float, float]:
 
 @pytest.mark.parametrize(
     "words",
-    [("model.hidden=[16]", "engine=lightning"), ("model.hidden=[16]", "precision=64-true"), ("precision=bf16-mixed",)],
+    [("model.net.hidden=[16]", "engine=lightning"), ("model.net.hidden=[16]", "precision=64-true"), ("precision=bf16-mixed",)],
 )
 def test_it_scores_as_in_the_run(tmp_path: Path, words: tuple[str, ...]) -> None:
     result, before = trained(tmp_path / "run", *DIGITS[:2], *words), torch.get_rng_state()

@@ -29,7 +29,7 @@ from tests.comparing import lines, metrics_in
 from tests.conftest import ROOT, USER_CODE, Command, MakePlan, events_of, require_refused
 from tests.resuming import start
 
-SMALL = ("data=digits", "model=mlp", "model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1")
+SMALL = ("data=digits", "model=mlp", "model.net.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1")
 WORLD = ("strategy=ddp", "devices=2", "accelerator=cpu", "log_every_n_steps=7")
 
 
@@ -49,27 +49,29 @@ def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        ((), ["tensorboard"]),
-        (("logger=csv",), ["csv"]),
-        (("logger=[csv,tensorboard]",), ["csv", "tensorboard"]),
+        ((), ["TensorBoard"]),
+        (("logger=csv",), ["CSV"]),
+        (("logger=[csv,tensorboard]",), ["CSV", "TensorBoard"]),
         (("logger=none",), []),
         (("logger=[none]",), []),
         (("logger=[]",), []),
         (("~logger",), []),
-        (("logger=[csv,recording]", "+logger.file=a"), ["Recording", "csv"]),
-        (("logger=[csv,second]", "logger.second.file=a"), ["csv", "Recording"]),
+        (("logger=[csv,recording]", "+logger.file=a"), ["Recording", "CSV"]),
+        (("logger=[csv,second]", "logger.second.file=a"), ["CSV", "Recording"]),
     ],
 )
 def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_user_plan: MakePlan) -> None:
     plan = make_user_plan(*words)
     assert [logger.name for logger in plan.logger] == names
-    users = [logger.arguments for logger in plan.logger if isinstance(logger, schemas.UserLogger)]
+    users = [logger.arguments for logger in plan.logger if logger.options is None]
     assert users in ([], [{"file": "a"}])
 
 
 INVALID = {
     "logger=csv +logger.csv.folder=a": "logger.csv.folder=a: there is no such key; write one that",
-    "logger=csv +logger.folder=a": "logger.folder=a: there is no such key; write one that",
+    "logger=csv +logger.folder=a": "logger.folder=a: it is no target: it has no _target_; write",
+    "logger.tensorboard.histograms=-1": "logger.tensorboard.histograms=-1: it must be 0 or more; write",
+    "logger.tensorboard.images=maybe": "logger.tensorboard.images=maybe: it takes true or false; write",
     "logger=wandb +logger.wandb.entity=1": "logger.wandb.entity=1: wandb takes no such argument; write",
     "logger=notebook": "logger._target_=strange_loggers.Notebook: Notebook is not a Logger of Lightning; write",
     "logger=second +logger.second.fil=a": "logger.second.fil=a: Recording takes no such argument (did you",
@@ -79,7 +81,7 @@ INVALID = {
 
 @pytest.mark.parametrize("words", INVALID)
 def test_invalid_logger_is_refused(words: str, make_user_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemas.UserLogger, "require_package", lambda _: None)
+    monkeypatch.setattr(schemas.Logger, "require_package", lambda _: None)
     require_refused(INVALID[words], make_user_plan, *words.split())
 
 

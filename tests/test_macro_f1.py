@@ -16,7 +16,7 @@ from tests.comparing import metrics_in
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES, by_engines, on_ranks
 
-JOB = ("model=mlp", "model.hidden=[16]", "max_epochs=2", "batch_size=60", "logger=none", "checkpoint.monitor=val/f1")
+JOB = ("model=mlp", "model.net.hidden=[16]", "max_epochs=2", "batch_size=60", "logger=none", "checkpoint.monitor=val/f1")
 
 
 @pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("ddp", 3), ("dp", 2)])

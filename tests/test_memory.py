@@ -55,7 +55,7 @@ def faults_after_training(plan: Plan, context: RankContext) -> Metrics:
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_the_rank_of_either_engine_keeps_them(engine: str, make_plan: MakePlan) -> None:
-    plan = make_plan("data=points", "model.hidden=[4]", "max_epochs=1", "logger=none", f"engine={engine}", "threads=1")
+    plan = make_plan("data=points", "model.net.hidden=[4]", "max_epochs=1", "logger=none", f"engine={engine}", "threads=1")
     faults = on_ranks(plan, faults_after_training)["faults"]
     assert isinstance(faults, int)
     assert faults < 2 * PAGES
@@ -78,7 +78,7 @@ def test_a_failed_allocation_says_what_to_lower(allocate: Callable[[], object]) 
 
 
 def test_a_net_too_large_for_the_machine_is_refused_in_a_sentence(command: Command) -> None:
-    ended = command.train("data=points", "model.hidden=[99999999999999]", "logger=none", "accelerator=cpu")
+    ended = command.train("data=points", "model.net.hidden=[99999999999999]", "logger=none", "accelerator=cpu")
     assert ended.status == 2
     assert ended.err.splitlines()[-2:] == [
         f"Memory ran out: {MEMORY_HINT}.",

@@ -3,12 +3,23 @@
 import pytest
 import torch
 from torch import nn
-from torchmetrics import MeanMetric
-from torchmetrics.classification import MulticlassAUROC
+from torchmetrics import MaxMetric, MeanMetric, MeanSquaredError, MetricCollection
+from torchmetrics.classification import (
+    MulticlassAccuracy,
+    MulticlassAUROC,
+    MulticlassConfusionMatrix,
+    MulticlassF1Score,
+    MulticlassPrecision,
+    MulticlassRecall,
+)
 
+from lockstep.launch.topology import RankContext
+from lockstep.plan import Plan
+from lockstep.run_files import Metrics
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.metric_objects import widen_metrics
 from tests.conftest import MakePlan
+from tests.rank_helpers import on_ranks
 
 
 def test_only_floating_states_become_float64(make_plan: MakePlan) -> None:
@@ -37,3 +48,66 @@ def test_a_metric_that_the_last_hook_of_a_stage_logs() -> None:
         metric.update(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 1]))
         log.log("auroc", metric)
         assert {entry.name: value for entry, value in log.end_epoch("val")} == {"val_loss": 2.0, "auroc": 1.0}
+
+
+class Measured(nn.Module):
+    """Metrics whose states ranks add up, of several dtypes, one that takes the largest, and a collection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accuracy, self.f1 = MulticlassAccuracy(3), MulticlassF1Score(3)
+        self.error, self.largest = MeanSquaredError(), MaxMetric()
+        self.group = MetricCollection([MulticlassPrecision(3), MulticlassRecall(3)])
+        self.confusion = MulticlassConfusionMatrix(3)
+
+    def update(self, rank: int, samples: int) -> None:
+        generator = torch.Generator().manual_seed(rank)
+        logits = torch.rand(samples, 3, generator=generator)
+        targets = torch.randint(3, (samples,), generator=generator)
+        for metric in (self.accuracy, self.f1, self.group, self.confusion):
+            metric.update(logits, targets)
+        self.error.update(logits[:, 0], logits[:, 1].contiguous())
+        self.largest.update(logits)
+
+
+def logged(log: ExactLog, module: Measured) -> None:
+    for name in ("accuracy", "f1", "error", "largest"):
+        log.log(name, getattr(module, name))
+    log.log_dict(module.group)
+
+
+def measured_on_ranks(plan: Plan, context: RankContext) -> Metrics:
+    """Rank 2 has no samples: it logs nothing. Values, messages, and states afterwards, beside those of torchmetrics."""
+    module, reference = Measured(), Measured()
+    log = ExactLog(module, context.rank, active=True)
+    log.begin_epoch("val")
+    if context.rank < 2:
+        for each in (module, reference):
+            each.update(context.rank, 5 + context.rank)
+        log.begin_batch("val", 5 + context.rank)
+        logged(log, module)
+        log.enter("val")
+    names = ("all_gather", "all_reduce", "barrier")
+    originals, calls = {name: getattr(torch.distributed, name) for name in names}, []
+    for name, original in originals.items():
+        setattr(torch.distributed, name, lambda *a, _n=name, _f=original, **k: (calls.append(_n), _f(*a, **k))[1])
+    values = {entry.name: value for entry, value in log.epoch("val")}
+    messages = len(calls)
+    again = {entry.name: value for entry, value in log.epoch("val")}
+    for name, original in originals.items():
+        setattr(torch.distributed, name, original)
+    expected = {name: float(getattr(reference, name).compute()) for name in ("accuracy", "f1", "error", "largest")}
+    expected |= {name: float(value) for name, value in reference.group.compute().items()}
+    states = [metric.metric_state for metric in module.children() if hasattr(metric, "metric_state")]
+    wanted = [metric.metric_state for metric in reference.children() if hasattr(metric, "metric_state")]
+    same = all(str(a) == str(b) for a, b in zip(states, wanted, strict=True))
+    return {"values": values, "again": again, "expected": expected, "same": same, "messages": messages}  # type: ignore[dict-item]
+
+
+def test_states_that_ranks_add_up_take_one_message(make_plan: MakePlan) -> None:
+    """The values are those of torchmetrics, bit for bit, of three ranks, and its objects keep this rank's states."""
+    result = on_ranks(make_plan("strategy=ddp", "devices=3", "batch_size=6"), measured_on_ranks)
+    assert result["values"] == result["expected"]
+    assert result["again"] == result["expected"]
+    assert result["same"]
+    assert result["messages"] == 2 + 1 + 2, "logged values, states, and the largest value, which torchmetrics gathers"

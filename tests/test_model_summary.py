@@ -18,7 +18,7 @@ from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_user_module import MODULES, SINGLE
 
-SMALL = ("model.hidden=[8]", "max_epochs=1", "threads=1", "test=false", "trainer.limit_train_batches=2")
+SMALL = ("model.net.hidden=[8]", "max_epochs=1", "threads=1", "test=false", "trainer.limit_train_batches=2")
 
 
 class Net(nn.Module):

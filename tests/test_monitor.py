@@ -10,23 +10,22 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from lockstep import loggers, run, schemas
+from lockstep import run, schemas
 from lockstep.command_line.overrides import swept_keys
 from lockstep.compare import RecordedRun
 from lockstep.launch.start import start_ranks
 from lockstep.loggers.tensorboard import folder_of, run_label
 from lockstep.monitor import hparams_of
 from lockstep.monitor.difference import differences
-from lockstep.monitor.epoch import EpochMonitor
+from lockstep.monitor.samples import PredictionSamples
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
-from lockstep.sums.running import PredictionSamples
 from tests.conftest import MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN
 from tests.test_user_module import MODULES, SINGLE
 
-SMALL = ("model.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
+SMALL = ("model.net.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
 
 
 def labelled(plan: Plan, *words: str, swept: tuple[str, ...] = ()) -> str:
@@ -38,7 +37,7 @@ def test_label_begins_with_what_varies_or_was_typed(make_plan: MakePlan) -> None
     plan, two = make_plan(), make_plan("strategy=ddp", "devices=2", "engine=raw")
     assert labelled(plan) == "single mlp"
     assert labelled(plan, "engine=lightning", "logger=csv", "seed=3") == "lightning seed=3 single mlp"
-    assert labelled(two, "optimizer.lr=0.003", "model.hidden=[8]", "+data.x='a/b c'") == (
+    assert labelled(two, "optimizer.lr=0.003", "model.net.hidden=[8]", "+data.x='a/b c'") == (
         "lr=0.003 hidden=[8] x=b c raw ddp×2 mlp"
     )
     job = ("engine=raw", "strategy=ddp", "optimizer.lr=1", "max_epochs=2", "threads=2")
@@ -62,8 +61,8 @@ def test_label_has_the_time_of_the_folder(make_plan: MakePlan, tmp_path: Path) -
 
 
 def test_swept_keys_have_several_values_or_were_not_typed() -> None:
-    typed = ["-m", "--config-dir", "x", "optimizer.lr=1,2", "model.hidden=[8, 16]", "seed=range(3)", "max_epochs=1"]
-    job = ["optimizer.lr=1", "model.hidden=[8,16]", "seed=0", "max_epochs=1", "+data.size=7"]
+    typed = ["-m", "--config-dir", "x", "optimizer.lr=1,2", "model.net.hidden=[8, 16]", "seed=range(3)", "max_epochs=1"]
+    job = ["optimizer.lr=1", "model.net.hidden=[8,16]", "seed=0", "max_epochs=1", "+data.size=7"]
     assert swept_keys(typed, job) == ("optimizer.lr", "seed", "data.size")
     assert swept_keys(["seed=1", "seed=1,2"], ["seed=1", "seed=2"]) == ("seed",), "the last counts"
 
@@ -71,7 +70,7 @@ def test_swept_keys_have_several_values_or_were_not_typed() -> None:
 def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:
     hparams = hparams_of(make_plan("gradient_clip_val=1.0", "tags=mnist"))
     assert hparams["tags"] == '["mnist"]'
-    assert hparams["model.hidden"] == "[256, 128]"
+    assert hparams["model.net.hidden"] == "[256, 128]"
     assert {"optimizer.lr", "max_epochs", "gradient_clip_val", "scheduler", "optimizer.weight_decay"} <= hparams.keys()
     assert not {"world_size", "run_dir", "name", "ckpt_path", "logger", "data.root"} & hparams.keys()
     assert hparams_of(make_plan())["gradient_clip_val"] == "null", "told apart from a number, and not left out"
@@ -152,19 +151,6 @@ def test_differences_of_two_runs() -> None:
     assert curves[1] == {"largest": 0.25, "loss": 0.25, "gradient norm": pytest.approx(0.1)}
 
 
-def test_pictures_take_a_share_of_the_time(make_plan: MakePlan) -> None:
-    """Of a hundred validations in a row the first and the last have them."""
-    plan = make_plan("max_epochs=100")
-    with loggers.create(plan, 0, 0, {}) as opened:
-        monitor = EpochMonitor(plan, opened, torch.nn.Linear(1, 1), (1,))
-        for epoch in range(1, 101):
-            monitor.end_epoch(True, torch.eye(2, dtype=torch.int64), epoch, epoch)
-        opened.close()
-    steps = [one.step for one in events_of(Path(plan.run_dir), images=0).Images("val/confusion")]
-    assert (steps[0], steps[-1]) == (1, 100)
-    assert len(steps) < 20
-
-
 def test_most_confident_errors_are_collected() -> None:
     shown = PredictionSamples()
     logits = torch.tensor([[9.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
@@ -194,7 +180,7 @@ def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan)
     [
         (MODULES["classifier"], "net.0.weight"),
         (MODULES["gan"], "discriminator.0.weight"),
-        (("model.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
+        (("model.net.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
         pytest.param(
             *(("model=resnet18", "data=pictures", "trainer.limit_train_batches=3"), "conv1.weight"),
             marks=pytest.mark.slow,

@@ -47,7 +47,7 @@ STOPPING = (
 
 def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan) -> None:
     """A checkpoint within an epoch has the task's sums; a run without callbacks can test it."""
-    job = ("model=mlp", "data=blobs", "model.hidden=[6]", "engine=raw")
+    job = ("model=mlp", "data=blobs", "model.net.hidden=[6]", "engine=raw")
     plan = make_user_plan(*job, *DDP, "batch_size=16", *STOPPING, "checkpoint.every_n_steps=2")
     expected = start(plan)
     assert expected["epochs"] == 2
@@ -63,7 +63,7 @@ def test_callbacks_of_a_sharded_net_are_rejected(make_user_plan: MakeUserPlan) -
     require_refused(sentence, make_user_plan, *job)
 
 
-NET = ("model=mlp", "model.hidden=[6]")
+NET = ("model=mlp", "model.net.hidden=[6]")
 LOADERS = {
     "pairs_data": ("data=pairs_data", "scheduler=onecycle", "accumulate_grad_batches=3"),
     "endless": ("data=endless", "batch_size=9", "task=classification"),

@@ -83,3 +83,16 @@ def test_the_numbers_are_the_precisions_in_any_thread(precision: str, dtype: tor
     net = AutocastWrapper(nn.Linear(2, 2), "cpu", MIXED.get(precision))
     with ThreadPoolExecutor(1) as other:
         assert other.submit(net, torch.ones(1, 2)).result().dtype == dtype
+
+
+class Between(nn.Module):
+    def forward(self, pair: tuple[Tensor, Tensor], share: Tensor, *, names: list[str]) -> Tensor:
+        assert names == ["a", "b", "c"]
+        return share * pair[0] + (1 - share) * pair[1]
+
+
+def test_structures_are_divided_and_other_arguments_are_not() -> None:
+    """Tensors of one sample a row, by position and within a tuple; a tensor without rows, and a list of names."""
+    pair = torch.arange(5.0), torch.arange(5.0) + 2
+    outputs = CpuDataParallel(Between(), 2)(pair, torch.tensor(0.5), names=["a", "b", "c"])
+    assert outputs.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]

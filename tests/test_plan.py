@@ -22,8 +22,8 @@ REFUSED = [
     (["batch_size=1e18"], "batch_size=1000000000000000000: it must be 1 or more, below 2^31", "batch_size=1"),
     (["gradient_clip_val=0"], "gradient_clip_val=0.0:", "null"),
     (["optimizer.lr=nan"], "optimizer.lr=nan: it takes a number below 1e300", "optimizer.lr=0.1"),
-    (["model.hidden=[]"], "model.hidden=[]:", "model.hidden=[30,20]"),
-    (["model.hidden=3"], "model.hidden=3: it is a list", "model.hidden=[128,64]"),
+    (["model.net.hidden=[]"], "model.net.hidden=[]:", "model.net.hidden=[30,20]"),
+    (["model.net.hidden=3"], "model.net.hidden=3: it is a list", "model.net.hidden=[128,64]"),
     (["model=lenet", "model.dropout=1.5"], "model.dropout=1.5:", "model.dropout=0.5"),
     (["model=cnn", "data=points"], "model=cnn: it takes images, and data=points has none", "model=mlp"),
     (["precision=16-mixed"], "precision=16-mixed: it needs a GPU", "precision=bf16-mixed"),
@@ -60,7 +60,7 @@ REFUSED = [
     (["loss_reduction=sum"], "loss_reduction=sum: the loss of a plain net is its task's", "loss_reduction=mean"),
     (["checkpoint.monitor=val/f2"], "checkpoint.monitor=val/f2: this run does not measure it", "val/acc, val/f1"),
     (["checkpoint.monitor=val/f1", "data.val_size=0"], "checkpoint.monitor=val/f1:", "train/loss, train/acc"),
-    (["+model.hiden=[3]"], "model.hiden=[3]: there is no such key", "model.hidden=[3]"),
+    (["+model.hiden=[3]"], "model.hiden=[3]: there is no such key", "model.net.hidden=[3]"),
 ]
 """One of each kind of rule."""
 

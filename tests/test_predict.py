@@ -79,7 +79,7 @@ QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true",
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    lockstep.run([*QUIET, "model.hidden=[16]", f"hydra.run.dir={folder}"])
+    lockstep.run([*QUIET, "model.net.hidden=[16]", f"hydra.run.dir={folder}"])
     return folder
 
 
@@ -118,7 +118,7 @@ def test_the_command_prints_a_table_and_writes_a_file(run: Path, command: Comman
 
 def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> None:
     """The raw samples of the test split have the accuracy of the run, too."""
-    words = ("model.hidden=[8]", "batch_size=8", "max_epochs=3", f"hydra.run.dir={tmp_path / 'run'}")
+    words = ("model.net.hidden=[8]", "batch_size=8", "max_epochs=3", f"hydra.run.dir={tmp_path / 'run'}")
     result = lockstep.run([*QUIET, *words], data=Pictures)
     (plan, _), net = read_run(tmp_path / "run"), lockstep.load(tmp_path / "run")
     test = data.load(plan.data, plan.seed).test

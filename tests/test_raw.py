@@ -21,7 +21,7 @@ from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE, ENGINES, on_ranks, with_engine
 
 DIGITS = ("data.test_size=1655", "data.val_size=12", "batch_size=12", "threads=1", "accelerator=cpu")
-SMALL = (*DIGITS, "model.hidden=[16]")
+SMALL = (*DIGITS, "model.net.hidden=[16]")
 pytestmark = IN_PROCESS
 
 
@@ -31,8 +31,8 @@ def trained(engine: str, plan: Plan, folder: str | None = None) -> Metrics:
 
 
 SETTINGS = [
-    ("precision=bf16-mixed", "accumulate_grad_batches=3", "model.hidden=[16]"),
-    ("precision=64-true", "gradient_clip_val=1.0", "strategy=dp", "devices=3", "model.hidden=[16]"),
+    ("precision=bf16-mixed", "accumulate_grad_batches=3", "model.net.hidden=[16]"),
+    ("precision=64-true", "gradient_clip_val=1.0", "strategy=dp", "devices=3", "model.net.hidden=[16]"),
     ("strategy=dp", "devices=2", "precision=bf16-mixed", "model=lenet"),
     ("model=split_cnn", "strategy=model_parallel", "devices=4", "strategy.micro_batches=5"),
 ]
@@ -185,11 +185,11 @@ def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) ->
     precision.unscale(optimizer)
     assert weight.grad is not None
     assert weight.grad.item() == 2.0**-26
-    precision.step(optimizer, lambda: None)
+    precision.step(optimizer, lambda: loss)
     assert weight.item() == -(2.0**-26)
     weight.grad = torch.tensor(torch.inf)
     precision.unscale(optimizer)
-    precision.step(optimizer, lambda: None)
+    precision.step(optimizer, lambda: loss)
     assert weight.item() == -(2.0**-26), "a step that overflowed is left out"
 
 

@@ -64,7 +64,8 @@ def test_norm_is_of_the_parameters_with_a_gradient(make_plan: MakePlan, tmp_path
 def test_spread_shows_ranks_that_diverge() -> None:
     """Three ranks, the second diverges: norms 1, 1; 1, 3; NaN, NaN; NaN, 3."""
     norms = [[1.0, 1.0, math.nan, math.nan], [1.0, 3.0, math.nan, 3.0], [1.0, 1.0, math.nan, 1.0]]
-    same = {"loss_sum": [0.0] * 4, "samples": [1.0] * 4, "ids": [0] * 4, "logged": [{}] * 4, "fingerprints": {}}
+    same = {"loss_sum": [0.0] * 4, "samples": [1.0] * 4, "weight": [1.0] * 4, "ids": [0] * 4}
+    same |= {"logged": [{}] * 4, "fingerprints": {}}
     ranks = [{**same, "grad_norm": norm} for norm in norms]
     spread = [line["step"]["grad_norm_spread"] for line in step_lines(ranks, [0.1] * 4, 1, 4)]
     assert spread[:3] == [0.0, 2.0, 0.0]
@@ -75,7 +76,7 @@ def test_logged_values_are_reduced_over_the_ranks_with_a_weight() -> None:
     """A mean weighs ranks; a rank without samples does not count."""
     names = {"loss": "mean", "seen": "sum", "low": "min", "high": "max"}
     logged = [{name: (total, weight, how) for name, how in names.items()} for total, weight in ((3, 1), (5, 3), (9, 0))]
-    same = {"loss_sum": [0.0], "samples": [1.0], "ids": [0], "grad_norm": [1.0], "fingerprints": {}}
+    same = {"loss_sum": [0.0], "samples": [1.0], "weight": [1.0], "ids": [0], "grad_norm": [1.0], "fingerprints": {}}
     [line] = step_lines([{**same, "logged": [{"logged": values}]} for values in logged], [0.1], 1, 1)
     assert line["step"]["logged"] == {"loss": 2.0, "seen": 8, "low": 3, "high": 5}
 

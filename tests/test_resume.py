@@ -108,7 +108,7 @@ def test_another_world_resumes_within_the_epoch(
 
 
 QUICK = (
-    *("data=digits", "model.hidden=[16]", "batch_size=300", "max_epochs=3"),
+    *("data=digits", "model.net.hidden=[16]", "batch_size=300", "max_epochs=3"),
     *("engine=raw", "accelerator=cpu", "threads=1"),
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fault_injection.command import SMALL, Faulty, Leaves, leaves
 
-LONG = (*SMALL, "max_epochs=20", "model.hidden=[64]", "scheduler=onecycle")
+LONG = (*SMALL, "max_epochs=20", "model.net.hidden=[64]", "scheduler=onecycle")
 """A hundred steps, some seconds of them."""
 WORKERS = (
     *("data=example", "data.dataset.samples=139", "data.loader.num_workers=2", "model=example", "batch_size=8"),

@@ -110,7 +110,7 @@ def test_a_new_strategy_is_one_file_and_one_yaml(checkout: Path, command: Comman
     def python(*words: str) -> Ended:
         return command(sys.executable, *words, PYTHONPATH=str(checkout / "src"))
 
-    run = ["strategy=toy", "devices=2", "model.hidden=[16]", "batch_size=300", "max_epochs=1", "logger=none"]
+    run = ["strategy=toy", "devices=2", "model.net.hidden=[16]", "batch_size=300", "max_epochs=1", "logger=none"]
     trained = python("train.py", *run, "accelerator=cpu", "threads=1", "engine=both", "hydra.run.dir=toy")
     assert trained.status == 0, trained.err
     assert json.loads((checkout / "toy" / "comparison.json").read_text())["verdict"] == "identical"

@@ -21,7 +21,7 @@ def job(sweep: Path, number: int, optimized: str | None = None, **results: Any) 
     if results:
         (folder / "metrics.json").write_text(json.dumps(results))
     world = {"engine": {"name": "raw"}, "strategy": {"name": "single"}, "devices": 1, "num_nodes": 1}
-    command = {"words": [f"optimizer.lr={number}", "model.hidden=[8]"], "swept": ["optimizer.lr"]}
+    command = {"words": [f"optimizer.lr={number}", "model.net.hidden=[8]"], "swept": ["optimizer.lr"]}
     config = {**world, "optimizer": {"lr": float(number)}, "optimized_metric": optimized, "command": command}
     OmegaConf.save(config, folder / "config.yaml")
     return SweepJob(folder, sweep)
@@ -34,7 +34,7 @@ def test_the_first_of_the_best_by_the_monitor_of_the_checkpoint(tmp_path: Path) 
     metric = ranking_metric([*jobs, unfinished])
     assert metric == RankingMetric("best", "best val/acc", "max")
     assert metric.best([*jobs, unfinished]) is jobs[1]
-    command = "  python train.py optimizer.lr=1 'model.hidden=[8]'"
+    command = "  python train.py optimizer.lr=1 'model.net.hidden=[8]'"
     assert best_text(jobs, metric) == ["best: job 1, best val/acc 0.75", command]
 
 

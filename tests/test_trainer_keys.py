@@ -23,7 +23,7 @@ from tests.rank_helpers import ALONE, by_engines, on_ranks
 from tests.rank_helpers import ENGINES as RUN
 from tests.resuming import going_on_with, same_after_kill
 
-SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
+SMALL = ("data=digits", "model.net.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
 
 

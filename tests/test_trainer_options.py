@@ -9,7 +9,7 @@ import pytest
 from lockstep import schemas
 from tests.conftest import MakePlan, require_refused
 
-SMALL = ("data=digits", "model.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
+SMALL = ("data=digits", "model.net.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 PLATEAU = "+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +scheduler.mode=max"
 
 

@@ -45,9 +45,8 @@ def test_a_single_rank_may_skip_a_step_or_go_backward_itself(
         ((*SKIPPING, "+model.ranks=[0,1]", *VIRTUAL, "engine=raw"), SKIPPED),
         ((*SKIPPING, "+model.result=dict", *SINGLE, "engine=raw"), NO_LOSS),
         ((*USER_BACKWARD, *DDP, "engine=lightning"), NOT_AVERAGED),
-        ((*USER_BACKWARD, *VIRTUAL, "engine=raw"), NOT_AVERAGED),
     ],
-    ids=["skips", "skips-virtual", "no-loss", "backward", "backward-virtual"],
+    ids=["skips", "skips-virtual", "no-loss", "backward"],
 )
 def test_steps_that_are_refused(job: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan) -> None:
     """No rank waits for the others: the run ends at once."""
@@ -61,10 +60,11 @@ def test_steps_of_no_optimizer_are_counted_alike(make_user_plan: MakeUserPlan) -
         require_identical(*by_both(make_user_plan("model=untrained", "data=uneven_data", *world, folder=name)))
 
 
+RING = "model=gan data=blobs_data strategy=ddp devices=2 engine=raw engine.gradient_sync=ring"
 INVALID = {
-    "model=classifier data=blobs_data strategy=dp devices=2": "strategy=dp: each replica would log, measure and step",
-    "model=classifier data=blobs_data strategy=model_parallel devices=2": "model_parallel: it places the stages of a",
     "model=gan data=blobs_data accumulate_grad_batches=2": "accumulate_grad_batches=2: GAN optimizes manually, and",
+    "model=gan data=blobs_data strategy=virtual devices=2": "model=GAN: it optimizes manually, and strategy=virtual",
+    RING: "engine.gradient_sync=ring: GAN optimizes manually, and only DistributedDataParallel averages",
     "model=residual data=blobs_data": "data: a batch of it is a mapping, and nothing says which keys a plain net",
     "model=classifier data=model": "data=model: it has no train_dataloader; write data with one.",
     "model=classifier data=model +data.dataset._target_=strange_loaders.BlobsData +data.split.val=1": "split={val:1}:",

@@ -56,12 +56,13 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         ConfigError: a key or a value is invalid.
         OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
-    check_keys("", {str(key): None for key in config}, KEYS)
+    keys = (*SEVERAL, *map(str, config))  # they are missing after logger=[] or ~logger
+    check_keys("", dict.fromkeys(keys), KEYS)
     text, options = OmegaConf.to_yaml(config), options_of(config)
     config, typed = _with_derived(config)
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True)) | typed
     for group in SEVERAL:
-        values[group] = _targets(group, values[group])
+        values[group] = _targets(group, values.get(group))
     values["model"], values["data"] = _module(values["model"]), _data(values["data"])
     for key, kind in NESTED.items():
         values[key] = coerce(kind, key, values[key])

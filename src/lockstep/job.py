@@ -144,13 +144,13 @@ def _run_engine(plan: Plan, began: float, external: "ExternalRank | None") -> Me
 
 
 def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple[Metrics, str]:
-    """Run the plan by Lightning, then by the raw engine, each in a subfolder; return the verdict in words, too."""
+    """Run the plan by Lightning's own loop, then by the raw engine, each in a subfolder; return the verdict, too."""
     folder = Path(plan.run_dir)
     write_config(plan)
     if rank_from_env() is None and not plan.world.in_process:
         forkserver.start_forkserver(*ENGINES.values())
     raw = schemas.Raw("raw", plan.engine.gradient_sync)
-    engines: tuple[schemas.Engine, ...] = (schemas.Lightning("lightning"), raw)
+    engines: tuple[schemas.Engine, ...] = (schemas.Lightning("lightning", fast_loop=False), raw)
     results = {}
     for engine in engines:
         if is_rank_zero():

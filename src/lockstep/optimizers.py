@@ -1,49 +1,22 @@
-"""The optimizer that a plan names, the same for every engine."""
+"""Optimizers: how they step, and what conf/ makes of torch's."""
 
 from collections.abc import Iterable
-from typing import Any, cast
 
-from torch import Tensor, nn
-from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
-
-from lockstep import schemas
-from lockstep.config_error import require
-from lockstep.schemas.target import ARGS, KEY, PARTIAL
+from torch import Tensor
+from torch.optim import LBFGS, Adam, AdamW, Optimizer
 
 
-def create_optimizer(choice: schemas.Optimizer, net: nn.Module) -> Optimizer:
-    """Create the optimizer of a net's parameters; reject what a user's target makes if it cannot be used."""
-    groups = parameter_groups(choice, net)
-    match choice:
-        case schemas.SGD():
-            return SGD(groups, lr=choice.lr, momentum=choice.momentum, weight_decay=choice.weight_decay)
-        case schemas.Adam():
-            kind = AdamW if choice.name == "adamw" else Adam
-            return update_together(kind(groups, lr=choice.lr, weight_decay=choice.weight_decay))
-        case schemas.UserOptimizer():
-            from lockstep.targets.locate import create  # for the user's code alone
-
-            optimizer, key = create("optimizer", {**choice.call, PARTIAL: False, ARGS: [groups]}), f"optimizer.{KEY}"
-            name = type(optimizer).__name__
-            reason = f"it makes a {name}, and not an Optimizer"
-            require(isinstance(optimizer, Optimizer), key, choice.call[KEY], reason, "the path of a torch optimizer")
-            reason = f"{name} computes the loss several times a step, and the engines compute it once"
-            require(not isinstance(optimizer, LBFGS), key, choice.call[KEY], reason, "another optimizer")
-            return cast(Optimizer, optimizer)
-
-
-def parameter_groups(choice: schemas.Optimizer, net: nn.Module) -> list[dict[str, Any]]:
-    """Return one group of all trained parameters, or a second one without weight decay, for biases and norm layers.
+def adamw_groups(params: Iterable[Tensor], lr: float = 1e-3, weight_decay: float = 0.01) -> AdamW:
+    """Return AdamW without weight decay for biases and norm layers.
 
     Those are the parameters of one dimension: a shift or a scale has no excess that decay should take away.
     """
-    parameters = [parameter for parameter in net.parameters() if parameter.requires_grad]
-    if choice.decay_bias_and_norm:
-        return [{"params": parameters}]
-    return [
+    parameters = [parameter for parameter in params if parameter.requires_grad]
+    groups = [
         {"params": [parameter for parameter in parameters if parameter.dim() > 1]},
         {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
     ]
+    return AdamW(groups, lr=lr, weight_decay=weight_decay)
 
 
 def update_together(optimizer: Optimizer) -> Optimizer:

@@ -74,6 +74,7 @@ def save_metrics(folder: Path, metrics: Metrics) -> None:
 def save_confusion(folder: Path, counts: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
     """Write confusion.csv: how often each class (row) of the test split was predicted as each class (column)."""
     columns = [f"predicted {label}" for label in labels]
+    columns += ["predicted another"] if counts and len(counts[0]) > len(labels) else []  # numbers that are no class
     rows = zip(labels, counts, strict=True)
     save_table(folder / CONFUSION, [{"true": label, **dict(zip(columns, row, strict=True))} for label, row in rows])
 

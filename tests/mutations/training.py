@@ -15,7 +15,7 @@ lit/callback.py test_callbacks.py::test_resumed_in_an_epoch_of_other_steps[light
 +        # self.trainer.accumulate_grad_batches = self.progress.batches_per_step
 # an untested Lightning under the fast loop
 lit/trainer.py test_private_api.py::test_an_untested_lightning_trains_to_the_same_digest
--if lightning.__version__.startswith(private.TESTED):
+-if lightning.__version__ in private.TESTED:
 +if True:
 # a plateau schedule misses its step behind an epoch that was resumed within
 lit/callback.py test_trainer_keys_modules.py::test_a_limited_run_resumes_as_an_unlimited_one[classifier-12-lightning]
@@ -197,10 +197,6 @@ session/session.py test_memory.py::test_the_rank_of_either_engine_keeps_them[raw
 session/progress.py test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]
 -is_finished(self.position.epochs, trainer.global_step)
 +is_finished(self.position.epochs, self.position.steps)
-# virtual ranks may step by gradients that are not averaged
-steps/module_step.py test_user_steps.py::test_steps_that_are_refused[backward-virtual]
--self.ranks > 1 and self.plan.ckpt_path is None
-+self.plan.world_size > 1 and self.plan.ckpt_path is None
 # a plateau's schedule steps every other epoch
 steps/task_module.py test_schedulers.py::test_a_plateau_of_the_monitored_metric[usual]
 -config |= {"interval": "epoch", "monitor"
@@ -218,10 +214,6 @@ steps/loss_weight.py test_user_module.py::test_unequal_shares_are_weighted_and_s
 steps/logged_value.py test_user_module.py::test_an_ordinary_trainer_computes_the_same
 -self.add(value * weight if self.reduction == "mean" else value, weight)
 +self.add(value, 1.0)
-# virtual ranks of a manual module share a backward pass
-steps/virtual_steps.py test_user_module.py::test_virtual_ranks_equal_ddp[gan]
--[each for turn in self.turns if
-+[each for turn in self.turns[:1] if
 # a ragged batch of a plain net weighs like a full one
 steps/task_step.py test_oracle.py::test_cell
 -loss_weight(self.plan, share, 1, self.plan.world_size, batches)
@@ -234,10 +226,18 @@ steps/task_module.py test_net_session.py::test_loaders_in_both_engines_and_world
 steps/module_step.py test_user_module.py::test_layers_thawed_later
 -            average_late(parameters, self.averaged)
 +            pass
+# a sample of weight 0 counts in the statistics of a batch
+parallel/sync_batchnorm.py test_strategies_modules.py::test_synchronized_batchnorm_of_ragged_batches
+-local if is_counted else torch.zeros_like(local)
++local
+# the net of a module is not replicated
+strategies/net_strategy.py test_strategies_modules.py::test_replicas_take_batchnorm_of_their_chunks
+-            replace_forward(module, self.forward(plan, net))
++            pass
 # a rank without samples draws
 steps/module_step.py test_user_module.py::test_a_rank_without_samples_draws_nothing
--with preserve_metrics(self.module), preserve_generators([self.data.device]):
-+with preserve_metrics(self.module):
+-with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
++with uncounted(), preserve_metrics(self.module):
 # each rank weighs its gradient by its own targets
 sums/running.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes]
 -all_reduce_sums(self.sums, device).tolist()

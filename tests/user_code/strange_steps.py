@@ -44,6 +44,15 @@ class Plateaued(Regressor):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, **self.given}}
 
 
+class LogsLoss(Regressor):
+    """Its training loss on each step and of each epoch."""
+
+    def training_step(self, batch: Any) -> Tensor:
+        loss = super().training_step(batch)
+        self.log("train/loss", loss, on_step=True, on_epoch=True)
+        return loss
+
+
 class Skipping(Regressor):
     """It leaves out its second step on some ranks, or returns no loss."""
 
@@ -246,3 +255,10 @@ class AutoEncoder(pl.LightningModule):
         saved = checkpoint["statistics"]
         assert saved["array"].tolist() == [0, saved["mean"], 2 * saved["mean"]]
         self.seen = ["backward"] * checkpoint["seen"]
+
+
+class UserStep(Regressor):
+    """Overrides optimizer_step."""
+
+    def optimizer_step(self, *arguments: Any, **options: Any) -> None:
+        super().optimizer_step(*arguments, **options)

@@ -74,8 +74,7 @@ class CheckpointManager:
 
     def _state_of_rank(self, content: Content) -> RankState:
         """Return this rank's state; virtual ranks restore theirs."""
-        shards_net = self.plan.strategy.sharded and not self.plan.model.lightning
-        state = state_of_rank(content, self.rank, self.plan.world_size, shards_net)
+        state = state_of_rank(content, self.rank, self.plan.world_size, self.plan.strategy.shards_weights(self.plan))
         first, *others = content["ranks"]
         if self.virtual is None or not others or 1 + len(others) != self.virtual.count:
             return state

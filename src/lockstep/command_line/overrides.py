@@ -56,7 +56,7 @@ def check_words(words: Iterable[str], config: DictConfig) -> None:
             continue
         if group not in SEVERAL and len(value) > 1:
             raise config_error(group, typed, "this group takes one option", f"{group}={value[0]}")
-        if group in SEVERAL and len(named_options(group, config.get(group))) < len({*map(str, value)}):
+        if group in SEVERAL and len(named_options(group, config.get(group))) < len({*map(str, value)} - {"none"}):
             reason = "two of these files have a _target_, and were merged into one"
             raise config_error(group, typed, reason, f"'# @package {group}.NAME' as the first line of each")
 

@@ -2,6 +2,7 @@
 
 from lightning.pytorch.callbacks import ProgressBar
 
+from lockstep.callbacks import monitoring_callbacks
 from lockstep.launch.topology import RankContext
 from lockstep.lit.callback import SessionCallback
 from lockstep.lit.trainer import create_trainer, silence_warnings
@@ -18,7 +19,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     plan, module, source = session.plan, session.module, session.data.source
     datamodule = source.data_module
     with session.running() as loggers:
-        callback, callbacks = SessionCallback(session), create_callbacks(plan)
+        callback, callbacks = SessionCallback(session), [*monitoring_callbacks(session), *create_callbacks(plan)]
         if any(isinstance(each, ProgressBar) for each in callbacks):
             session.results.display.has_bar = False
         trainer = create_trainer(session, loggers.lightning, [callback, *callbacks])

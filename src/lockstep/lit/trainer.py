@@ -68,9 +68,11 @@ def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Call
 
 
 def use_fast_loop(trainer: pl.Trainer, session: Session) -> None:
-    """Replace the epoch loop by the faster one, if that is tested with this version of Lightning."""
+    """Replace the epoch loop by the faster one, if the plan says so and it is tested with this version of Lightning."""
     loop = trainer.fit_loop.epoch_loop
-    if lightning.__version__.startswith(private.TESTED):
+    if not session.plan.engine.fast_loop:
+        return
+    if lightning.__version__ in private.TESTED:
         from lockstep.lit.loop import FastTrainingEpochLoop  # its base class has a private name
 
         trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(session, trainer, loop.min_steps, loop.max_steps)

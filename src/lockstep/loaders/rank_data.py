@@ -50,7 +50,7 @@ class RankData:
                 loader.begin = (self.begin.epochs, self.begin.batch)
                 loader.set_epoch(self.begin.epochs if training else 0)
                 loader.accumulation = plan.steps.batches_per_step
-                loader.pads_ranks = training
+                loader.pads_ranks = training or plan.strategy.shards_weights(plan)
                 loader.limit = getattr(plan.trainer, f"limit_{stage}_batches")
                 if training:
                     loader.fixed = plan.trainer.overfit_batches > 0

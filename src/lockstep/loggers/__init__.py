@@ -8,12 +8,15 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lockstep import schemas
 from lockstep.loggers.tensorboard import HyperParameter, TensorBoardWriter, folder_of
 from lockstep.plan import Plan
+from lockstep.schemas.logger import CSV, TensorBoard
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger as LightningLogger
+
+
+__all__ = ["CSV", "Loggers", "TensorBoard", "create"]
 
 
 class Loggers:
@@ -63,9 +66,9 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
     """Create the loggers of a plan whose training begins after `steps` steps; later points of curves are dropped."""
     loggers: list[Any] = []
     for choice in plan.logger if rank == 0 else ():
-        if isinstance(choice, schemas.TensorBoard):
+        if isinstance(choice.options, TensorBoard):
             loggers.append(TensorBoardWriter(folder_of(plan), hparams, steps if plan.resume else None))
-        elif isinstance(choice, schemas.CSV):
+        elif isinstance(choice.options, CSV):
             from lockstep.loggers.csv_table import CSVWriter
 
             loggers.append(CSVWriter(plan, steps))

@@ -7,7 +7,7 @@ from pathlib import Path
 from lockstep.plan import Plan
 
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
-"""The first columns, beside the objective's metrics in validation and test; others are added when they are logged."""
+"""The first columns; others are added when they are logged."""
 
 
 def version(resume: bool, steps: int) -> str:
@@ -21,7 +21,7 @@ class CSVWriter:
     def __init__(self, plan: Plan, steps: int) -> None:
         self.path = Path(plan.run_dir) / "csv" / version(plan.resume, steps) / "metrics.csv"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._open([*COLUMNS, *plan.objective.names("val"), *plan.objective.names("test")], [])
+        self._open([*COLUMNS], [])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
         if new := sorted(metrics.keys() - set(self.writer.fieldnames)):

@@ -34,19 +34,19 @@ TRACKER_VARIABLES = {
 }
 
 
-def check(choice: schemas.UserLogger) -> None:
+def check(choice: schemas.Logger) -> None:
     """Check a user's target without calling it. Raises ConfigError."""
     target = locate.check(choice.key, choice.call, dict.fromkeys(FILLED))
     if isinstance(target, type):
         _require_logger(choice, target, f"{target.__name__} is not a Logger of Lightning")
 
 
-def _require_logger(choice: schemas.UserLogger, kind: type, reason: str) -> None:
+def _require_logger(choice: schemas.Logger, kind: type, reason: str) -> None:
     fits = issubclass(kind, pl_loggers.Logger)
     require(fits, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of a Lightning logger")
 
 
-def create_logger(choice: schemas.UserLogger, plan: Plan, steps: int) -> pl_loggers.Logger:
+def create_logger(choice: schemas.Logger, plan: Plan, steps: int) -> pl_loggers.Logger:
     """Create a Lightning logger on rank 0; the run of a tracker begins, and each resume is another one."""
     set_rank(0)
     run_name = "/".join(filter(None, (plan.name, version(plan.resume, steps))))
@@ -93,7 +93,10 @@ def trainer_loggers(loggers: "Loggers") -> list[pl_loggers.Logger]:
             for logger in loggers.loggers
         ]
     board = pl_loggers.TensorBoardLogger(loggers.plan.run_dir, FOLDER, "")  # it writes on rank 0 alone
-    return [board if isinstance(choice, schemas.TensorBoard) else DummyLogger() for choice in loggers.plan.logger]
+    return [
+        board if isinstance(choice.options, schemas.logger.TensorBoard) else DummyLogger()
+        for choice in loggers.plan.logger
+    ]
 
 
 class TrainerLogger(pl_loggers.Logger):

@@ -10,7 +10,6 @@ import resource
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from textwrap import indent
@@ -24,7 +23,7 @@ from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_text
 from lockstep.run_files import CONFIG
 from lockstep.schemas import Lightning
-from lockstep.schemas.keys import flatten, is_below
+from lockstep.schemas.keys import is_below
 
 CODE = "    "  # the indentation of a code block in Markdown
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
@@ -36,7 +35,7 @@ def open_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
     if (board := opened.board) is not None:
         for name, text in texts_of(plan).items():
             add_text(board.writer, name, text)
-        board.writer.add_custom_scalars(layout_of(plan))
+        board.writer.add_custom_scalars(layout_of())
     return opened
 
 
@@ -48,13 +47,9 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
-def layout_of(plan: Plan) -> dict[str, dict[str, tuple[str, list[str]]]]:
+def layout_of() -> dict[str, dict[str, tuple[str, list[str]]]]:
     """Return the layout of the page *Custom scalars*: by category and chart, regular expressions of curves."""
-    if plan.model.lightning:  # whatever it calls them
-        names = {"loss": "^(train|val|valid|validation)[/_].*loss.*$", "accuracy": "^(train|val).*acc.*$"}
-    else:
-        metrics = [name.removeprefix("val/") for name in plan.objective.names("val")]
-        names = {name: rf"^(train|val)/{name}$" for name in metrics}
+    names = {"loss": "^(train|val|valid|validation)[/_].*loss.*$", "accuracy": "^(train|val).*acc.*$"}
     return {"training and validation": {name: ("Multiline", [pattern]) for name, pattern in names.items()}}
 
 

@@ -49,7 +49,9 @@ def pictures_of(
             rows = zip(targets[:wrong].tolist(), predicted.tolist(), confidence.tolist(), strict=False)
             names = [truncate(label, MAX_LETTERS) for label in labels]
             beyond = dict(enumerate(names))  # a net may predict numbers without a name
-            captions = [f"{names[true]} as {beyond.get(other, other)}, {sure:.0%}" for true, other, sure in rows]
+            captions = [
+                f"{beyond.get(true, true)} as {beyond.get(other, other)}, {sure:.0%}" for true, other, sure in rows
+            ]
             pictures["val/worst"] = grid(inputs[:wrong], 64, captions)
     filters = None if net is None else first_filters(net, shape)
     if filters is not None:

@@ -4,11 +4,12 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from lockstep.nets import pool_to_4x4
+from lockstep.config_error import require
+from lockstep.nets import check_images, pool_to_4x4
 
 
 class CNN(nn.Module):
-    """(batch, channels, height, width) → (batch, outputs). Sizes in comments are of 28×28 images.
+    """(batch, channels, height, width) → (batch, num_outputs). Sizes in comments are of 28×28 images.
 
     Before BatchNorm a convolution has no bias: it would cancel, its gradient would be rounding noise, and Adam would
     amplify it, differently for each number of ranks.
@@ -17,9 +18,11 @@ class CNN(nn.Module):
         norm: batch puts BatchNorm after each convolution.
     """
 
-    def __init__(self, shape: tuple[int, ...], outputs: int, norm: Literal["batch", "none"]) -> None:
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int, norm: Literal["batch", "none"] = "batch") -> None:
         super().__init__()
-        channels, *_ = shape
+        require(norm in ("batch", "none"), "model.net.norm", norm, "it is no norm", "model.net.norm=batch, or none")
+        check_images("CNN", sample_shape)
+        channels, *_ = sample_shape
         self.features = nn.Sequential(
             *_convolution(channels, 16, norm),  # 26×26
             *_convolution(16, 32, norm),  # 24×24
@@ -27,10 +30,10 @@ class CNN(nn.Module):
             *_convolution(32, 64, norm),  # 10×10
             *_convolution(64, 128, norm),  # 8×8
             nn.MaxPool2d(2),  # 4×4
-            *pool_to_4x4(shape),
+            *pool_to_4x4(sample_shape),
         )
         self.head = nn.Sequential(
-            nn.Linear(128 * 4 * 4, 1024), nn.ReLU(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, outputs)
+            nn.Linear(128 * 4 * 4, 1024), nn.ReLU(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, num_outputs)
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -5,15 +5,16 @@ It returns logits: the log-softmax of the source stands once, in the loss.
 
 from torch import Tensor, nn
 
-from lockstep.nets import pool_to_4x4
+from lockstep.nets import check_images, pool_to_4x4
 
 
 class LeNet(nn.Module):
-    """(batch, channels, height, width) → (batch, outputs); 21,840 parameters for one channel and ten outputs."""
+    """(batch, channels, height, width) → (batch, num_outputs); 21,840 parameters for one channel and ten outputs."""
 
-    def __init__(self, shape: tuple[int, ...], outputs: int, dropout: float) -> None:
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int, dropout: float = 0.5) -> None:
         super().__init__()
-        channels, *_ = shape
+        check_images("LeNet", sample_shape)
+        channels, *_ = sample_shape
         self.features = nn.Sequential(
             nn.Conv2d(channels, 10, 5),  # 24×24
             nn.MaxPool2d(2),  # 12×12
@@ -22,9 +23,9 @@ class LeNet(nn.Module):
             nn.Dropout2d(dropout),
             nn.MaxPool2d(2),  # 4×4
             nn.ReLU(),
-            *pool_to_4x4(shape),
+            *pool_to_4x4(sample_shape),
         )
-        self.head = nn.Sequential(nn.Linear(320, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, outputs))
+        self.head = nn.Sequential(nn.Linear(320, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, num_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.head(self.features(x).flatten(1))

@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 
 class Linear(nn.Module):
-    """(batch, *shape) → (batch, outputs)."""
+    """(batch, *sample_shape) → (batch, num_outputs)."""
 
-    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
         super().__init__()
-        self.affine = nn.Linear(math.prod(shape), outputs)
+        self.affine = nn.Linear(math.prod(sample_shape), num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.affine(x.flatten(1))

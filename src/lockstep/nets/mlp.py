@@ -1,21 +1,31 @@
 """A multilayer perceptron: affine maps with ReLU between (S0's 2-30-20-2 is `hidden=(30, 20)` on points)."""
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import Tensor, nn
 
+from lockstep.config_error import require
+
 
 class MLP(nn.Module):
-    """(batch, *shape) → (batch, outputs), through layers of the `hidden` sizes."""
+    """(batch, *sample_shape) → (batch, num_outputs), through layers of the `hidden` sizes.
 
-    def __init__(self, shape: tuple[int, ...], outputs: int, hidden: tuple[int, ...]) -> None:
+    num_outputs: None: as many as a sample has numbers.
+    """
+
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int | None, hidden: Sequence[int]) -> None:
         super().__init__()
-        sizes = (math.prod(shape), *hidden)
+        fits = isinstance(hidden, Sequence) and all(isinstance(size, int) and size > 0 for size in hidden)
+        reason, hint = "it lists layer sizes of 1 or more", "model.net.hidden=[30,20]"
+        require(fits and len(hidden) > 0, "model.net.hidden", hidden, reason, hint)
+        inputs = math.prod(sample_shape)
+        sizes = (inputs, *hidden)
         layers: list[nn.Module] = []
         for inward, outward in pairwise(sizes):
             layers += [nn.Linear(inward, outward), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], outputs))
+        self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs or inputs))
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.layers(x.flatten(1))

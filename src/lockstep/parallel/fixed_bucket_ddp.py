@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lockstep.config_error import config_error
+from lockstep.config_error import ConfigError, config_error
 from lockstep.private_api.torch import LastToFirst, fix_buckets
 
 UNFINISHED = "Expected to have finished reduction in the prior iteration"
@@ -37,8 +37,12 @@ class FixedBucketDDP(LastToFirst):
         except RuntimeError as error:
             if UNFINISHED not in str(error):
                 raise
-            key, reason = "strategy.find_unused_parameters", "a parameter received no gradient in a step"
-            raise config_error(key, False, f"{reason}, and ranks wait for it", f"{key}=true") from None
+            raise no_gradient() from None
+
+
+def no_gradient() -> ConfigError:
+    key, reason = "strategy.find_unused_parameters", "a parameter received no gradient in a step"
+    return config_error(key, False, f"{reason}, and ranks wait for it", f"{key}=true")
 
 
 def average_late(parameters: Iterable[Tensor], averaged: Collection[int]) -> None:

@@ -76,6 +76,11 @@ def all_gather_json(value: Any) -> list[Any]:
     return values
 
 
+def all_gather_tensor(tensor: Tensor) -> list[Tensor]:
+    """Return the tensors of all ranks, which have one shape, on every rank, on the device of the group."""
+    return _all_gather(tensor.to("cuda" if dist.get_backend() == "nccl" else "cpu"))
+
+
 def _padded(message: bytes) -> tuple[list[int], Tensor]:
     """Return the lengths of all ranks' messages, and this one, padded to the longest, on the device of the group."""
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from lockstep.parallel.fixed_bucket_ddp import no_gradient
+
 Gradients = Sequence[Tensor]
 
 
@@ -53,6 +55,25 @@ def average_gradients(method: str, net: nn.Module) -> None:
         if parameter.grad is None and parameter.requires_grad:
             parameter.grad = torch.zeros_like(parameter)
     BY_HAND[method]([parameter.grad for parameter in net.parameters() if parameter.grad is not None])
+
+
+def average_module_gradients(method: str, module: nn.Module, finds_unused: bool) -> None:
+    """Average the gradients of a LightningModule over ranks, for the same parameters as DistributedDataParallel.
+
+    A parameter that has a gradient on no rank keeps none, if the strategy has `find_unused_parameters`.
+    """
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if finds_unused and parameters:
+        used = torch.tensor([parameter.grad is not None for parameter in parameters], device=parameters[0].device)
+        dist.all_reduce(counts := used.long())
+        parameters = [parameter for parameter, count in zip(parameters, counts.tolist(), strict=True) if count]
+    for parameter in parameters:
+        if parameter.grad is None:
+            if not finds_unused:
+                raise no_gradient()
+            parameter.grad = torch.zeros_like(parameter)
+    if gradients := [parameter.grad for parameter in parameters if parameter.grad is not None]:
+        BY_HAND[method](gradients)
 
 
 def ring_all_reduce(tensor: Tensor) -> None:

@@ -3,7 +3,9 @@
 torch's SyncBatchNorm runs on GPUs alone, and gives a rank without samples no gradient.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -23,7 +25,12 @@ def convert_batchnorm(net: nn.Module) -> nn.Module:
 
 
 class SyncBatchNorm(nn.BatchNorm1d):
-    """Normalises (batch, channels, …) over all but the channels, and over ranks, of which some may have no samples."""
+    """Normalises (batch, channels, …) over all but the channels, and over ranks, of which some may have no samples.
+
+    is_counted: whether the samples of this rank are part of the statistics; see `uncounted`.
+    """
+
+    is_counted: ClassVar[bool] = True
 
     def __init__(self, plain: nn.BatchNorm1d) -> None:
         super().__init__(plain.num_features, plain.eps, plain.momentum, plain.affine, plain.track_running_stats)
@@ -39,7 +46,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
         self._check_input_dim(input)
         if not self.training:
             return super().forward(input)
-        outputs, count, mean, variance = _Normalize.apply(input, self.weight, self.bias, self.eps)
+        outputs, count, mean, variance = _Normalize.apply(input, self.weight, self.bias, self.eps, self.is_counted)
         self._update_running_stats(count, mean, variance)
         return outputs  # type: ignore[no-any-return]
 
@@ -54,6 +61,16 @@ class SyncBatchNorm(nn.BatchNorm1d):
         self.running_var.lerp_(variance * (count / (count - 1)), weight)
 
 
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Leave this rank's samples out of all statistics: they are another rank's, in a batch of weight 0."""
+    SyncBatchNorm.is_counted = False
+    try:
+        yield
+    finally:
+        SyncBatchNorm.is_counted = True
+
+
 class _Normalize(torch.autograd.Function):
     """Returns w · (x - mean) / sqrt(variance + eps) + b, with the statistics of all ranks (Ioffe and Szegedy, 2015).
 
@@ -64,14 +81,15 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, is_counted: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         axes = _reduced_axes(x)
-        count = torch.tensor([x.numel() // x.shape[1]], dtype=wide.dtype, device=x.device)
+        count = torch.tensor([x.numel() // x.shape[1] * is_counted], dtype=wide.dtype, device=x.device)
         mean = wide.sum(axes) / count.clamp(min=1)
         m2 = (wide - _per_channel(mean, x)).square().sum(axes)
-        gathered = _all_gather(torch.cat([count, mean, m2]))
+        local = torch.cat([count, mean, m2])
+        gathered = _all_gather(local if is_counted else torch.zeros_like(local))
         counts, means, m2s = torch.split(gathered, [1, len(mean), len(mean)], dim=1)
         count = counts.sum()
         if count <= 1:
@@ -80,6 +98,7 @@ class _Normalize(torch.autograd.Function):
         variance = (m2s + counts * (means - mean).square()).sum(0) / count
         outputs = F.batch_norm(x, mean, variance, weight, bias, training=False, eps=eps)
         ctx.save_for_backward(x, weight, mean, 1 / (variance + eps).sqrt(), count)
+        ctx.is_counted = is_counted
         ctx.mark_non_differentiable(count, mean, variance)
         return outputs, count, mean, variance
 
@@ -91,11 +110,14 @@ class _Normalize(torch.autograd.Function):
         wide, centred = gradient.to(mean.dtype), x.to(mean.dtype) - _per_channel(mean, x)
         sums = torch.stack([wide.sum(axes), (wide * centred).sum(axes)])
         total, along = _all_gather(sums.flatten()).sum(0).view_as(sums)
+        if not ctx.is_counted:  # neither do the layers below get a gradient from this rank
+            zeros = None if weight is None else torch.zeros_like(weight)
+            return torch.zeros_like(x), zeros, zeros, None, None
         slope = _per_channel(along * inverse * inverse / count, x)
         dx = (wide - _per_channel(total / count, x) - centred * slope) * _per_channel(inverse, x)
         if weight is None:
-            return dx.to(x.dtype), None, None, None
-        return (dx * _per_channel(weight, x)).to(x.dtype), sums[1] * inverse, sums[0], None
+            return dx.to(x.dtype), None, None, None, None
+        return (dx * _per_channel(weight, x)).to(x.dtype), sums[1] * inverse, sums[0], None, None
 
 
 def _all_gather(values: Tensor) -> Tensor:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by, seed_rank
-from lockstep.structures import map_tensors
+
 
 
 class VirtualRanks:
-    """Called like the net, on the whole batch: rank r computes its rows r, r + N, …, as under DDP.
+    """Rank r computes rows r, r + N, … of a batch, as under DDP.
 
     Rank 0 uses the generators of this process and the net's own buffers; `random` and `buffers` are the others'.
     evaluation: during an evaluation, the numbers by which, and by the rank, generators are seeded.
@@ -28,20 +28,6 @@ class VirtualRanks:
                 seed_rank(seed, rank)
                 self.random[rank] = random_state([])
         self.buffers: dict[int, dict[str, Tensor]] = {}
-
-    def __call__(self, inputs: Tensor) -> Any:
-        if self.net.training:
-            self.begin()
-        else:
-            self.buffers = {}  # all ranks evaluate with rank 0's, as under DDP
-        rows_by_rank = [torch.arange(rank, len(inputs), self.count, device=inputs.device) for rank in range(self.count)]
-        outputs = []
-        for rank, rows in enumerate(rows_by_rank):
-            if len(rows):
-                with self.as_rank(rank):
-                    outputs.append(self.net(inputs.index_select(0, rows)))
-        order = torch.cat(rows_by_rank).argsort()
-        return map_tensors(lambda *tensors: torch.cat(tensors).index_select(0, order), *outputs)
 
     def begin(self) -> None:
         """Copy the buffers for each rank above 0, before rank 0 changes its own."""

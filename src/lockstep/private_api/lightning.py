@@ -16,16 +16,14 @@ except ImportError:  # in a version that is not tested
 
 __all__ = ["TrainingEpochLoop"]
 
-TESTED = "2.6."  # the prefix of the versions with which the fast loop is tested
+TESTED = ("2.6.6",)
+"""The versions with which tests/test_own_loop.py compared the fast loop with Lightning's own."""
 
 BATCHES_THAT_STEPPED = "_batches_that_stepped"
 """In a checkpoint: the step that Lightning's own logging counts. A version without it counts from 0."""
 
 HPARAMS_NAME = "_hparams_name"
 """Of a module: the argument that is the dictionary of all its hyper-parameters. Without it each is an argument."""
-
-TOGGLED = "_param_requires_grad_state"
-"""Of a module: what its `toggle_optimizer` has switched. If it is missing, virtual ranks share the switches."""
 
 
 def skips_backward(loop: TrainingEpochLoop) -> bool:

@@ -25,6 +25,25 @@ def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return torch._foreach_norm([*tensors]) if tensors else ()
 
 
+def submodule(module: nn.Module, name: str) -> nn.Module | None:
+    """Return a child by its name, whatever attribute of this name is found before it."""
+    return module._modules.get(name)
+
+
+def is_tracing() -> bool:
+    return torch._C._get_tracing_state() is not None
+
+
+def read_full_scalars() -> None:
+    """Have `item()` of a DTensor return the number of the full tensor, and not of this rank's part, by a collective."""
+    from torch.distributed.tensor import DTensor
+
+    def item(_: Any, arguments: tuple[Any, ...], __: Any) -> Any:
+        return arguments[0].full_tensor().item()
+
+    DTensor._op_dispatcher._custom_op_handlers[torch.ops.aten._local_scalar_dense.default] = item
+
+
 def default_store() -> Store:
     store: Store = torch.distributed.distributed_c10d._get_default_store()
     return store

@@ -1,11 +1,11 @@
 """Private names of torchmetrics, which is imported by a user's module and never here.
 
-If one is missing, a metric that is logged on steps shows nothing there, a resume within an epoch counts anew, and
-precision=64-true ends with an AttributeError.
+If one is missing, a metric that is logged on steps shows nothing there, a resume within an epoch counts anew, each
+state is reduced by messages of its own, and precision=64-true ends with an AttributeError.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -45,6 +45,27 @@ def restore_metric(metric: Any, state: Mapping[str, Any]) -> None:
             setattr(metric, name, value)
     metric._update_count = metric.update_count + state[UPDATES]
     metric._computed = None
+
+
+def added_states(metric: Any) -> list[Tensor]:
+    """Return the states of a metric that is not computed yet, if all are tensors that ranks add up; else nothing."""
+    reductions: Mapping[str, Any] = getattr(metric, "_reductions", {})
+    states = [getattr(metric, name) for name in reductions]
+    is_default = metric.dist_sync_fn is None and metric.process_group is None
+    is_synced = metric.sync_on_compute and metric.compute_with_cache and getattr(metric, "_computed", True) is None
+    add = sys.modules["torchmetrics.utilities.data"].dim_zero_sum
+    adds = all(reduction is add for reduction in reductions.values())
+    return states if is_default and is_synced and adds and all(isinstance(state, Tensor) for state in states) else []
+
+
+def compute_from(metric: Any, states: Sequence[Sequence[Tensor]]) -> None:
+    """Compute a metric from each state of all ranks, in the order of `added_states`; it keeps the value."""
+    gathered = iter(states)
+    metric.dist_sync_fn = lambda *_, **__: next(gathered)
+    try:
+        metric.compute()
+    finally:
+        metric.dist_sync_fn = None
 
 
 def widen_metric(metric: Any) -> None:

@@ -46,7 +46,8 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
         loss = forward_backward()
         run.wrapped.synchronise()
         mark("communication")
-        precision.unscale(optimizer)
+        if loss is not None:
+            precision.unscale(optimizer)
         run.session.before_optimizer_step(optimizer)
         hooks.call("on_before_optimizer_step", optimizer)
         clip_gradients(run, optimizer)

@@ -35,11 +35,14 @@ class Precision:
             self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: Optimizer, closure: Callable[[], Any]) -> None:
-        """Step by the gradients that the closure computes; the scaler skips a step where float16 overflowed."""
+        """Step by the gradients that the closure computes; the scaler skips a step where float16 overflowed.
+
+        A step without a loss is left out, too, as by Lightning's scaler.
+        """
         if self.scale is not None:
-            closure()
-            self.scaler.step(optimizer)
-            self.scaler.update()
+            if closure() is not None:
+                self.scaler.step(optimizer)
+                self.scaler.update()
         elif needs_no_closure(optimizer):
             closure()
             optimizer.step()

@@ -1,5 +1,6 @@
 """One run from its plan to its metrics, in one rank."""
 
+from lockstep.callbacks import monitoring_callbacks
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.raw.evaluation import evaluate
@@ -17,7 +18,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     session = Session(plan, context)
     with session.running() as loggers:
         trainer = session.module.trainer = RawTrainer(session, loggers)
-        trainer.add_callbacks(create_callbacks(session.plan))
+        trainer.add_callbacks([*monitoring_callbacks(session), *create_callbacks(session.plan)])
         training = Training(session, trainer)
         try:
             fit_and_test(training, session.plan)

@@ -1,8 +1,9 @@
 """The objects that the loops of the raw engine share."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from torch.optim import SGD
+from torch.optim import LBFGS, SGD, Optimizer
 
 from lockstep.config_error import require
 from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
@@ -11,6 +12,7 @@ from lockstep.session.callbacks import Hooks
 from lockstep.session.schedules import configured
 from lockstep.session.session import Session
 from lockstep.strategies.strategy import Wrapped
+from lockstep.targets.kinds import overrides
 
 
 class Training:
@@ -54,9 +56,20 @@ class Training:
             reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
             fits = session.manual or count == 1
             require(fits, "model", session.plan.model.name, reason, "self.automatic_optimization = False in it")
+            if self.precision.scale is not None:
+                self._require_scalable(optimizers)
         if session.manual:
             watch_manual_steps(self)
         session.step.watch(trainer.optimizers, self.wrapped.ddp)
+
+    def _require_scalable(self, optimizers: Sequence[Optimizer]) -> None:
+        """Raise if a step would pass by the gradient scaler of float16."""
+        name, hint = self.session.plan.model.name, "precision=bf16-mixed for it, or engine=lightning"
+        reason = "it overrides optimizer_step, which would not use the gradient scaler of precision=16-mixed"
+        require(not overrides(self.module, "optimizer_step"), "model", name, reason, hint)
+        fits = not any(isinstance(optimizer, LBFGS) for optimizer in optimizers)
+        reason = "LBFGS computes the loss several times a step, which the scaler of precision=16-mixed does not"
+        require(fits, "model", name, reason, "precision=bf16-mixed")
 
 
 class NoOptimizer(SGD):

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.errors import NotFinite
-from lockstep.objectives.objective import LOSS
 from lockstep.parallel.messages import gather_json
 from lockstep.parallel.tensor_layout import full_state_dict, gradient_norms
 from lockstep.plan import Plan
@@ -24,7 +23,7 @@ from lockstep.record.file import RecordFile, earlier_lines
 from lockstep.record.fingerprint import digest, fingerprints
 from lockstep.record.step_buffer import StepBuffer, step_lines
 from lockstep.structures import tensors_of
-from lockstep.sums.running import BatchStats, to_floats
+from lockstep.sums.running import LOSS, BatchStats, to_floats
 
 
 class Recorder:

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.objectives.objective import LOSS, SAMPLES
 from lockstep.plan import Plan
 from lockstep.record.file import Line
 from lockstep.run_files import FINGERPRINTED
-from lockstep.sums.running import BatchStats, Scalar, stack_stats, to_floats, to_scalar
+from lockstep.sums.running import LOSS, SAMPLES, SUMS, WEIGHT, BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide."""
@@ -31,7 +30,7 @@ class StepBuffer:
     def __init__(self, plan: Plan, rank: int, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
         self.plan, self.rank, self.first_batch = plan, rank, first_batch
         self.carried = carried or {
-            "window": torch.zeros(len(plan.objective.sums), dtype=torch.float64),
+            "window": torch.zeros(SUMS, dtype=torch.float64),
             "ids": torch.tensor(0),
         }
         self.batches: list[BatchStats] = []
@@ -62,11 +61,11 @@ class StepBuffer:
     def columns(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
         """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
         plan, steps = self.plan, len(self.rates)
-        sums = torch.zeros(steps + 1, len(plan.objective.sums), dtype=torch.float64)
+        sums = torch.zeros(steps + 1, SUMS, dtype=torch.float64)
         digests = torch.zeros(steps + 1, dtype=torch.int64)
         sums[0], digests[0] = self.carried["window"], self.carried["ids"]
         step_of_batch = torch.tensor(self.step_of_batch)
-        sums.index_add_(0, step_of_batch, stack_stats(plan.objective, self.batches))
+        sums.index_add_(0, step_of_batch, stack_stats(self.batches))
         batch_digests = id_digests(self.ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
         digests.index_add_(0, step_of_batch, batch_digests)
         squares = torch.tensor(to_floats(self.norms), dtype=torch.float64).square()
@@ -75,6 +74,7 @@ class StepBuffer:
         columns = {
             "loss_sum": sums[:steps, LOSS].tolist(),
             "samples": sums[:steps, SAMPLES].tolist(),
+            "weight": sums[:steps, WEIGHT].tolist(),
             "grad_norm": norm.tolist(),
             "ids": digests[:steps].tolist(),
             "logged": [
@@ -115,15 +115,17 @@ def step_lines(
 ) -> Iterator[Line]:
     """Yield the lines of an epoch's steps up to `last_step`, each followed by its fingerprints if it has any.
 
-    `ranks` has the columns of each rank. `grad_norm_spread` is the largest difference of a rank's norm from rank 0's.
-    Where gradients are all-reduced it is 0 by construction: fingerprints show whether ranks have the same weights,
-    unless these are `sharded`.
+    `ranks` has the columns of each rank. `loss_sum` is the mean over what counts (`weight`) times the samples.
+    `grad_norm_spread` is the largest difference of a rank's norm from rank 0's. Where gradients are all-reduced it is 0
+    by construction: fingerprints show whether ranks have the same weights, unless these are `sharded`.
     """
-    losses, counts, norms = (
+    losses, counts, weights, norms = (
         torch.tensor([columns[key] for columns in ranks], dtype=torch.float64)
-        for key in ("loss_sum", "samples", "grad_norm")
+        for key in ("loss_sum", "samples", "weight", "grad_norm")
     )
-    total_losses, total_counts, rank_0_norms = losses.sum(0).tolist(), counts.sum(0).tolist(), norms[0].tolist()
+    losses, counts, weights = losses.sum(0), counts.sum(0), weights.sum(0)
+    losses = losses.where((weights == counts) | (weights == 0), losses / weights * counts)
+    total_losses, total_counts, rank_0_norms = losses.tolist(), counts.tolist(), norms[0].tolist()
     equal = (norms == norms[0]) | (norms.isnan() & norms[0].isnan())
     spread = (norms - norms[0]).abs().masked_fill(equal, 0.0).amax(0).tolist()
     for index, rate in enumerate(rates):

@@ -1,23 +1,54 @@
 """The groups `logger` and `callbacks`: classes of Lightning, or of the same methods, by their paths."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from lockstep.config_error import require
-from lockstep.constraints import Rules, only
+from lockstep.constraints import NonNegativeInt, Rules, only
+from lockstep.schemas.coerce import coerce
 from lockstep.schemas.target import Target
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-TENSORBOARD, CSV = "lockstep.loggers.TensorBoard", "lockstep.loggers.CSV"
+
+@dataclass(frozen=True)
+class TensorBoard:
+    """images: confusion matrices, worst samples, first filters. histograms: every N epochs, weights and gradients."""
+
+    images: bool = True
+    pr_curves: bool = False
+    histograms: NonNegativeInt = 0
+    graph: bool = False
+
+
+@dataclass(frozen=True)
+class CSV:
+    """A table without options."""
+
+
+OPTIONS: dict[str, type[TensorBoard | CSV]] = {"lockstep.loggers.TensorBoard": TensorBoard, "lockstep.loggers.CSV": CSV}
+"""The loggers of Lockstep by their paths: a call returns its options, and the run opens the logger by them."""
 
 
 @dataclass(frozen=True)
 class Logger(Target):
     """A logger, of Lockstep or of Lightning."""
+
+    @classmethod
+    def from_values(cls, key: str, values: Mapping[str, Any]) -> Self:
+        logger = super().from_values(key, values)
+        _ = logger.options  # raises for wrong ones
+        return logger
+
+    @cached_property
+    def options(self) -> TensorBoard | CSV | None:
+        """Return the options of a logger of Lockstep."""
+        kind = OPTIONS.get(self.path)
+        return None if kind is None else coerce(kind, self.key, {**asdict(kind()), **self.arguments})
 
     def require_package(self) -> None:
         """Raise if the package that an option of Lockstep needs is not installed."""
@@ -25,9 +56,9 @@ class Logger(Target):
         require(fits, "logger", self.name, f"it needs the package {self.name}", f"pip install {self.name}, {hint}")
 
 
-def tensorboard_of(plan: "Plan") -> Logger | None:
-    """Return the plan's first TensorBoard logger, if it has one."""
-    return next((logger for logger in plan.logger if logger.path == TENSORBOARD), None)
+def tensorboard_of(plan: "Plan") -> TensorBoard | None:
+    """Return the options of the plan's first TensorBoard logger, if it has one."""
+    return next((logger.options for logger in plan.logger if isinstance(logger.options, TensorBoard)), None)
 
 
 @dataclass(frozen=True)
@@ -51,5 +82,3 @@ class Callback(Target):
             yield from only(plan, f"{self.key} sets the batches of an optimizer step", accumulate_grad_batches=1)
             reason = f"{plan.model.name} optimizes manually, and accumulates by itself"
             yield not plan.model.manual, "callbacks", reason, "no such callback"
-
-

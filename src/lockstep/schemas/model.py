@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from lockstep.constraints import Rules, only
+from lockstep.schemas.engine import Lightning
+from lockstep.schemas.logger import tensorboard_of
 from lockstep.schemas.target import KEY, Target
 
 if TYPE_CHECKING:
@@ -18,11 +20,13 @@ class Module(Target):
     name: of its net's class if a YAML file names the net, else of its own.
     manual: whether it steps its optimizers itself.
     has_net: whether its attribute `net` is a plain net, which strategies may replicate, divide or shard.
+    can_shard_net: whether all its parameters are those of its `net`, and FSDP can divide each.
     stages: how many devices can share the net.
     """
 
     manual: bool = False
     has_net: bool = False
+    can_shard_net: bool = False
     stages: int = 0
 
     @classmethod
@@ -32,6 +36,17 @@ class Module(Target):
         return cls(str(named[KEY]).rpartition(".")[2], key, {**values})
 
     def rules(self, plan: "Plan") -> Rules:
+        reason = f"it shows the attribute `net` of a module, and {self.name} sets none in its __init__"
+        yield self.has_net or not plan.show_shapes, "show_shapes", reason, "show_shapes=false"
+        board, shards = tensorboard_of(plan), plan.strategy.shards_weights(plan)
+        reason = "rank 0 alone draws the graph of logger.tensorboard.graph, and each rank has a shard of the net"
+        draws, hint = board is not None and board.graph, "strategy=ddp, or logger.tensorboard.graph=false"
+        yield not (shards and draws), "strategy", reason, hint
+        averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
+        reason = f"{self.name} optimizes manually, and only DistributedDataParallel averages in each backward pass"
+        yield averaged or not self.manual, "engine.gradient_sync", reason, "engine.gradient_sync=ddp"
+        reason = f"{self.name} optimizes manually, and the loss of automatic optimization alone is scaled"
+        yield plan.precision != "16-mixed" or not self.manual, "precision", reason, "precision=bf16-mixed"
         if self.manual:
             reason = f"{self.name} optimizes manually, and does it itself"
             yield from only(plan, reason, accumulate_grad_batches=1, gradient_clip_val=None)

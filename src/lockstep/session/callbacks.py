@@ -10,7 +10,7 @@ from typing import Any
 
 from lockstep.config_error import require
 from lockstep.plan import Plan
-from lockstep.schemas.logger import UserCallback
+from lockstep.schemas.logger import Callback as CallbackTarget
 from lockstep.schemas.target import KEY
 from lockstep.targets.kinds import overrides
 from lockstep.targets.locate import create
@@ -27,7 +27,7 @@ def create_callbacks(plan: Plan) -> list[Any]:
     return callbacks
 
 
-def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
+def check_callback(choice: CallbackTarget, cls: type, saves: bool) -> None:
     """Raise if a class is no callback of Lightning, or saves checkpoints in a run that `saves` none."""
     from lightning.pytorch.callbacks import Callback, Checkpoint
 
@@ -38,9 +38,11 @@ def check_callback(choice: UserCallback, cls: type, saves: bool) -> None:
 
 
 def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
-    """Raise if a callback changes the batches of an optimizer step: the plan has to know them."""
+    """Raise if a callback changes the batches of an optimizer step, or the strategy cannot have it."""
     for callback in callbacks:
-        name, *bases = (kind.__name__ for kind in type(callback).__mro__)
+        kind = type(callback)
+        plan.strategy.check_callback(plan, f"{kind.__module__}.{kind.__qualname__}")
+        name, *bases = (kind.__name__ for kind in kind.__mro__)
         if SCHEDULER in (name, *bases):
             planned = name == SCHEDULER and {0: 1, **callback.scheduling} == plan.steps.accumulation
             reason = "it changes how many batches a step has, and the configuration does not say so"

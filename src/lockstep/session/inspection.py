@@ -2,7 +2,7 @@
 
 import fcntl
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,8 @@ from lockstep import schemas
 from lockstep.config_error import ConfigError, require
 from lockstep.loaders.loader_facts import facts_of, set_up
 from lockstep.loaders.loader_source import create_data, source_of
+from lockstep.parallel.net_proxy import NET, net_of
 from lockstep.schemas.former import net_error
-from lockstep.schemas.logger import CSV, TENSORBOARD
 from lockstep.schemas.target import ARGS, KEY
 from lockstep.session.callbacks import check_callback
 from lockstep.session.lightning_module import create_module
@@ -77,10 +77,20 @@ def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
     reason = f"it makes a {kind}, and not a LightningModule"
     require(is_lightning_module(module), key, model.path, reason, "the path of one")
     require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")
-    net = getattr(module, "net", None)
-    has_net = isinstance(net, nn.Module) and not is_lightning_module(net)
-    stages = len(getattr(net, "stages", ())) if has_net else 0
-    return {"manual": not module.automatic_optimization, "has_net": has_net, "stages": stages}
+    net = net_of(module)
+    weights = dict(module.named_parameters(remove_duplicate=False)).items()
+    can_shard = all(name.startswith(f"{NET}.") and weight.dim() and weight.is_contiguous() for name, weight in weights)
+    stages = getattr(net, "stages", None)
+    stages = [*stages] if isinstance(stages, Iterable) else []
+    fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
+    if net is not None and fits:  # stages that do not hold all weights of the net are not all of it
+        fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
+    return {
+        "manual": not module.automatic_optimization,
+        "has_net": net is not None,
+        "can_shard_net": net is not None and can_shard,
+        "stages": len(stages) if fits else 0,
+    }
 
 
 def _attributes(owner: Any) -> dict[str, Any]:
@@ -98,9 +108,7 @@ def _attributes(owner: Any) -> dict[str, Any]:
 def _check_others(options: Mapping[str, Any]) -> None:
     """Check the loggers and the callbacks."""
     for logger in options["logger"]:
-        if logger.path in (TENSORBOARD, CSV):
-            check(logger.key, logger.call)
-        else:
+        if logger.options is None:
             from lockstep.loggers import lightning_adapter
 
             lightning_adapter.check(logger)

@@ -8,11 +8,13 @@ import torch
 
 from lockstep import schemas
 from lockstep.loaders.loader_source import LoaderSource, create_source
+from lockstep.memory.format import memory_format_of
+from lockstep.parallel.net_proxy import net_of
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seed_all, seeded
+from lockstep.session.shapes import show_shapes
 from lockstep.steps.module_step import ModuleStep
-from lockstep.structures import tensors_in
 from lockstep.targets.kinds import overrides, replace_method
 from lockstep.targets.locate import create
 
@@ -33,6 +35,8 @@ def prepare_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleS
 
             convert_batchnorm(module)
         convert(plan, module)
+        if (net := net_of(module)) is not None:
+            net.to(memory_format=memory_format_of(plan, net))
 
     def configure_model(original: Callable[[], None]) -> None:
         with default_dtype(torch.float32):  # weights are drawn in float32, whatever the plan's dtype
@@ -47,20 +51,7 @@ def prepare_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleS
         from lockstep.steps.virtual_steps import VirtualSteps
 
         kind = VirtualSteps
-    if plan.show_shapes:
-        show_shapes(getattr(module, "net", module), plan.strategy.layout(plan.devices).replicas)
+    if plan.show_shapes and (net := net_of(module)) is not None:
+        show_shapes(net, plan.strategy.layout(plan.devices).replicas)
     return module, create_source(plan.data, module, plan.seed, plan.batch_size), partial(kind, plan, module)
 
-
-def show_shapes(net: torch.nn.Module, replicas: int) -> None:
-    """Have each of the net's replicas, in a process or a thread, print the shapes of its first training batch."""
-    remaining = replicas
-
-    def show(module: torch.nn.Module, inputs: Any, outputs: Any) -> None:
-        nonlocal remaining
-        if remaining > 0 and module.training:
-            remaining -= 1
-            shapes = " ".join(str(tuple(tensor.shape)) for tensor in tensors_in(outputs))
-            print(f"a replica sees {tuple(inputs[0].shape)} and returns {shapes}", flush=True)
-
-    net.register_forward_hook(show)

@@ -220,7 +220,7 @@ class Session:
         self.phases.step(self.share.samples)
         self.profiler.end_batch()
         if last:
-            step.monitor.end_steps(position.epochs + 1)
+            step.histograms.end_steps(position.epochs + 1)
             speed, seconds = self.phases.end_epoch()
             self.results.work = {"samples_per_second": speed, **work_of(self.plan, self.device, seconds)}
 

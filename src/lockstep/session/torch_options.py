@@ -30,10 +30,10 @@ def compile_nets(plan: Plan, rank: int, module: Any) -> None:
     net = plain_net(module)
     options: dict[str, Any] = {"dynamic": plan.compile == "dynamic", "options": {"fallback_random": True}}
     parts = [*_called(module)] if net is module else [net]
-    if net is not module and plan.strategy.sharded:  # FSDP gathers weights by hooks, around what can be compiled
+    if plan.strategy.shards_weights(plan):  # FSDP gathers weights by hooks, around what can be compiled
         from torch.distributed.fsdp import FSDPModule
 
-        parts = [part for part in net.modules() if isinstance(part, FSDPModule)]
+        parts = [part for part in module.modules() if isinstance(part, FSDPModule)]
         for part in parts:
             part.forward = torch.compile(part.forward, **options)
     else:
@@ -99,7 +99,7 @@ def torch_flags(plan: Plan) -> Iterator[None]:
     if trainer.benchmark is not None:
         torch.backends.cudnn.benchmark = trainer.benchmark
     try:
-        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), compile_errors(plan):
+        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), compile_errors(plan), plan.strategy.errors():
             yield
     finally:
         torch.set_deterministic_debug_mode(before[0])

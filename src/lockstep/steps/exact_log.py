@@ -13,9 +13,10 @@ import torch.distributed as dist
 from torch import nn
 
 from lockstep.parallel.messages import all_gather_json
+from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
 from lockstep.steps.logged_value import LOADER, Value, reduction_of
-from lockstep.steps.metric_objects import metric_objects
+from lockstep.steps.metric_objects import compute_together, metric_objects, state_sizes
 from lockstep.sums.running import Scalar, to_scalar
 
 
@@ -78,7 +79,7 @@ class ExactLog:
         sync_dist: bool = False,
         sync_dist_group: Any = None,
         add_dataloader_idx: bool = True,
-        batch_size: int | None = None,
+        batch_size: float | None = None,
         metric_attribute: str | None = None,
         rank_zero_only: bool = False,
     ) -> None:
@@ -96,6 +97,7 @@ class ExactLog:
             if on_step and (forward := last_forward(value)) is not None:
                 self._add_step(entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
+        value = full_tensor(value)
         number = to_scalar(value.double().reshape(())) if getattr(value, "is_cuda", False) else _to_float(value)
         if self.in_batch:
             weight = float(self.samples if batch_size is None else batch_size) if self.samples else 0.0
@@ -168,11 +170,15 @@ class ExactLog:
             entry.flush()
         rows = [[entry.options, names.get(id(entry.metric)), entry.total, entry.weight] for entry in entries.values()]
         totals: dict[str, list[Any]] = {}
-        for options, metric, *total in chain.from_iterable(all_gather_json(rows)):
+        ranks = all_gather_json({"rows": rows, "sizes": state_sizes(metrics)})
+        for options, metric, *total in chain.from_iterable(rank["rows"] for rank in ranks):
             name = options[0]
             entry = entries.setdefault(name, Value(*options))
             entry.metric = entry.metric or metrics.get(metric)
             totals.setdefault(name, []).append(total)
+        logged = {id(entries[name].metric) for name in totals if entries[name].on_epoch}
+        metrics = {name: metric for name, metric in metrics.items() if id(metric) in logged}
+        compute_together(metrics, [rank["sizes"] for rank in ranks])
         return [(entries[name], totals[name]) for name in sorted(totals)]
 
     # checkpoints within an epoch

@@ -12,22 +12,25 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.content import Progress
+from lockstep.checkpoint.content import Content, Progress
 from lockstep.config_error import config_error, require
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
-from lockstep.monitor.epoch import EpochMonitor
+from lockstep.monitor.histograms import Histograms
 from lockstep.optimizers import needs_no_closure, update_together
 from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.messages import all_gather_json
+from lockstep.parallel.sync_batchnorm import uncounted
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
+from lockstep.steps.loss_weights import LossWeights
 from lockstep.steps.metric_objects import preserve_metrics
+from lockstep.steps.step_curve import StepCurve
 from lockstep.structures import tensors_in
 from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
@@ -38,23 +41,26 @@ TRAIN_LOSS = "train/loss"
 class ModuleStep(Step):
     """`loss`: that of the current batch; `virtual`: the ranks that run in turn in this process, if there are several.
 
+    batches: over which the engine averages the gradients of an optimizer step.
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
-    sums: Mapping[str, Tensor] = {}
-    confusion: Tensor | None = None
     virtual: Any = None
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
-        self.loggers, self.monitor = loggers, EpochMonitor(plan, loggers, module, ())
+        self.loggers, self.histograms = loggers, Histograms(plan, loggers, module)
         self.ranks = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks
         self.averaged: frozenset[int] | None = None
         self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
+        self.batches, self.weights, self.curve = 1, LossWeights(plan), StepCurve(plan, loggers, data.device)
         self.backward_passes = 0
-        self.has_default_backward = self.ranks == plan.world_size and not overrides(module, "backward")
+        self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
+        if plan.strategy.shards_weights(plan):
+            for name in ("validation_step", "test_step"):
+                replace_method(module, name, self._padded_step)
         replace_method(module, "backward", self.weighted_backward)
         replace_method(module, "all_gather", self._all_gather)
 
@@ -62,15 +68,21 @@ class ModuleStep(Step):
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         for optimizer in optimizers:
             update_together(optimizer)
-            if self.plan.strategy.sharded and needs_no_closure(optimizer):  # others may use all parameters at once
+            if self.plan.strategy.shards_weights(self.plan):
+                self.plan.strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
+            elif self.plan.strategy.sharded and needs_no_closure(optimizer):  # others may use all parameters at once
                 DividedOptimizer(optimizer)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
 
+    def begin_epoch(self, position: Progress) -> None:
+        self.curve.begin_epoch(is_resumed=position.batch > 0)
+
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share, self.position, self.loss = share, position, None
+        self.share, self.position, self.loss, self.batches = share, position, None, batches
+        self.weights.begin_batch(position.batch % batches == 0)
         self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
 
     def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
@@ -92,43 +104,77 @@ class ModuleStep(Step):
             require(averaged, "model", self.plan.model.name, reason, hint)
         if self.averaged is not None:
             average_late(parameters, self.averaged)
+        if self.weights.is_used:
+            self.weights.divide(parameters, self.data.device)
         return recorder.norms(parameters)
 
     def record_batch(self, recorder: Recorder) -> None:
         """Record the loss of a training batch; log it as train/loss unless the module logs something of this name."""
         loss_sum: Any = 0.0
-        count, ids = self.samples, self.share.ids
-        if self.loss is not None:
+        count, ids, weight = self.samples, self.share.ids, self.weights.batch
+        mean_over = count if weight is None else weight
+        self.weights.end_batch()
+        has_loss = self.loss is not None and (mean_over > 0 or weight is None)  # the mean over nothing may be NaN
+        if self.loss is not None and has_loss:
             loss = to_scalar(self.loss)
-            if count:
-                loss_sum = loss if self.plan.loss_reduction == "sum" else loss * count
+            if mean_over:
+                loss_sum = loss if self.plan.loss_reduction == "sum" else loss * mean_over
             logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
             if logged is None or not logged.logger:
-                self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True)
-        recorder.batch((loss_sum, count), ids if count else ids[:0])
+                self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True, batch_size=weight)
+        if self.curve.is_logged:
+            self.curve.add(loss_sum, mean_over if has_loss else 0.0, count)
+        recorder.batch((loss_sum, count, mean_over), ids if count else ids[:0])
+
+    def log_points(self, step: int | None, rate: float) -> None:
+        """Log a point of the curves every N optimizer steps."""
+        if step is not None and step % self.plan.log_every_n_steps == 0 and self.curve.is_logged:
+            self.curve.log(step, rate, self.log.step("logger"))
 
     # evaluations and the ends of epochs
 
     def end_stage(
         self, stage: str, within: bool, work: Mapping[str, float]
     ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Return no metrics, and the curves of an epoch's work."""
-        return {}, work if stage == "train" else {}
+        """Return no metrics, and the curves of an epoch's work; the speed is a curve over steps."""
+        return {}, {name: work[name] for name in work if name != "samples_per_second"} if stage == "train" else {}
+
+    # checkpoints
+
+    @property
+    def sums(self) -> Mapping[str, Tensor]:
+        """Return this rank's sums that are not reduced yet."""
+        return {"loss_weights": torch.tensor(self.weights.window, dtype=torch.float64), "curve": self.curve.sums}
+
+    def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
+        self.weights.window = sums["loss_weights"].item()
+        self.curve.restore(sums["curve"])
 
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
         try:
-            if self.share.is_dummy:  # its loss has weight 0
-                with preserve_metrics(self.module), preserve_generators([self.data.device]):
-                    outputs = original(batch, *rest, **options)
-            else:
-                outputs = original(batch, *rest, **options)
+            outputs = self._run(original, batch, *rest, **options)
         except StopIteration as error:
             raise RuntimeError("StopIteration, raised in training_step, would end the epoch") from error
         loss = self._require_loss(outputs)
         self.loss = None if loss is None else loss.detach()
+        if (weight := self.weights.read(outputs)) is not None:
+            self.weights.batch = weight = 0.0 if self.share.is_dummy else weight
+            self.weight = weight * self.plan.world_size * self.batches  # what the engine divides by
         return outputs
+
+    def _padded_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        """Run a step of an evaluation; of a rank without samples nothing is left, and it returns None."""
+        outputs = self._run(original, batch, *rest, **options)
+        return None if self.share.is_dummy else outputs
+
+    def _run(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        """Run a step, of a dummy batch without traces: what it logs, and its loss, have weight 0."""
+        if not self.share.is_dummy:
+            return step(batch, *rest, **options)
+        with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
+            return step(batch, *rest, **options)
 
     def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
         """Gather tensors of all ranks, after a look at their shapes: unequal ones would abort the process.
@@ -169,6 +215,8 @@ class ModuleStep(Step):
 
         def closure() -> Any:
             loss = optimizer_closure()
+            reason, hint = "LBFGS judges by a loss, and its training_step returns a weight", "another optimizer"
+            require(not self.weights.is_used, "model", self.plan.model.name, reason, hint)
             if loss is None or self.plan.world_size == 1:
                 return loss
             total = (loss.detach() * self.weight).to(torch.float64)

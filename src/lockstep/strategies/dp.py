@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import require
-from lockstep.strategies.strategy import Forward, Layout, Strategy
+from lockstep.strategies.net_strategy import NetStrategy
+from lockstep.strategies.strategy import Forward, Layout
 
 if TYPE_CHECKING:
     from torch import nn
@@ -13,15 +14,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DP(Strategy):
+class DP(NetStrategy):
     name: Literal["dp"]
     in_process: bool | None = None
     batch_key: ClassVar[tuple[str, ...]] = ("dp", "devices")
     refuses_compiling: ClassVar[str] = "computes with new copies of the net in each batch"
-    refuses_modules: ClassVar[tuple[str, str] | None] = (
-        "each replica would log, measure and step separately, and its state would be lost",
-        "strategy=virtual, which runs the ranks of ddp in one process, or strategy=ddp",
-    )
 
     @classmethod
     def layout(cls, devices: int) -> Layout:

@@ -3,19 +3,21 @@
 `fully_shard` is applied to each block and at the root: the weights of a block are gathered from all ranks while it
 computes, and its gradient is reduced to shards. Checkpoints, digests and logs have full tensors.
 
-A LightningModule may read and change any weight anywhere, so each rank needs all of them in each step. DDP averages its
-gradients, and the states of its optimizers are divided over ranks.
+Of a LightningModule the attribute `net` is sharded, if it holds all parameters and optimization is automatic. Any other
+module may read and change any weight anywhere, so each rank needs all of them in each step: DDP averages its gradients,
+and the states of its optimizers are divided over ranks.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import config_error, require
+from lockstep.config_error import ConfigError, config_error, errors_as, require
 from lockstep.constraints import NonNegativeInt
 from lockstep.strategies.ddp import Replicated
-from lockstep.strategies.strategy import Wrapped, plain_net
+from lockstep.strategies.strategy import Wrapped
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -33,6 +35,15 @@ NEEDS_FULL_TENSORS = {
 }
 """Optimizers that are not elementwise, by class name, and what they do."""
 
+READS_NO_WEIGHTS = {
+    *("DeviceStatsMonitor", "EarlyStopping", "GradientAccumulationScheduler", "LearningRateMonitor", "ModelCheckpoint"),
+    *("ProgressBar", "RichProgressBar", "ThroughputMonitor", "Timer", "TQDMProgressBar"),
+}
+"""Callbacks of Lightning that neither read nor write weights, but by the Trainer's checkpoints."""
+
+MIXED_TENSORS = "got mixed torch.Tensor and DTensor"
+"""A part of torch's error if weights are used outside the forward that gathers them."""
+
 
 @dataclass(frozen=True)
 class FSDP(Replicated):
@@ -47,6 +58,8 @@ class FSDP(Replicated):
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)
+        for callback in plan.callbacks:
+            self.check_callback(plan, callback.path)
         key, value = "engine.gradient_sync", plan.engine.gradient_sync
         reason = "strategy=fsdp reduces gradients to shards by itself"
         require(value == "ddp", key, value, reason, f"{key}=ddp, or strategy=ddp")
@@ -64,21 +77,50 @@ class FSDP(Replicated):
             reason = f"{name} {NEEDS_FULL_TENSORS[name]}, and each rank has a shard"
             raise config_error("strategy", self.name, reason, "strategy=ddp")
 
+    def shards_weights(self, plan: "Plan") -> bool:
+        model = plan.model
+        return model.can_shard_net and not model.manual
+
+    def check_callback(self, plan: "Plan", path: str) -> None:
+        package, _, name = path.rpartition(".")
+        fits = package.startswith("lockstep.")
+        fits = fits or (package.startswith("lightning.pytorch.callbacks") and name in READS_NO_WEIGHTS)
+        reason = f"{name} may read or change weights, and each rank has a shard of {plan.model.name}.net"
+        require(fits or not self.shards_weights(plan), "strategy", self.name, reason, "strategy=ddp")
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Return a context that explains torch's error about weights which are used outside the net's forward."""
+
+        def convert(error: Exception) -> ConfigError | None:
+            if MIXED_TENSORS not in str(error):
+                return None
+            reason = "a step uses weights of net outside its forward, which alone gathers them from all ranks"
+            converted = config_error("strategy", self.name, reason, "strategy=ddp, or call self.net(…)")
+            converted.__cause__ = error
+            return converted
+
+        return errors_as(convert)
+
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """Shard a plain net in place, once. Its gradients are reduced after each batch, also while accumulating.
+        """Shard a net in place, once. Its gradients are reduced after each batch, also while accumulating.
 
         The initial weights of all ranks are the same because the seed is. Gradients are summed and divided for every
         dtype: FSDP2 averages float32 by gloo's average, which is a sum in some versions of torch.
         """
-        if plan.model.lightning:
+        if not self.shards_weights(plan):
             return super().wrap(plan, module)
         import torch
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
+        from lockstep.parallel.net_proxy import net_of
+        from lockstep.private_api.torch import read_full_scalars
+
         self.move_to_devices(plan, module)
-        net = plain_net(module)
+        net = net_of(module)
+        assert net is not None
         if not isinstance(net, FSDPModule):
+            read_full_scalars()  # hooks of a module may measure its weights and gradients
             net.to(memory_format=torch.contiguous_format)
             mesh = init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
             for part in (*_blocks(net), net):
@@ -89,11 +131,11 @@ class FSDP(Replicated):
         return True
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
-        """Return a DDPStrategy that shards a plain net instead of wrapping it in DistributedDataParallel.
+        """Return a DDPStrategy that shards a net instead of wrapping it in DistributedDataParallel.
 
         Lightning's ModelParallelStrategy supports neither a checkpoint plugin nor 64-true.
         """
-        if plan.model.lightning:
+        if not self.shards_weights(plan):
             return super().lightning(plan)
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
         from lightning.pytorch.strategies import DDPStrategy

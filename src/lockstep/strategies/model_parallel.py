@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import require
 from lockstep.constraints import PositiveInt
-from lockstep.strategies.strategy import Forward, Strategy, plain_net
+from lockstep.strategies.net_strategy import NetStrategy
+from lockstep.strategies.strategy import Forward
 
 if TYPE_CHECKING:
-    from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
 
     from lockstep.parallel.pipeline_stages import PipelineStages
@@ -16,16 +16,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ModelParallel(Strategy):
+class ModelParallel(NetStrategy):
     name: Literal["model_parallel"]
     micro_batches: PositiveInt
     in_process: bool | None = None
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_compiling: ClassVar[str] = "calls the stages of the net, and not the net"
-    refuses_modules: ClassVar[tuple[str, str] | None] = (
-        "it places the stages of a net on devices, and a LightningModule does not compute by stages alone",
-        "strategy=fsdp, which divides the optimizer state",
-    )
 
     def check(self, plan: "Plan") -> None:
         super().check(plan)
@@ -34,9 +30,6 @@ class ModelParallel(Strategy):
         require(stages > 0, "model", plan.model.name, reason, "model=split_cnn, or strategy=single")
         reason = f"model={plan.model.name} has {stages} stages"
         require(plan.devices <= stages, "devices", plan.devices, reason, f"devices={stages}, or fewer")
-        reason = "a mask belongs to an undivided batch, and stages get micro-batches"
-        fits = self.micro_batches == 1 or plan.dropout_rng != "global"
-        require(fits, "dropout_rng", "global", reason, "dropout_rng=per_rank, or strategy.micro_batches=1")
         reason = "stages are no replicas"
         require(not plan.show_shapes, "show_shapes", True, reason, "show_shapes=false, or strategy=dp")
 
@@ -45,27 +38,13 @@ class ModelParallel(Strategy):
 
     def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
         """Move each stage to its device, and modules outside of stages to the first device."""
+        from lockstep.parallel.net_proxy import net_of
+
         super().move_to_devices(plan, module)
-        self._stages(plan, plain_net(module)).to_devices()
+        self._stages(plan, net_of(module)).to_devices()
 
     def _stages(self, plan: "Plan", net: Any) -> "PipelineStages":
         """Return the `stages` of a net, a tuple of modules to be called one after the other, on the devices."""
         from lockstep.parallel.pipeline_stages import PipelineStages
 
         return PipelineStages(net.stages, self.devices(plan), self.micro_batches)
-
-    def lightning(self, plan: "Plan") -> "LightningStrategy":
-        from lightning.pytorch.strategies import SingleDeviceStrategy
-
-        move_to_devices = self.move_to_devices
-
-        class PipelineStagesStrategy(SingleDeviceStrategy):
-            """SingleDeviceStrategy with the stages on several devices; batches and losses are on the first one."""
-
-            lightning_restore_optimizer = False  # it would move the state of all stages to the first device
-
-            def model_to_device(self) -> None:
-                assert self.lightning_module is not None
-                move_to_devices(plan, self.lightning_module)
-
-        return PipelineStagesStrategy(self.devices(plan)[0])

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import config_error, require
+from lockstep.config_error import require
 
 if TYPE_CHECKING:
     import torch
@@ -62,9 +62,8 @@ class Strategy:
     micro_batches: the number of parts in which a batch passes through the net, one after the other.
     start: whether the ranks can be restarted (elastic) or not (spawn).
     distributed: whether there is a rank for each device, in a process group; else there is one process.
-    refuses_modules: for a strategy that cannot train LightningModules, the reason and a hint.
     refuses_compiling: for a strategy whose net cannot be compiled, the reason.
-    sharded: whether each rank stores a part of the optimizer state, and of a plain net's parameters.
+    sharded: whether each rank stores a part of the optimizer state, and of the parameters if it `shards_weights`.
     batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and keys of the run's metadata.
     order: a name if sums are added in another order than by other strategies of that `batch_key`.
     """
@@ -77,7 +76,6 @@ class Strategy:
 
     start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
     distributed: ClassVar[bool] = False
-    refuses_modules: ClassVar[tuple[str, str] | None] = None
     refuses_compiling: ClassVar[str] = ""
     sharded: ClassVar[bool] = False
     batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
@@ -95,8 +93,6 @@ class Strategy:
 
     def check(self, plan: "Plan") -> None:
         """Raise a ConfigError that names the key to change, if the strategy cannot run a plan."""
-        if plan.model.lightning and self.refuses_modules is not None:
-            raise config_error("strategy", self.name, *self.refuses_modules)
         fits, hint = not (plan.compile and self.refuses_compiling), "compile=false, or strategy=ddp"
         require(fits, "compile", plan.compile, f"strategy={self.name} {self.refuses_compiling}", hint)
         reason = f"strategy={self.name} is one process on one machine"
@@ -105,6 +101,17 @@ class Strategy:
 
     def check_optimizer(self, kinds: Collection[str]) -> None:
         """Raise if an optimizer, by the names of its class and base classes, computes something else on ranks."""
+
+    def shards_weights(self, plan: "Plan") -> bool:
+        """Whether each rank stores a part of each parameter, so that all ranks must meet in each forward."""
+        return False
+
+    def check_callback(self, plan: "Plan", path: str) -> None:
+        """Raise if a callback, by the import path of its class, cannot run beside a plan's model."""
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Return a context that raises a ConfigError for errors which the strategy explains."""
+        return nullcontext()
 
     def devices(self, plan: "Plan") -> "list[torch.device]":
         """Return the devices of this process. Batches are moved to the first one, where losses are computed."""

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import require
-from lockstep.strategies.strategy import Forward, Layout, Strategy
+from lockstep.strategies.strategy import Layout, Strategy
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from lockstep.plan import Plan
 
 
@@ -32,12 +30,8 @@ class Virtual(Strategy):
         super().check(plan)
         reason, hint = "strategy=virtual is for comparing, on a CPU", "accelerator=cpu, or strategy=ddp"
         require(plan.accelerator != "gpu", "accelerator", plan.accelerator, reason, hint)
+        reason = "it optimizes manually, and strategy=virtual adds the losses of all ranks before one backward pass"
+        require(not plan.model.manual, "model", plan.model.name, reason, "strategy=ddp")
         reason = "then nothing differs by rank, and strategy=single computes the same as ddp"
-        for key, default in (("sync_batchnorm", False), ("dropout_rng", "per_rank")):
-            hint = f"{key}={str(default).lower()}, or strategy=single devices=1"
-            require(getattr(plan, key) == default, key, getattr(plan, key), reason, hint)
-
-    def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
-        from lockstep.parallel.virtual_ranks import VirtualRanks
-
-        return VirtualRanks(net, plan.devices, plan.seed)
+        hint = "sync_batchnorm=false, or strategy=single devices=1"
+        require(not plan.sync_batchnorm, "sync_batchnorm", True, reason, hint)

@@ -1,0 +1,44 @@
+"""Points of two classes in the plane: the seven of S0, or as many generated ones of the same two classes."""
+
+import torch
+
+from lockstep.config_error import require
+from lockstep.datamodules.tensors import InMemory, Split
+
+TRAIN = [[-1.2, 3.1], [-0.9, 2.9], [-0.5, 2.6], [2.3, -1.1], [2.7, -1.5]], [0, 0, 0, 1, 1]
+TEST = [[-0.8, 2.8], [2.6, -1.6]], [0, 1]
+TEST_SAMPLES = 1000
+SPREAD = 0.5  # standard deviation of the generated points around their class's centre, in both directions
+
+
+class Points(InMemory):
+    """float64 points (n, 2) and classes: S0's five and two, or `samples` to train on and 1,000 to test.
+
+    Generated points alternate between the classes, whose centres are the means of S0's five points.
+    """
+
+    sample_shape, num_outputs, num_classes = (2,), 2, 2
+    class_names = ("0", "1")
+
+    def __init__(self, batch_size: int = 64, samples: int | None = None) -> None:
+        super().__init__(batch_size)
+        fits, hint = samples is None or samples >= 2, "data.samples=1000"
+        require(fits, "data.samples", samples, "it must be 2 or more", hint)
+        self.save_hyperparameters()
+        self.samples = samples
+
+    def load(self) -> dict[str, Split]:
+        train, test = ((torch.tensor(rows, dtype=torch.float64), torch.tensor(labels)) for rows, labels in (TRAIN, TEST))
+        if self.samples is not None:
+            generator = torch.Generator().manual_seed(0)
+            inputs, targets = train
+            centres = torch.stack([inputs[targets == label].mean(dim=0) for label in (0, 1)])
+            train = _around(centres, self.samples, generator)
+            test = _around(centres, TEST_SAMPLES, generator)
+        return {"train": train, "test": test}
+
+
+def _around(centres: torch.Tensor, samples: int, generator: torch.Generator) -> Split:
+    labels = torch.arange(samples) % len(centres)
+    noise = torch.randn(samples, 2, generator=generator, dtype=torch.float64)
+    return centres[labels] + SPREAD * noise, labels

@@ -1,0 +1,59 @@
+"""Checks of the first batch: a loss would broadcast a wrong shape, or fail far from the cause."""
+
+from math import prod
+from typing import Any
+
+from torch import Tensor
+
+from lockstep.config_error import ConfigError
+
+
+def check_classes(logits: Any, targets: Tensor, num_classes: int) -> None:
+    """Raise unless there are logits (batch, classes or more, …) for classes (batch, …)."""
+    if targets.is_floating_point():
+        raise ConfigError(
+            "model: the targets of the data are real numbers, and a Classifier needs classes; write "
+            "model._target_=lockstep.models.Regressor."
+        )
+    shape, batch = _shape(logits), tuple(targets.shape)
+    if shape[:1] + shape[2:] != batch or shape[1] < num_classes:
+        expected = ", ".join(map(str, (batch[0], f"{num_classes} or more", *batch[1:])))
+        raise _wrong_shape(logits, f"({expected})")
+
+
+def check_numbers(outputs: Any, targets: Tensor) -> None:
+    """Raise unless there are as many outputs as real targets, in the same shape."""
+    if not targets.is_floating_point():
+        raise ConfigError(
+            "model: the targets of the data are whole numbers, and a Regressor needs real ones; write "
+            "model._target_=lockstep.models.Classifier."
+        )
+    if _shape(outputs) != tuple(targets.shape):
+        raise _wrong_shape(outputs, str(tuple(targets.shape)))
+
+
+def check_reconstruction(outputs: Any, inputs: Tensor) -> None:
+    """Raise unless there are as many outputs as inputs, in any shape."""
+    if not inputs.is_floating_point():
+        raise ConfigError("data: its inputs are whole numbers, and an Autoencoder gives back real ones; write others.")
+    shape = _shape(outputs)
+    if shape[:1] != (len(inputs),) or prod(shape) != inputs.numel():
+        raise _wrong_shape(outputs, f"({len(inputs)}, …) with {prod(inputs.shape[1:])} numbers a sample")
+
+
+def check_tokens(logits: Any, targets: Tensor) -> None:
+    """Raise unless there are logits (batch, length, vocabulary) for int64 tokens (batch, length)."""
+    if targets.is_floating_point() or targets.dim() != 2:
+        raise ConfigError("data: a LanguageModel needs sequences of whole numbers (batch, length); write data=text.")
+    if _shape(logits)[:-1] != tuple(targets.shape):
+        raise _wrong_shape(logits, f"({', '.join(map(str, targets.shape))}, vocabulary)")
+
+
+def _shape(outputs: Any) -> tuple[int, ...]:
+    return tuple(outputs.shape) if isinstance(outputs, Tensor) else ()
+
+
+def _wrong_shape(outputs: Any, expected: str) -> ConfigError:
+    shape = _shape(outputs)
+    described = f"shape {shape}" if shape else f"a {type(outputs).__name__}"
+    return ConfigError(f"model.net: it returns {described}; expected {expected}.")

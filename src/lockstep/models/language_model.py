@@ -1,0 +1,101 @@
+"""A net that tells the next token at each place of a sequence."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+from torchmetrics import MeanMetric
+
+from lockstep.models.checks import check_tokens
+from lockstep.models.optimizers import configure
+
+
+class Perplexity(MeanMetric):
+    """e to the mean cross-entropy of a token."""
+
+    def compute(self) -> Tensor:
+        return super().compute().exp()  # type: ignore[no-any-return]
+
+
+class LanguageModel(LightningModule):
+    """Cross-entropy of logits (batch, length, vocabulary) and the next tokens (batch, length); accuracy, perplexity.
+
+    A batch is tokens and the next ones, or tokens (batch, length + 1) alone.
+
+    Args:
+        ignore_index: a token that is not predicted, such as that of padding.
+        scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
+        monitor: what best.ckpt is best by, and what a ReduceLROnPlateau looks at.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        optimizer: Callable[..., Optimizer],
+        scheduler: Callable[..., Any] | None = None,
+        ignore_index: int | None = None,
+        scheduler_interval: str | None = None,
+        monitor: str = "val/loss",
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"])
+        self.net, self.optimizer, self.scheduler = net, optimizer, scheduler
+        self.ignore_index, self.monitor = ignore_index, monitor
+        self.val_perplexity, self.test_perplexity = Perplexity(), Perplexity()
+        self.is_checked = False
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.net(tokens)  # type: ignore[no-any-return]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss, accuracy, weight = self.step(batch)
+        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
+        self.log("train/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
+        return loss if weight is None else {"loss": loss, "weight": weight}
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.evaluate("val", self.val_perplexity, batch)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.evaluate("test", self.test_perplexity, batch)
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self(batch[0] if isinstance(batch, list | tuple) else batch)  # type: ignore[no-any-return]
+
+    def evaluate(self, stage: str, perplexity: Perplexity, batch: Any) -> None:
+        """Log the loss, the accuracy and the perplexity of a stage."""
+        loss, accuracy, weight = self.step(batch)
+        samples = len(batch[0]) if isinstance(batch, list | tuple) else len(batch)
+        perplexity.update(loss, samples if weight is None else weight)
+        self.log(f"{stage}/loss", loss, batch_size=weight)
+        self.log(f"{stage}/acc", accuracy, batch_size=weight)
+        self.log(f"{stage}/perplexity", perplexity)
+
+    def step(self, batch: Any) -> tuple[Tensor, Tensor, int | None]:
+        """Return the mean loss and the accuracy of a batch, and how many tokens count in them; None: all."""
+        tokens, targets = batch if isinstance(batch, list | tuple) and len(batch) == 2 else _shifted(batch)
+        logits = self(tokens)
+        if not self.is_checked:
+            check_tokens(logits, targets)
+            self.is_checked = True
+        hits = (logits.detach().argmax(2) == targets).double()
+        if self.ignore_index is None:
+            return cross_entropy(logits.flatten(0, 1), targets.flatten()), hits.mean(), None
+        counts = targets != self.ignore_index
+        weight = int(counts.sum())
+        options: Any = {"ignore_index": self.ignore_index, "reduction": "sum"}
+        loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), **options) / max(1, weight)
+        return loss, torch.where(counts, hits, 0.0).sum() / max(1, weight), weight
+
+    def configure_optimizers(self) -> Any:
+        return configure(self, self.optimizer, self.scheduler, self.hparams["scheduler_interval"], self.monitor)
+
+
+def _shifted(batch: Any) -> tuple[Tensor, Tensor]:
+    """Return tokens but the last, and tokens but the first."""
+    tokens: Tensor = batch[0] if isinstance(batch, list | tuple) else batch
+    return tokens[:, :-1], tokens[:, 1:]

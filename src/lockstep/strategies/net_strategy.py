@@ -1,0 +1,47 @@
+"""The base of strategies that compute a module's `net` in another way, in one process."""
+
+from typing import TYPE_CHECKING
+
+from lockstep.config_error import require
+from lockstep.strategies.strategy import Strategy
+
+if TYPE_CHECKING:
+    from lightning.pytorch.strategies import Strategy as LightningStrategy
+    from torch import nn
+
+    from lockstep.plan import Plan
+
+
+class NetStrategy(Strategy):
+    """What the module itself computes beside its net, the loss and metrics, it computes once, of the full batch."""
+
+    def check(self, plan: "Plan") -> None:
+        super().check(plan)
+        fits = plan.model.has_net
+        reason = f"it computes the attribute `net` of a module, and {plan.model.name} sets none in its __init__"
+        require(fits, "strategy", self.name, reason, "strategy=ddp, or self.net = … in the module")
+
+    def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
+        """Move a module, and have calls of its `net` computed by the strategy."""
+        super().move_to_devices(plan, module)
+        from lockstep.parallel.net_proxy import net_of, replace_forward
+
+        net = net_of(module)
+        assert net is not None
+        replace_forward(module, self.forward(plan, net))
+
+    def lightning(self, plan: "Plan") -> "LightningStrategy":
+        from lightning.pytorch.strategies import SingleDeviceStrategy
+
+        move_to_devices = self.move_to_devices
+
+        class NetStrategyOfLightning(SingleDeviceStrategy):
+            """SingleDeviceStrategy with the net on several devices; batches and losses are on the first one."""
+
+            lightning_restore_optimizer = False  # it would move the state of all stages to the first device
+
+            def model_to_device(self) -> None:
+                assert self.lightning_module is not None
+                move_to_devices(plan, self.lightning_module)
+
+        return NetStrategyOfLightning(self.devices(plan)[0])

@@ -1,0 +1,179 @@
+"""Callbacks that show a module's predictions, and the line that it fits."""
+
+import csv
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from lockstep.callbacks import ConfusionMatrix, FittedLine, Pictures
+from lockstep.config_error import ConfigError
+from lockstep.loggers.tensorboard import TensorBoardWriter
+from lockstep.run_files import CONFUSION
+from lockstep.schemas.engine import ENGINES
+from lockstep.steps.step_outputs import join_outputs, predictions_of
+from tests.checkpoints import net_state
+from tests.comparing import metrics_in, require_identical
+from tests.conftest import USER_CODE, MakeUserPlan, events_of
+from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
+
+JOB = ("model=shown", "data=images", "precision=64-true")
+BOARD = ("logger=tensorboard", "logger.tensorboard.pr_curves=true")
+WORLDS = {"ddp": DDP, "fsdp": ("strategy=fsdp", "devices=2"), "virtual": VIRTUAL}
+
+
+def table(run: Path) -> list[dict[str, str]]:
+    with (run / CONFUSION).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def counted(run: Path) -> list[dict[str, str]]:
+    """Return the table of the weights that a run has left, counted one sample after another."""
+    import strange_shown  # type: ignore[import-not-found]
+
+    module, data = strange_shown.Shown().double(), strange_shown.Images()
+    module.load_state_dict(net_state(run / "checkpoints" / "last.ckpt"))
+    data.setup()
+    counts = [[0] * 4 for _ in range(3)]
+    for x, y in zip(*data.parts["test"], strict=True):
+        counts[int(y)][int(module(x[None].double()).argmax())] += 1
+    assert any(row[3] for row in counts), "some are no class of the data"
+    columns = [*(f"predicted {name}" for name in data.class_names), "predicted another"]
+    rows = zip(data.class_names, counts, strict=True)
+    return [{"true": name, **dict(zip(columns, map(str, row), strict=True))} for name, row in rows]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_confusion_of_all_ranks(world: str, make_user_plan: MakeUserPlan) -> None:
+    """Nine samples in batches of four, by both engines; the numbers of the run are as without the callbacks."""
+    runs = by_both(make_user_plan(*JOB, *WORLDS[world]))
+    require_identical(*runs)
+    for run in runs:
+        assert table(run) == counted(run)
+    without = by_both(make_user_plan(*JOB, *WORLDS[world], "+model.returns=''", folder="without"))
+    for run, plain in zip(runs, without, strict=True):
+        assert metrics_in(run)["digest"] == metrics_in(plain)["digest"]
+        assert metrics_in(run)["val/loss"] == metrics_in(plain)["val/loss"]
+        assert not (plain / CONFUSION).exists()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pictures_of_a_module(engine: str, make_user_plan: MakeUserPlan) -> None:
+    """A validation of one sample on two ranks, drawn in the first and the last epoch."""
+    run = trained(make_user_plan(*JOB, *DDP, *BOARD, f"engine={engine}", "max_epochs=3"))
+    events = events_of(run, images=0, tensors=0)
+    pictures = {tag: [one.step for one in events.Images(tag)] for tag in events.Tags()["images"]}
+    assert pictures["val/confusion"] == pictures["weights/first layer"] == [5, 15]
+    assert pictures["val/worst"], "the only sample is predicted wrongly"
+    curves = [tag for tag, entry in events.summary_metadata.items() if entry.plugin_data.plugin_name == "pr_curves"]
+    assert sorted(curves) == [f"val/class {index}" for index in range(4)], "the net has more outputs than classes"
+    assert [point.step for point in events.Tensors(curves[0])] == [5, 10, 15]
+
+
+def test_pictures_take_a_share_of_the_time(tmp_path: Path) -> None:
+    """Of a hundred validations in a row the first and the last have them."""
+    board, epochs = TensorBoardWriter(tmp_path / "tensorboard" / "run", {}), range(1, 101)
+    confusion, module = ConfusionMatrix(tmp_path), pl.LightningModule()
+    trainer: Any = SimpleNamespace(datamodule=None, sanity_checking=False)
+    steps = iter(epochs)
+    pictures = Pictures(board, confusion, lambda: next(steps))
+    for _ in epochs:
+        pictures.on_validation_start(trainer, module)
+        confusion.counts = torch.eye(2, dtype=torch.int64)
+        pictures.on_validation_epoch_end(trainer, module)
+    pictures.on_train_end(trainer, module)
+    board.finalize("success")
+    drawn = [one.step for one in events_of(tmp_path, images=0).Images("val/confusion")]
+    assert (drawn[0], drawn[-1]) == (1, 100)
+    assert len(drawn) < 20
+
+
+def test_predicted_classes_have_no_confidence(make_user_plan: MakeUserPlan) -> None:
+    run = trained(make_user_plan(*JOB, *SINGLE, *BOARD, "engine=raw", "+model.returns=preds"))
+    assert table(run) == counted(run)
+    assert set(events_of(run, images=0).Tags()["images"]) == {"val/confusion", "weights/first layer"}
+
+
+def test_counts_of_batches(tmp_path: Path) -> None:
+    """Classes by the width of logits; targets that are no class are left out, other loaders too."""
+    trainer: Any = SimpleNamespace(datamodule=None, sanity_checking=False, testing=True, is_global_zero=True)
+    module: Any = SimpleNamespace(device=torch.device("cpu"))
+    callback = ConfusionMatrix(tmp_path)
+    callback.on_test_start(trainer, module)
+    one_hot = torch.eye(3)
+    batch = {"logits": one_hot[[0, 1, 1, 2]], "targets": torch.tensor([0, 1, 2, -100])}
+    for loader, outputs in enumerate((batch, batch)):
+        callback.on_test_batch_end(trainer, module, outputs, None, 0, loader)
+    callback.on_test_batch_end(
+        trainer, module, {"preds": torch.tensor([0, 1]), "targets": torch.tensor([1, 1])}, None, 1
+    )
+    callback.on_test_epoch_end(trainer, module)
+    assert callback.counts is not None
+    assert callback.counts.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
+    assert table(tmp_path)[2] == {"true": "2", "predicted 0": "0", "predicted 1": "1", "predicted 2": "0"}
+
+
+LOGITS, TARGETS = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+OTHERS: dict[str, Any] = {
+    "nothing": None,
+    "a loss": torch.tensor(0.5),
+    "no targets": {"logits": LOGITS},
+    "real targets": {"preds": LOGITS, "targets": torch.randn(4, 3)},
+    "one logit": {"logits": LOGITS[:, :1], "targets": TARGETS},
+    "other shapes": {"logits": torch.randn(4, 7, 3), "targets": torch.zeros(4, 7, dtype=torch.int64)},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_outputs_have_no_predictions(name: str) -> None:
+    assert predictions_of(OTHERS[name]) is None
+
+
+def test_outputs_of_virtual_ranks_are_joined() -> None:
+    parts: list[dict[str, Tensor]] = [{"logits": LOGITS[:3], "targets": TARGETS[:3], "loss": torch.tensor(1.0)}]
+    parts.append({"logits": LOGITS[3:], "targets": TARGETS[3:], "loss": torch.tensor(2.0)})
+    joined = join_outputs(parts)
+    assert torch.equal(joined["logits"], LOGITS)
+    assert torch.equal(joined["targets"], TARGETS)
+    assert joined["loss"] == 1.0
+    assert join_outputs([None, None]) is None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_fitted_line_in_an_ordinary_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(USER_CODE))
+    from strange_shown import Line
+
+    module = Line()
+    torch.nn.init.constant_(module.net.weight, 2.0)
+    torch.nn.init.constant_(module.net.bias, 3.0)
+    trainer = pl.Trainer(
+        logger=False, callbacks=[FittedLine([7])], default_root_dir=tmp_path, accelerator="cpu",
+        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+    )  # fmt: skip
+    [results] = trainer.test(module, DataLoader(TensorDataset(*torch.zeros(2, 1, 1))), verbose=False)
+    assert results == {"slope": 2.0, "intercept": 3.0, "predict/7": 17.0}
+
+
+@pytest.mark.parametrize("world", ["ddp", "fsdp"])
+def test_fitted_line_of_a_run(world: str, make_user_plan: MakeUserPlan) -> None:
+    """Exactly that of the final weights, on each rank; a net from real numbers has no confusion matrix."""
+    fitted = ("callbacks=fitted_line", "callbacks.fitted_line.predict=[7]", "precision=64-true")
+    for run in by_both(make_user_plan("model=line", "data=line", "data.samples=50", *WORLDS[world], *fitted)):
+        weights, metrics = net_state(run / "checkpoints" / "last.ckpt"), metrics_in(run)
+        slope, intercept = weights["net.weight"].item(), weights["net.bias"].item()
+        assert metrics["intercept"] == intercept
+        assert metrics["slope"] == (slope + intercept) - intercept
+        assert metrics["predict/7"] == pytest.approx(7 * slope + intercept, rel=1e-15)
+        assert not (run / CONFUSION).exists()
+
+
+def test_fitted_line_needs_one_number(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*JOB, *SINGLE, "callbacks=fitted_line", "engine=raw", "strategy.in_process=true")
+    with pytest.raises(ConfigError, match="FittedLine needs a net from one number to one number"):
+        trained(plan)

@@ -1,0 +1,43 @@
+"""engine.gradient_sync averages the gradients of a LightningModule by hand, to the numbers of Lightning's DDP."""
+
+import pytest
+
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from tests.comparing import metrics_in, require_close, require_identical
+from tests.conftest import MakeUserPlan
+from tests.test_user_module import DDP, SINGLE, THAWING, by_both, trained
+
+DOUBLE = "precision=64-true"
+UNUSED = ("model=regressor", "model._target_=strange_steps.Unused", "data=stream", DOUBLE)
+FINDS = "strategy.find_unused_parameters=true"
+
+
+def by_hand(method: str) -> tuple[str, str]:
+    return "engine=raw", f"engine.gradient_sync={method}"
+
+
+@pytest.mark.parametrize("method", ["all_reduce", "bucket", "ring", "reduce_broadcast"])
+def test_two_ranks_are_identical(method: str, make_user_plan: MakeUserPlan) -> None:
+    """With a layer that is thawed in the second epoch, a rank without samples, and accumulation."""
+    job = (*THAWING, "accumulate_grad_batches=3", "gradient_clip_val=0.5")
+    lightning, raw = by_both(make_user_plan(*job, *DDP, *by_hand(method)))
+    require_identical(lightning, raw)
+    assert [metrics_in(run)["gradient_sync"] for run in (lightning, raw)] == ["ddp", method]
+
+
+@pytest.mark.parametrize("method", ["ring", pytest.param("bucket", marks=pytest.mark.slow)])
+def test_four_ranks_equal_one_process(method: str, make_user_plan: MakeUserPlan) -> None:
+    """Four numbers have several sums. One rank that keeps its gradient would be far off."""
+    single = trained(make_user_plan(*THAWING, *SINGLE, "engine=raw", folder="single"))
+    runs = by_both(make_user_plan(*THAWING, "strategy=ddp", "devices=4", *by_hand(method), folder="four"))
+    for run in runs:
+        require_close(single, run)
+    assert compare(*runs).within_tolerance
+
+
+def test_unused_parameters(make_user_plan: MakeUserPlan) -> None:
+    """AdamW would shrink weights whose gradient is zero and not None; they are refused as under DDP."""
+    require_identical(*by_both(make_user_plan(*UNUSED, *DDP, FINDS, *by_hand("bucket"), folder="found")))
+    with pytest.raises(ConfigError, match=r"^strategy.find_unused_parameters=false: a parameter received no gradient"):
+        trained(make_user_plan(*UNUSED, *DDP, *by_hand("bucket"), folder="refused"))

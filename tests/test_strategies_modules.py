@@ -1,0 +1,221 @@
+"""LightningModules with a `net`: dp, model_parallel and fsdp compute what `single` computes, by both engines."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep.compare import compare
+from lockstep.config_error import ConfigError
+from lockstep.session.lightning_module import create_user_module
+from tests.checkpoints import net_state
+from tests.comparing import lines, metrics_in, require_close, require_identical
+from tests.conftest import MakeUserPlan, events_of, require_refused
+from tests.rank_helpers import ALONE, ENGINES
+from tests.resuming import same_after_kill
+from tests.test_user_module import SINGLE, by_both, trained
+
+JOB = ("model=with_net", "data=blobs_data", "precision=64-true", "test=true")
+CONV = ("+model.kind=conv", "+model.optimizer=SGD", "+model.lr=0.05")
+ACCUMULATED = ("accumulate_grad_batches=3", "gradient_clip_val=0.2")
+RAGGED = ("+data.samples=97", "+data.batch_size=12", "batch_size=9")
+"""73 samples in batches of 9, and 13 of a validation in batches of 12: the last batch of both is one sample."""
+STAGED = ("+model.kind=staged",)
+DP2, DP3 = ("strategy=dp", "devices=2"), ("strategy=dp", "devices=3")
+STAGES = ("strategy=model_parallel", "devices=2")
+FSDP2, FSDP3 = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
+
+
+def equal_to_single(make_user_plan: MakeUserPlan, job: tuple[str, ...], *world: str) -> list[Path]:
+    """Return the runs of both engines, which are bit-equal, and close to one on a single device, its weights too."""
+    single = trained(make_user_plan(*JOB, *job, *SINGLE, "engine=raw", folder="single"))
+    runs = by_both(make_user_plan(*JOB, *job, *world, folder="both"))
+    require_identical(*runs)
+    for run in runs:
+        require_close(single, run)
+    expected, weights = (net_state(run / "checkpoints" / "last.ckpt") for run in (single, runs[0]))
+    assert expected.keys() == weights.keys()
+    for name, weight in expected.items():
+        torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-10)
+    return [single, *runs]
+
+
+@pytest.mark.parametrize(
+    ("job", "world"),
+    [
+        pytest.param(RAGGED, DP3, id="dp-3"),
+        pytest.param((*CONV, *ACCUMULATED), DP2, id="dp-2-conv"),
+        pytest.param((*RAGGED, *ACCUMULATED), FSDP3, id="fsdp-3"),
+        pytest.param((*CONV, *RAGGED), FSDP2, id="fsdp-2-conv"),
+    ],
+)
+def test_in_float64_it_is_single(job: tuple[str, ...], world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    single, _, raw = equal_to_single(make_user_plan, job, *world)
+    other = trained(make_user_plan(*JOB, *job, *world, "engine=raw", "seed=1", folder="other"))
+    assert not compare(single, other).within_tolerance
+    counted = [name for name in metrics_in(raw) if name.startswith("val_count")]
+    assert len(counted) == 2
+    assert [metrics_in(raw)[name] for name in counted] == [metrics_in(single)[name] for name in counted]
+
+
+@pytest.mark.parametrize("words", ["Measuring", "Twice", "WithNet +model.kind=recurrent"])
+def test_steps_that_shards_must_follow(words: str, make_user_plan: MakeUserPlan) -> None:
+    """Norms of weights and gradients in hooks, and what depends on them; several calls of the net; its own layers."""
+    job = f"model._target_=strange_with_net.{words}".split()
+    equal_to_single(make_user_plan, (*job, "gradient_clip_val=0.01", "trainer.gradient_clip_algorithm=value"), *FSDP2)
+
+
+def test_stages_are_single_bit_for_bit(make_user_plan: MakeUserPlan) -> None:
+    single, _, raw = equal_to_single(make_user_plan, (*STAGED, *ACCUMULATED), *STAGES)
+    require_identical(single, raw)
+    divided = trained(make_user_plan(*JOB, *STAGED, *STAGES, "engine=raw", "strategy.micro_batches=4", folder="micro"))
+    whole = trained(make_user_plan(*JOB, *STAGED, *STAGES, "engine=raw", folder="whole"))
+    require_close(divided, whole)
+    assert compare(divided, whole).verdict != "identical"
+
+
+@pytest.mark.parametrize(("callback", "world"), [("ema", DP2), ("swa", STAGES)])
+def test_averages_of_weights_beside_a_replaced_net(
+    callback: str, world: tuple[str, ...], make_user_plan: MakeUserPlan
+) -> None:
+    """As in one process; the averages are not the weights without the callback."""
+    options = ("callbacks.ema.decay=0.5",) if callback == "ema" else ()
+    single, *_ = equal_to_single(make_user_plan, (*STAGED, f"callbacks={callback}", *options), *world)
+    alone = trained(make_user_plan(*JOB, *STAGED, *SINGLE, "engine=raw", folder="alone"))
+    averaged, weights = (net_state(run / "checkpoints" / "last.ckpt") for run in (single, alone))
+    assert any(not torch.equal(averaged[name], weight) for name, weight in weights.items())
+
+
+def test_a_copy_of_a_replicated_net_is_plain(make_user_plan: MakeUserPlan) -> None:
+    """A module copies its net when training begins, and evaluates by the copy."""
+    equal_to_single(make_user_plan, ("model._target_=strange_with_net.Copied",), *DP2)
+
+
+def test_replicas_take_batchnorm_of_their_chunks(make_user_plan: MakeUserPlan) -> None:
+    """The control of dp = single: the replicas are really there."""
+    norm = ("+model.kind=norm", "engine=raw")
+    single = trained(make_user_plan(*JOB, *norm, *SINGLE, folder="single"))
+    replicated = trained(make_user_plan(*JOB, *norm, *DP2, folder="dp"))
+    assert not compare(single, replicated).within_tolerance
+
+
+@pytest.mark.parametrize("world", [("strategy=ddp", "devices=3"), FSDP3])
+def test_synchronized_batchnorm_of_ragged_batches(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    """The last batch has two samples for three ranks: that without one adds nothing to the statistics."""
+    job = ("+model.kind=norm", "sync_batchnorm=true", "+data.samples=56", "batch_size=10", "engine=raw")
+    single = trained(make_user_plan(*JOB, *job, *SINGLE, folder="single"))
+    require_close(single, trained(make_user_plan(*JOB, *job, *world, folder="ranks")))
+
+
+def test_fsdp_ranks_hold_shards_of_the_net(make_user_plan: MakeUserPlan) -> None:
+    """A module with weights outside its net, or one that cannot be divided, keeps all of them on each rank."""
+    for words, differing in (("WithNet", 2), ("Outside", 1), ("WithNet +model.kind=scalar", 1)):
+        job = f"model._target_=strange_with_net.{words}".split()
+        run = trained(make_user_plan(*JOB, *job, *FSDP2, "engine=raw", folder=words))
+        fingerprints = lines(run, "fingerprint")
+        assert [len({*line["weights"]}) for line in fingerprints] == [differing] * 2
+        assert all(len({*line["optimizer"]}) == 2 for line in fingerprints)
+
+
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_checkpoints_resume_under_other_strategies(engine: str, make_user_plan: MakeUserPlan) -> None:
+    """Also within a step, after a kill, to the same bits."""
+    job = (*JOB, *ACCUMULATED, f"engine={engine}")
+    expected = net_state(trained(make_user_plan(*job, *SINGLE)) / "checkpoints" / "last.ckpt")
+    for first, second in ((SINGLE, FSDP2), (FSDP2, DP2)):
+        name = f"{first[0]} to {second[0]}"
+        begun = trained(make_user_plan(*job, *first, "max_epochs=1", folder=f"{name}, begun"))
+        path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
+        resumed = net_state(trained(make_user_plan(*job, *second, path, folder=name)) / "checkpoints" / "last.ckpt")
+        for key, tensor in expected.items():
+            torch.testing.assert_close(resumed[key], tensor, rtol=0, atol=1e-10)
+    same_after_kill(make_user_plan(*job, *FSDP2, "checkpoint.every_n_steps=1", folder="killed"), 3)
+
+
+OUTSIDE, LEFT_OUT = "model._target_=strange_with_net.Outside", "+model.kind=left_out"
+REFUSED = {
+    "model=gan data=blobs_data strategy=dp devices=2": "strategy=dp: it computes the attribute `net` of a",
+    "model=gan data=blobs_data strategy=model_parallel devices=2": "strategy=model_parallel: it computes the attribute",
+    "model=with_net data=blobs_data strategy=model_parallel devices=2": "needs a net with stages, and it has none",
+    f"model=with_net {LEFT_OUT} data=blobs_data strategy=model_parallel devices=2": "stages, and it has none",
+    f"model=with_net {STAGED[0]} data=blobs_data strategy=model_parallel devices=4": "devices=4: model=WithNet has 3",
+    "model=with_net data=blobs_data strategy=fsdp devices=2 callbacks=ema": "strategy=fsdp: EMAWeightAveraging may",
+    "model=with_net data=blobs_data strategy=fsdp devices=2 callbacks=swa": "StochasticWeightAveraging may read or",
+    "model=with_net data=blobs_data strategy=fsdp devices=2 +callbacks.mine._target_=strange_with_net.Stopwatch": (
+        "strategy=fsdp: Stopwatch may read or change weights, and each rank has a shard of WithNet.net; write"
+    ),
+    "model=with_net data=blobs_data strategy=dp devices=2 compile=true": "compile=true: strategy=dp computes with new",
+    "model=with_net data=blobs_data strategy=fsdp devices=2 logger=tensorboard logger.tensorboard.graph=true": (
+        "strategy=fsdp: rank 0 alone draws the graph of logger.tensorboard.graph, and each rank has a shard of the net"
+    ),
+    "model=gan data=blobs_data show_shapes=true": "show_shapes=true: it shows the attribute `net` of a module, and GAN",
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_does_not_fit_is_refused(words: str, make_user_plan: MakeUserPlan) -> None:
+    require_refused(REFUSED[words], make_user_plan, *words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("+model.optimizer=Adafactor",), "strategy=fsdp: Adafactor computes with rows and columns of full weights"),
+        (("model._target_=strange_with_net.Aliased",), "strategy=fsdp: a step uses weights of net outside its forward"),
+        (("model._target_=strange_with_net.Averaging",), "strategy=fsdp: WeightAveraging may read or change weights"),
+    ],
+)
+def test_what_only_ranks_see_is_refused_there(
+    words: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
+) -> None:
+    for engine in ("raw", "lightning"):
+        with pytest.raises(ConfigError) as refused:
+            trained(make_user_plan(*JOB, *words, *FSDP2, f"engine={engine}", folder=engine))
+        assert sentence in str(refused.value)
+
+
+def test_callbacks_that_read_no_weights_run_beside_shards(make_user_plan: MakeUserPlan) -> None:
+    callbacks = ("callbacks=[timer,early_stopping,lr_monitor]", "logger=csv", "engine=raw")
+    job = (*JOB, *callbacks, "callbacks.early_stopping.monitor=val_loss/dataloader_idx_0")
+    single = trained(make_user_plan(*job, *SINGLE, folder="single"))
+    require_close(single, trained(make_user_plan(*job, *FSDP2, folder="fsdp")))
+
+
+@pytest.mark.parametrize("world", [DP2, (*STAGES, *STAGED)], ids=["dp", "stages"])
+def test_the_graph_of_a_replaced_net_is_drawn(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    job = ("model._target_=strange_with_net.Shown", "logger=tensorboard", "logger.tensorboard.graph=true")
+    run = trained(make_user_plan(*JOB, *job, *world, "engine=raw", "max_epochs=1"))
+    assert events_of(run).Tags()["graph"]
+
+
+@pytest.mark.usefixtures("process_as_it_was")
+def test_each_replica_shows_the_shapes_of_its_chunk(
+    make_user_plan: MakeUserPlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ENGINES["raw"](make_user_plan(*JOB, *DP2, "show_shapes=true", "engine=raw", "max_epochs=1"), ALONE)
+    assert capsys.readouterr().out.count("a replica sees (4, 4) and returns (4, 3)") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("engine", ["raw", "lightning"])
+def test_compiled_shards_compute_the_same(engine: str, make_user_plan: MakeUserPlan) -> None:
+    compiled = trained(make_user_plan(*JOB, *FSDP2, "compile=true", f"engine={engine}", folder="compiled"))
+    require_close(trained(make_user_plan(*JOB, *SINGLE, "engine=raw", folder="single")), compiled)
+
+
+def test_ddp_spawn_is_single(make_user_plan: MakeUserPlan) -> None:
+    equal_to_single(make_user_plan, RAGGED, "strategy=ddp_spawn", "devices=2")
+
+
+def test_in_bfloat16_the_engines_are_one(make_user_plan: MakeUserPlan) -> None:
+    for world in (DP2, FSDP2, (*STAGES, *STAGED)):
+        plan = make_user_plan(*JOB, *world, "precision=bf16-mixed", "max_epochs=1", folder=world[0])
+        require_identical(*by_both(plan))
+
+
+def test_the_net_of_a_module_has_its_channels_last(make_user_plan: MakeUserPlan) -> None:
+    for name, memory_format in (("auto", torch.channels_last), ("contiguous", torch.contiguous_format)):
+        plan = make_user_plan(*JOB, *CONV, *SINGLE, f"memory_format={name}", "accelerator=cpu", folder=name)
+        module, *_ = create_user_module(plan)
+        assert module.get_parameter("net.2.block2.0.weight").is_contiguous(memory_format=memory_format)
