@@ -174,13 +174,18 @@ FROM_TEMPLATE = re.findall(r"^\| (`.*) \| (.*) \|$", PAGES["coming_from_lightnin
 
 
 @pytest.mark.parametrize(("there", "here"), [row for row in FROM_TEMPLATE if row[0] != row[1]])
-def test_words_of_the_template_are_understood(there: str, here: str, make_plan: MakePlan) -> None:
+def test_words_of_the_template_are_understood(
+    there: str, here: str, make_plan: MakePlan, request: pytest.FixtureRequest
+) -> None:
     """Those here make a plan; those there do too, or are refused with other words to write."""
     for column in (there, here):
         spans = [shlex.split(span) for span in re.findall(r"`([^`]+)`", column)]
         for words in spans:
             if all(re.match(r"[+\w.]+=", word) for word in words) and words != ["accelerator=gpu"]:
                 typed = [*map(without_plus, words)]
+                if "data=mnist" in typed:
+                    request.getfixturevalue("mnist")
+                    typed[-1] = f"data.root='{MNIST_ROOT}'"
                 refusal = ""
                 try:
                     with planning(typed):
