@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_type_hints
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -68,7 +68,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         values[key] = coerce(kind, key, values[key])
     require_backend(values["process_group"])
     values = {key: value for key, value in values.items() if key not in (*PARTS, "scale_lr", "batch_size_per_device")}
-    plan = coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
+    values = _typed(_resolved({**values, "run_dir": str(run_dir.absolute())}))
+    plan = coerce(Plan, "", inspected(values))
     return replace(plan, config=text, options=options)
 
 
@@ -202,6 +203,12 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
         limit, reason = max(64, 8 * usable_cores()), f"this machine has {usable_cores()} cores"
         require(count <= limit, key, count, reason, f"{key}={limit}, or fewer")
     return {**values, "strategy": strategy, "trainer": trainer, "accelerator": accelerator}
+
+
+def _typed(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with the types of the plan, which the inspection expects; the batch size may be its to find."""
+    kinds = {**get_type_hints(Plan, include_extras=True), "batch_size": PositiveInt | None}
+    return {key: coerce_value(kinds[key], key, value) for key, value in values.items()}
 
 
 def at_a_terminal() -> bool:

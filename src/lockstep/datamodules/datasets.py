@@ -30,6 +30,8 @@ class Datasets(LightningDataModule):
         input_key, target_key: the keys of samples that are mappings.
     """
 
+    evaluation_batch = EVALUATION_BATCH
+
     def __init__(
         self,
         dataset: Any = None,
@@ -93,28 +95,24 @@ class Datasets(LightningDataModule):
         tensors = [targets for dataset in self.datasets.values() if (targets := targets_in(dataset)) is not None]
         return max((int(each.max()) for each in tensors if len(each)), default=-1)
 
-    def loader(self, stage: str, batch_size: int) -> Any:
+    def loader(self, stage: str) -> Any:
         dataset = self.datasets.get(stage)
         if dataset is None or not _length(dataset):
             return []
         shuffle = stage == "train" and not isinstance(dataset, IterableDataset)
-        return DataLoader(dataset, batch_size=batch_size, shuffle=shuffle, **self.options)
+        return DataLoader(dataset, batch_size=self.batch_size, shuffle=shuffle, **self.options)
 
     def train_dataloader(self) -> Any:
-        return self.loader("train", self.batch_size)
+        return self.loader("train")
 
     def val_dataloader(self) -> Any:
-        return self.loader("val", self._evaluation_batch("val"))
+        return self.loader("val")
 
     def test_dataloader(self) -> Any:
-        return self.loader("test", self._evaluation_batch("test"))
+        return self.loader("test")
 
     def predict_dataloader(self) -> Any:
         return self.test_dataloader()
-
-    def _evaluation_batch(self, stage: str) -> int:
-        is_stream = isinstance(self.datasets.get(stage), IterableDataset)
-        return self.batch_size if is_stream else max(self.batch_size, EVALUATION_BATCH)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert bytes and real numbers to the dtype of the module, and targets to the shape that a loss takes."""
