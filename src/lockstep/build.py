@@ -84,7 +84,9 @@ def options_of(config: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in options.items() if not is_below(key, unused)}
 
 
-def _flat(config: DictConfig, raw: Mapping[str, Any], root: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(
+    config: DictConfig, raw: Mapping[str, Any], root: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, Any]]:
     """Yield the keys and resolved values of a configuration. `raw`: the same with its interpolations."""
     for name, text in raw.items():
         is_reference = isinstance(text, str) and text.startswith("${") and text[2:-1] in root
@@ -219,5 +221,3 @@ def at_a_terminal() -> bool:
 
 def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
