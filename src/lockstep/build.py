@@ -208,9 +208,11 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _typed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with the types of the plan, which the inspection expects; the batch size may be its to find."""
+    """Return the values, but lists, with the types of the plan, which the inspection expects; it finds a batch size."""
     kinds = {**get_type_hints(Plan, include_extras=True), "batch_size": PositiveInt | None}
-    return {key: coerce_value(kinds[key], key, value) for key, value in values.items()}
+    return {
+        key: value if isinstance(value, list) else coerce_value(kinds[key], key, value) for key, value in values.items()
+    }
 
 
 def at_a_terminal() -> bool:
