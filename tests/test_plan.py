@@ -23,7 +23,11 @@ REFUSED = [
     (["model.net.hidden=[]"], "model.net.hidden=[]:", "model.net.hidden=[30,20]"),
     (["model.net.hidden=3"], "model.net.hidden=3: it lists layer sizes", "model.net.hidden=[30,20]"),
     (["model=lenet", "model.net.dropout=1.5"], "model.net.dropout=1.5:", "model.net.dropout=0.5"),
-    (["model=cnn", "data=points"], "model.net=CNN: it takes images, and the data has samples of shape (2,)", "model=mlp"),
+    (
+        ["model=cnn", "data=points"],
+        "model.net=CNN: it takes images, and the data has samples of shape (2,)",
+        "model=mlp",
+    ),
     (["precision=16-mixed"], "precision=16-mixed: it needs a GPU", "precision=bf16-mixed"),
     (["drop_last=maybe"], "drop_last=maybe: it takes true or false", "drop_last=true"),
     (["data=points", "drop_last=true"], "drop_last=true:", "batch_size=5"),
