@@ -1,4 +1,4 @@
-"""Plans in checkpoints of the version that trained plain nets by a `task`, as plans of the LightningModules of today."""
+"""Plans in checkpoints of the version that trained plain nets by a `task`, as plans of LightningModules."""
 
 import json
 from collections.abc import Mapping

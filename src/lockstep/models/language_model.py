@@ -52,7 +52,7 @@ class LanguageModel(LightningModule):
         return self.net(tokens)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss, accuracy, weight = self.measure("train", self.train_perplexity, batch)
+        loss, _, weight = self.measure("train", self.train_perplexity, batch)
         return loss if weight is None else {"loss": loss, "weight": weight}
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
