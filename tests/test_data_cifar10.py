@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from lockstep.data import cifar10 as cifar10_files
 from lockstep.data.cifar10 import ARCHIVE, CLASSES, RECORD, cifar10
 from lockstep.data.download import DataFile
+
 from tests.conftest import MakeUserPlan
 
 BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]

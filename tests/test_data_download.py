@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from lockstep.data.download import DataFile, fetch
 
 from lockstep.config_error import ConfigError
-from lockstep.data.download import DataFile, fetch
 
 CONTENT = bytes(range(256)) * 40
 PACKED = gzip.compress(CONTENT)

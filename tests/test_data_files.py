@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-
-from lockstep.config_error import ConfigError
 from lockstep.data.image_folder import image_folder
 from lockstep.data.npz import npz
 from lockstep.data.pictures import read_image
 from lockstep.data.text import SHAKESPEARE, text
 from lockstep.data.user_data import load
+from PIL import Image
+
+from lockstep.config_error import ConfigError
 from tests.comparing import require_close
 from tests.conftest import MakeUserPlan
 from tests.test_user_code import trained

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 import torch
+from lockstep.data.samples import collate_values
 from torch.utils.data import default_collate
 
-from lockstep.data.samples import collate_values
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained

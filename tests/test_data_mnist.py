@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from lockstep.data import mnist as mnist_files
+from lockstep.data.mnist import FILES, find, load, prepare
 from torchvision.datasets import MNIST
 
 from lockstep.config_error import ConfigError
-from lockstep.data import mnist as mnist_files
-from lockstep.data.mnist import FILES, find, load, prepare
 
 IMAGES = FILES[0].name
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-
-from lockstep.config_error import ConfigError
 from lockstep.data.tensors import Split
 from lockstep.data.user_data import create_data, describe, load
+
+from lockstep.config_error import ConfigError
 from lockstep.schemas import DataFacts, UserData
 from tests.conftest import MakeUserPlan
 

@@ -28,7 +28,7 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 
 
 def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
-    """Return the options that a plan's results depend on, by the keys of the command line: `model.net.hidden`, `seed`, …"""
+    """Return the options that a plan's results depend on, by the keys of the command line: `seed`, …"""
     options = {key: value for key, value in plan.options.items() if is_below(key, GROUPS)}
     options |= {key: getattr(plan, key) for key in TRAINING} | plan.trainer.training_options()
     options |= {f"data.{name}": getattr(plan.data, name) for name in FACTS}

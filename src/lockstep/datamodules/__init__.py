@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from lockstep.datamodules.random_regression import RandomRegression
     from lockstep.datamodules.text import Text
 
-__all__ = ["CIFAR10", "MNIST", "NPZ", "Datasets", "Digits", "ImageFolder", "Line", "Points", "RandomRegression", "Text"]
+__all__ = [
+    "CIFAR10",
+    "MNIST",
+    "NPZ",
+    "Datasets",
+    "Digits",
+    "ImageFolder",
+    "Line",
+    "Points",
+    "RandomRegression",
+    "Text",
+]
 
 FILES = {
     **{"CIFAR10": "cifar10", "Datasets": "datasets", "Digits": "digits", "ImageFolder": "image_folder"},
