@@ -203,12 +203,8 @@ def part(path: str, name: str, **options: Any) -> dict[str, Any]:
 
 
 FACTS: dict[str, Any] = {
-    "class_names": [],
-    "split": {},
-    "loader": {},
-    "num_classes": None,
-    "input_key": None,
-    "target_key": None,
+    **{"class_names": [], "split": {}, "loader": {}},
+    **dict.fromkeys(("num_classes", "input_key", "target_key")),
 }
 
 
