@@ -1,4 +1,7 @@
-"""The torchmetrics of a module under precision=64-true."""
+"""The torchmetrics of a module under precision=64-true, and over ranks."""
+
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -87,10 +90,15 @@ def measured_on_ranks(plan: Plan, context: RankContext) -> Metrics:
         log.begin_batch("val", 5 + context.rank)
         logged(log, module)
         log.enter("val")
-    names = ("all_gather", "all_reduce", "barrier")
-    originals, calls = {name: getattr(torch.distributed, name) for name in names}, []
-    for name, original in originals.items():
-        setattr(torch.distributed, name, lambda *a, _n=name, _f=original, **k: (calls.append(_n), _f(*a, **k))[1])
+    originals = {name: getattr(torch.distributed, name) for name in ("all_gather", "all_reduce", "barrier")}
+    calls: list[str] = []
+
+    def counted(name: str, *arguments: Any, **options: Any) -> Any:
+        calls.append(name)
+        return originals[name](*arguments, **options)
+
+    for name in originals:
+        setattr(torch.distributed, name, partial(counted, name))
     values = {entry.name: value for entry, value in log.epoch("val")}
     messages = len(calls)
     again = {entry.name: value for entry, value in log.epoch("val")}

@@ -99,7 +99,7 @@ def test_replicas_take_batchnorm_of_their_chunks(make_user_plan: MakeUserPlan) -
     assert not compare(single, replicated).within_tolerance
 
 
-@pytest.mark.parametrize("world", [("strategy=ddp", "devices=3"), FSDP3])
+@pytest.mark.parametrize("world", [("strategy=ddp", "devices=3"), pytest.param(FSDP3, marks=pytest.mark.slow)])
 def test_synchronized_batchnorm_of_ragged_batches(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """The last batch has two samples for three ranks: that without one adds nothing to the statistics."""
     job = ("+model.kind=norm", "sync_batchnorm=true", "+data.samples=56", "batch_size=10", "engine=raw")
@@ -117,7 +117,7 @@ def test_fsdp_ranks_hold_shards_of_the_net(make_user_plan: MakeUserPlan) -> None
         assert all(len({*line["optimizer"]}) == 2 for line in fingerprints)
 
 
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
+@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 def test_checkpoints_resume_under_other_strategies(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Also within a step, after a kill, to the same bits."""
     job = (*JOB, *ACCUMULATED, f"engine={engine}")
@@ -162,6 +162,7 @@ def test_what_does_not_fit_is_refused(words: str, make_user_plan: MakeUserPlan) 
     [
         (("+model.optimizer=Adafactor",), "strategy=fsdp: Adafactor computes with rows and columns of full weights"),
         (("model._target_=strange_with_net.Aliased",), "strategy=fsdp: a step uses weights of net outside its forward"),
+        (("model._target_=strange_with_net.Copied",), "strategy=fsdp: a hook copies net, of which each rank has a sh"),
         (("model._target_=strange_with_net.Averaging",), "strategy=fsdp: WeightAveraging may read or change weights"),
     ],
 )
@@ -204,10 +205,12 @@ def test_compiled_shards_compute_the_same(engine: str, make_user_plan: MakeUserP
     require_close(trained(make_user_plan(*JOB, *SINGLE, "engine=raw", folder="single")), compiled)
 
 
+@pytest.mark.slow
 def test_ddp_spawn_is_single(make_user_plan: MakeUserPlan) -> None:
     equal_to_single(make_user_plan, RAGGED, "strategy=ddp_spawn", "devices=2")
 
 
+@pytest.mark.slow
 def test_in_bfloat16_the_engines_are_one(make_user_plan: MakeUserPlan) -> None:
     for world in (DP2, FSDP2, (*STAGES, *STAGED)):
         plan = make_user_plan(*JOB, *world, "precision=bf16-mixed", "max_epochs=1", folder=world[0])

@@ -37,6 +37,8 @@ class Datasets(LightningDataModule):
         input_key, target_key: the keys of samples that are mappings.
     """
 
+    evaluation_batch = EVALUATION_BATCH
+
     def __init__(
         self,
         dataset: Any = None,
@@ -88,24 +90,22 @@ class Datasets(LightningDataModule):
             if len(self.class_names) != self.num_classes:
                 self.class_names = tuple(map(str, range(self.num_classes or 0)))
 
-    def loader(self, stage: str, batch_size: int) -> Any:
+    def loader(self, stage: str) -> Any:
         dataset = self.datasets.get(stage)
         is_stream = isinstance(dataset, IterableDataset)
         if dataset is None or not (is_stream or len(dataset)):
             return []
-        if stage != "train" and not is_stream:
-            batch_size = max(batch_size, EVALUATION_BATCH)
         shuffle = stage == "train" and not is_stream
-        return DataLoader(dataset, batch_size=batch_size, shuffle=shuffle, **self.options)
+        return DataLoader(dataset, batch_size=self.batch_size, shuffle=shuffle, **self.options)
 
     def train_dataloader(self) -> Any:
-        return self.loader("train", self.batch_size)
+        return self.loader("train")
 
     def val_dataloader(self) -> Any:
-        return self.loader("val", self.batch_size)
+        return self.loader("val")
 
     def test_dataloader(self) -> Any:
-        return self.loader("test", self.batch_size)
+        return self.loader("test")
 
     def predict_dataloader(self) -> Any:
         return self.test_dataloader()

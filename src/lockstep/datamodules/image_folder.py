@@ -30,6 +30,8 @@ class Images(DatasetFolder):  # type: ignore[misc]  # torchvision has no types
 class ImageFolder(LightningDataModule):
     """Float images (3, size, size) from 0 to 1 and classes; random transforms are drawn under each sample's seed."""
 
+    evaluation_batch = EVALUATION_BATCH
+
     def __init__(
         self,
         root: str,
@@ -62,20 +64,20 @@ class ImageFolder(LightningDataModule):
         self.num_classes = self.num_outputs = len(self.class_names)
         self.sample_shape = tuple(self.datasets["train"][0][0].shape)
 
-    def loader(self, stage: str, batch_size: int) -> Any:
+    def loader(self, stage: str) -> Any:
         if not len(self.datasets.get(stage, ())):
             return []
         dataset, workers = self.datasets[stage], self.num_workers
-        return DataLoader(dataset, batch_size=batch_size, shuffle=stage == "train", num_workers=workers)
+        return DataLoader(dataset, batch_size=self.batch_size, shuffle=stage == "train", num_workers=workers)
 
     def train_dataloader(self) -> Any:
-        return self.loader("train", self.batch_size)
+        return self.loader("train")
 
     def val_dataloader(self) -> Any:
-        return self.loader("val", max(self.batch_size, EVALUATION_BATCH))
+        return self.loader("val")
 
     def test_dataloader(self) -> Any:
-        return self.loader("test", max(self.batch_size, EVALUATION_BATCH))
+        return self.loader("test")
 
     def predict_dataloader(self) -> Any:
         return self.test_dataloader()

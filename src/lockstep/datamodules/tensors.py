@@ -12,7 +12,8 @@ from lockstep.config_error import require
 
 STAGES = ("train", "val", "test")
 
-EVALUATION_BATCH = 1024  # samples of a batch of an evaluation, at least: larger ones are faster, and sums stay the same
+EVALUATION_BATCH = 1024
+"""Samples that Lockstep joins to a batch of an evaluation: our metrics are sums, and larger batches are faster."""
 
 Split = tuple[Tensor, ...]
 """Inputs (n, *sample_shape) and targets (n, …), or inputs alone."""
@@ -29,6 +30,7 @@ class InMemory(LightningDataModule):
     num_classes = 0
     class_names: tuple[str, ...] = ()
     mean, std = 0.0, 1.0
+    evaluation_batch = EVALUATION_BATCH
 
     def __init__(self, batch_size: int = 64) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ class InMemory(LightningDataModule):
         """Return a loader in order, or none for a split without samples."""
         if name not in self.splits:
             return []
-        return DataLoader(TensorDataset(*self.splits[name]), batch_size=max(self.batch_size, EVALUATION_BATCH))
+        return DataLoader(TensorDataset(*self.splits[name]), batch_size=self.batch_size)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert pixels and real numbers of a batch to the dtype of the module."""

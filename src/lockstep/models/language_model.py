@@ -45,35 +45,34 @@ class LanguageModel(LightningModule):
         self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"])
         self.net, self.optimizer, self.scheduler = net, optimizer, scheduler
         self.ignore_index, self.monitor = ignore_index, monitor
-        self.val_perplexity, self.test_perplexity = Perplexity(), Perplexity()
+        self.train_perplexity, self.val_perplexity, self.test_perplexity = Perplexity(), Perplexity(), Perplexity()
         self.is_checked = False
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.net(tokens)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss, accuracy, weight = self.step(batch)
-        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
-        self.log("train/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
+        loss, accuracy, weight = self.measure("train", self.train_perplexity, batch)
         return loss if weight is None else {"loss": loss, "weight": weight}
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.evaluate("val", self.val_perplexity, batch)
+        self.measure("val", self.val_perplexity, batch)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.evaluate("test", self.test_perplexity, batch)
+        self.measure("test", self.test_perplexity, batch)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self(batch[0] if isinstance(batch, list | tuple) else batch)  # type: ignore[no-any-return]
 
-    def evaluate(self, stage: str, perplexity: Perplexity, batch: Any) -> None:
-        """Log the loss, the accuracy and the perplexity of a stage."""
+    def measure(self, stage: str, perplexity: Perplexity, batch: Any) -> tuple[Tensor, Tensor, int | None]:
+        """Log the loss, the accuracy and the perplexity of a stage; return what `step` returns."""
         loss, accuracy, weight = self.step(batch)
         samples = len(batch[0]) if isinstance(batch, list | tuple) else len(batch)
-        perplexity.update(loss, samples if weight is None else weight)
-        self.log(f"{stage}/loss", loss, batch_size=weight)
-        self.log(f"{stage}/acc", accuracy, batch_size=weight)
-        self.log(f"{stage}/perplexity", perplexity)
+        perplexity.update(loss.detach(), samples if weight is None else weight)
+        self.log(f"{stage}/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
+        self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
+        self.log(f"{stage}/perplexity", perplexity, on_step=False, on_epoch=True)
+        return loss, accuracy, weight
 
     def step(self, batch: Any) -> tuple[Tensor, Tensor, int | None]:
         """Return the mean loss and the accuracy of a batch, and how many tokens count in them; None: all."""

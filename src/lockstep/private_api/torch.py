@@ -38,8 +38,8 @@ def read_full_scalars() -> None:
     """Have `item()` of a DTensor return the number of the full tensor, and not of this rank's part, by a collective."""
     from torch.distributed.tensor import DTensor
 
-    def item(_: Any, arguments: tuple[Any, ...], __: Any) -> Any:
-        return arguments[0].full_tensor().item()
+    def item(op_call: Any, args: Any, kwargs: Any) -> Any:
+        return args[0].full_tensor().item()
 
     DTensor._op_dispatcher._custom_op_handlers[torch.ops.aten._local_scalar_dense.default] = item
 

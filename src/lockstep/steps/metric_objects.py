@@ -45,7 +45,7 @@ def compute_together(metrics: Mapping[str, Any], sizes: Sequence[Mapping[str, Se
         return
     states = [state for metric in shared.values() for state in added_states(metric)]
     ranks = all_gather_tensor(torch.cat([state.contiguous().reshape(-1).view(torch.uint8) for state in states]))
-    parts = [row.split([state.nbytes for state in states]) for row in ranks]
+    parts = [torch.split(row, [state.nbytes for state in states]) for row in ranks]
     gathered = iter(
         [part.clone().view(state.dtype).view(state.shape).to(state.device) for part in of_ranks]  # a clone is aligned
         for state, of_ranks in zip(states, zip(*parts, strict=True), strict=True)

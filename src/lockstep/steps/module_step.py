@@ -60,7 +60,8 @@ class ModuleStep(Step):
         replace_method(module, "training_step", self._training_step)
         if plan.strategy.shards_weights(plan):
             for name in ("validation_step", "test_step"):
-                replace_method(module, name, self._padded_step)
+                if overrides(module, name):
+                    replace_method(module, name, self._padded_step)
         replace_method(module, "backward", self.weighted_backward)
         replace_method(module, "all_gather", self._all_gather)
 

@@ -41,8 +41,11 @@ READS_NO_WEIGHTS = {
 }
 """Callbacks of Lightning that neither read nor write weights, but by the Trainer's checkpoints."""
 
-MIXED_TENSORS = "got mixed torch.Tensor and DTensor"
-"""A part of torch's error if weights are used outside the forward that gathers them."""
+EXPLAINED = {
+    "got mixed torch.Tensor and DTensor": "a step uses weights of net outside its forward, which alone gathers them",
+    "FSDP does not support deepcopy": "a hook copies net, of which each rank has a shard",
+}
+"""Parts of torch's errors about modules that use more of their net than its forward, and what they say."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +92,15 @@ class FSDP(Replicated):
         require(fits or not self.shards_weights(plan), "strategy", self.name, reason, "strategy=ddp")
 
     def errors(self) -> AbstractContextManager[None]:
-        """Return a context that explains torch's error about weights which are used outside the net's forward."""
+        """Return a context that explains torch's errors about what a module does with its net."""
 
         def convert(error: Exception) -> ConfigError | None:
-            if MIXED_TENSORS not in str(error):
-                return None
-            reason = "a step uses weights of net outside its forward, which alone gathers them from all ranks"
-            converted = config_error("strategy", self.name, reason, "strategy=ddp, or call self.net(…)")
-            converted.__cause__ = error
-            return converted
+            for text, reason in EXPLAINED.items():
+                if text in str(error):
+                    converted = config_error("strategy", self.name, reason, "strategy=ddp, or use self.net(…) alone")
+                    converted.__cause__ = error
+                    return converted
+            return None
 
         return errors_as(convert)
 
