@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from lockstep.parallel.global_dropout import convert_dropout
+from lockstep.session.task import create_net
 
 from lockstep import data
 from lockstep.checkpoint.content import SECTION
 from lockstep.checkpoint.identity import identity, require_same
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
-from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record.recorder import depends_on_world
 from lockstep.schemas.model import UserModel
-from lockstep.session.task import create_net
 from tests.conftest import IN_PROCESS, MakePlan, MakeUserPlan
 from tests.rank_helpers import ALONE, ENGINES
 
@@ -44,7 +44,10 @@ def test_checkpoints_that_do_not_fit_are_refused(make_plan: MakePlan, tmp_path: 
         ([f"ckpt_path={torn}", "train=false"], f"ckpt_path={torn}: {incomplete}"),
         ([f"ckpt_path={other}"], f"ckpt_path={other}: {foreign}"),
         ([f"ckpt_path={last}", "max_epochs=1"], "it has trained for 1 epochs already; write max_epochs=2"),
-        ([f"ckpt_path={last}", "model.net.hidden=[7]"], "had model.net.hidden=[256,128], and what is trained would not be"),
+        (
+            [f"ckpt_path={last}", "model.net.hidden=[7]"],
+            "had model.net.hidden=[256,128], and what is trained would not be",
+        ),
         ([f"ckpt_path={last}", "seed=1", "batch_size=32"], "write seed=42 batch_size=64."),
     ]
     for overrides, message in cases:

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 import torch
+from lockstep.data.samples import Splits, as_batch, targets_for_loss
+from lockstep.data.seeded import Seeded
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data.samples import Splits, as_batch, targets_for_loss
-from lockstep.data.seeded import Seeded
 from lockstep.random_state import seed_by
 from tests.split_loading import split_loader
 

@@ -188,7 +188,7 @@ def test_samples_and_their_order_stay_those_of_the_first_version() -> None:
 
 
 INVALID: dict[str, tuple[Any, dict[str, Any]]] = {
-    "data.val_size=1437: it must be from 0 to 1436, of 1437 samples": (Digits, {"val_size": 1437}),
+    "data.val_size=1437: it must be from 0 to 1436": (Digits, {"val_size": 1437}),
     "data.test_size=0: it must be from 1 to 1796": (Digits, {"test_size": 0}),
     "data.val_size=0.5: it must be from 0": (Digits, {"val_size": 0.5}),
     "batch_size=0: it must be 1 or more": (Digits, {"batch_size": 0}),

@@ -242,7 +242,7 @@ def test_pictures_of_16_bits_are_scaled_to_bytes(tmp_path: Path) -> None:
 
 
 INVALID: dict[str, Callable[[], Any]] = {
-    "data.val_size=60000: it must be from 0 to 59999, of 60000 samples": lambda: MNIST(val_size=60_000),
+    "data.val_size=60000: it must be from 0 to 59999": lambda: MNIST(val_size=60_000),
     "data.samples=55001: it must be from 1 to 55000": lambda: MNIST(samples=55_001),
     "data.std=0: it must be above 0": lambda: MNIST(std=0),
     "data.val_size=50000: it must be from 0 to 49999": lambda: CIFAR10(val_size=50_000),

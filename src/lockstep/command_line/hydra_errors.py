@@ -108,9 +108,11 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     keys = [name for name, default in composed.items() if _fits(name, value, default)]
     parent, _, name = key.rpartition(".")
     target = str(composed.get(f"{parent}.{KEY}", "lockstep."))
-    if not target.startswith("lockstep.") and not nearest(name, _children(parent, keys)):
+    hint = synonym(f"{key}={typed}")
+    is_known = target.startswith("lockstep.") or (hint is not None and target.startswith("torch."))
+    if not is_known and not nearest(name, _children(parent, keys)):
         return config_error(key, typed, f"the YAML of {target} has no such key", f"+{key}={typed} to add this argument")
-    if hint := synonym(f"{key}={typed}"):
+    if hint is not None:
         together = _synonyms(f"{key}={typed}", overrides, composed)
         return together or config_error(key, typed, "there is no such key", hint + _beside(hint, composed))
     refusal, options = unknown_key(key, typed, keys), options_with(key)

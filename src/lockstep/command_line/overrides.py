@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser

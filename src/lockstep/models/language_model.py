@@ -1,4 +1,4 @@
-"""A net that tells the next token at each place of a sequence."""
+"""A module that trains a net to predict the next token at each place of a sequence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +15,10 @@ from lockstep.models.optimizers import configure
 
 
 class Perplexity(MeanMetric):
-    """e to the mean cross-entropy of a token."""
+    """The exponential of the mean cross-entropy of a token."""
 
     def compute(self) -> Tensor:
-        return super().compute().exp()  # type: ignore[no-any-return]
+        return super().compute().exp()
 
 
 class LanguageModel(LightningModule):
@@ -27,9 +27,9 @@ class LanguageModel(LightningModule):
     A batch is tokens and the next ones, or tokens (batch, length + 1) alone.
 
     Args:
-        ignore_index: a token that is not predicted, such as that of padding.
+        ignore_index: a token that does not count as a target, such as that of padding.
         scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
-        monitor: what best.ckpt is best by, and what a ReduceLROnPlateau looks at.
+        monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class LanguageModel(LightningModule):
         return loss, accuracy, weight
 
     def step(self, batch: Any) -> tuple[Tensor, Tensor, int | None]:
-        """Return the mean loss and the accuracy of a batch, and how many tokens count in them; None: all."""
+        """Return the mean loss and the accuracy of a batch, and the number of tokens in these means; None: all."""
         tokens, targets = batch if isinstance(batch, list | tuple) and len(batch) == 2 else _shifted(batch)
         logits = self(tokens)
         if not self.is_checked:

@@ -136,7 +136,7 @@ def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
         module.configure_optimizers()
     except ConfigError:
         raise
-    except Exception:  # noqa: S110  # raised again on the ranks, if it is one there
+    except Exception:  # raised again on the ranks, if it is one there
         pass
 
 

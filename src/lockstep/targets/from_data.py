@@ -15,8 +15,9 @@ def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:
 
     That of its `net`, too. An explicit null stays null. `num_outputs` is the number of classes if there are some.
     """
-    known = {name: getattr(data, name) for name in FROM_DATA}
+    known: dict[str, Any] = {name: getattr(data, name) for name in FROM_DATA}
     known["num_outputs"] = known["num_outputs"] or known["num_classes"]
+    known["sample_shape"] = data.sample_shape and [*data.sample_shape]  # as in a YAML file
     known = {name: value for name, value in known.items() if value is not None}
 
     def with_facts(key: str, target: Mapping[str, Any]) -> dict[str, Any]:
