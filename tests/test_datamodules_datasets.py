@@ -10,6 +10,8 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset, default_col
 from lockstep.config_error import ConfigError
 from lockstep.datamodules import Datasets
 from lockstep.datamodules.samples import collate_values
+from lockstep.loaders.loader_source import create_data
+from lockstep.schemas import Data
 from tests.test_datamodules import stock
 from tests.user_code.strange_data import Endless, MappedStream, Noisy, blobs, sine
 
@@ -60,6 +62,19 @@ def test_a_split_has_every_sample_once_and_is_always_the_same() -> None:
     assert torch.equal(rows, BLOBS[0][order])
     subset: Subset[Any] = again.datasets["val"]
     assert [*subset.indices] == order[32:36].tolist()
+
+
+def test_a_target_draws_under_the_seed() -> None:
+    """The generators of the rank are preserved."""
+    dataset = {"_target_": "tests.user_code.strange_data.drawn", "samples": 40}
+    choice = Data("Datasets", "data", {"_target_": "lockstep.datamodules.Datasets", "dataset": dataset})
+    torch.manual_seed(1)
+    one, same, other = (create_data(choice, seed).datasets["train"].tensors[0] for seed in (1, 1, 2))
+    drawn = torch.rand(())
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(()), drawn)
 
 
 def transferred(data: Datasets) -> Any:
