@@ -9,7 +9,7 @@ COMMON = "precision=64-true accelerator=cpu threads=1 logger=none seed=3 max_epo
 DIGITS = "data=digits data.test_size=1700 data.val_size=36 trainer.limit_test_batches=2 batch_size=12"
 """61 digits: six batches an epoch, the last of one sample, which only one rank of several has."""
 FEW = f"{DIGITS} trainer.limit_train_batches=3"
-LINE = "model=linear data=line data.samples=61 data.val_size=5 batch_size=12"
+LINE = "model=regression data=line data.samples=61 data.val_size=5 batch_size=12"
 ROWS = "model=mlp model._target_=lockstep.models.Regressor model.net.hidden=[16] data=random_regression"
 POINTS = "model=mlp model.net.hidden=[16] data=points data.samples=101 batch_size=9"
 TEXT = (
@@ -94,6 +94,7 @@ CASES = {
 BEFORE = {
     "model.net.": "model.",
     "model=autoencoder": "model=mlp task=autoencoding",
+    "model=regression": "model=linear",
     "model=char_rnn": "model=char_rnn task=language_modelling",
     "model._target_=lockstep.models.Regressor ": "",
     "optimizer=adamw_groups": "optimizer=adamw optimizer.decay_bias_and_norm=false",

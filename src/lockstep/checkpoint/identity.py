@@ -22,6 +22,7 @@ TRAINING = (
 MAY_MOVE = ("data.root", "data.loader", "data.num_workers", "data.pin_memory", "data.persistent_workers")
 FACTS = ("train_samples", "val_size", "test_size", "train_batches", "regular")
 """Facts about the data, of the inspection."""
+FORMER = "data.sums"  # a key that runs of an earlier version have, which measured the sums of a task
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What may not change either if ranks draw their own random numbers, or take statistics of their share of a batch."""
 

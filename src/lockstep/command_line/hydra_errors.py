@@ -109,11 +109,11 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     keys = [name for name, default in composed.items() if _fits(name, value, default)]
     parent, _, name = key.rpartition(".")
     target = str(composed.get(f"{parent}.{KEY}", "lockstep."))
-    is_known = is_below(key, PARTS) and (options_with(key) or synonym(f"{key}={typed}"))
-    is_known = is_known or target.startswith("lockstep.")
+    hint = synonym(f"{key}={typed}")
+    is_known = target.startswith("lockstep.") or (is_below(key, PARTS) and bool(hint or options_with(key)))
     if not is_known and not nearest(name, _children(parent, keys)):
         return config_error(key, typed, f"the YAML of {target} has no such key", f"+{key}={typed} to add this argument")
-    if hint := synonym(f"{key}={typed}"):
+    if hint is not None:
         together = _synonyms(f"{key}={typed}", overrides, composed)
         return together or config_error(key, typed, "there is no such key", hint + _beside(hint, composed))
     refusal, options = unknown_key(key, typed, keys), options_with(key)

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from lockstep.datamodules.text import Text
 
 __all__ = [
-    *("CIFAR10", "MNIST", "NPZ", "Datasets", "Digits", "ImageFolder", "Line", "Points", "RandomRegression", "Text"),
+    "CIFAR10",
+    "MNIST",
+    "NPZ",
+    "Datasets",
+    "Digits",
+    "ImageFolder",
+    "Line",
+    "Points",
+    "RandomRegression",
+    "Text",
 ]
 
 FILES = {

@@ -15,10 +15,7 @@ from torchvision.transforms import v2
 
 from lockstep.config_error import config_error, require
 from lockstep.datamodules.pictures import SUFFIXES, read_image
-from lockstep.datamodules.tensors import EVALUATION_BATCH, check_share, split_rows
-
-
-STAGES = ("train", "val", "test")
+from lockstep.datamodules.tensors import EVALUATION_BATCH, STAGES, check_batch_size, check_share, split_rows
 
 
 class Images(DatasetFolder):  # type: ignore[misc]  # torchvision has no types
@@ -32,6 +29,8 @@ class Images(DatasetFolder):  # type: ignore[misc]  # torchvision has no types
 
 class ImageFolder(LightningDataModule):
     """Float images (3, size, size) from 0 to 1 and classes; random transforms are drawn under each sample's seed."""
+
+    evaluation_batch = EVALUATION_BATCH
 
     def __init__(
         self,
@@ -54,8 +53,10 @@ class ImageFolder(LightningDataModule):
         super().__init__()
         exists, hint = Path(root).is_dir(), "data.root=FOLDER, with a folder of images for each class"
         require(exists, "data.root", root, "there is no such path", hint)
+        check_batch_size(batch_size)
         check_share("val_size", val_size)
         check_share("test_size", test_size)
+        self.save_hyperparameters(ignore=["transforms"])
         self.root, self.batch_size, self.num_workers = root, batch_size, num_workers
         self.transform = transform_to(size)
         self.datasets = find_images(root, size, transforms, {"val": val_size, "test": test_size})
@@ -63,20 +64,20 @@ class ImageFolder(LightningDataModule):
         self.num_classes = self.num_outputs = len(self.class_names)
         self.sample_shape = tuple(self.datasets["train"][0][0].shape)
 
-    def loader(self, stage: str, batch_size: int) -> Any:
+    def loader(self, stage: str) -> Any:
         if not len(self.datasets.get(stage, ())):
             return []
         dataset, workers = self.datasets[stage], self.num_workers
-        return DataLoader(dataset, batch_size, shuffle=stage == "train", num_workers=workers)
+        return DataLoader(dataset, batch_size=self.batch_size, shuffle=stage == "train", num_workers=workers)
 
     def train_dataloader(self) -> Any:
-        return self.loader("train", self.batch_size)
+        return self.loader("train")
 
     def val_dataloader(self) -> Any:
-        return self.loader("val", max(self.batch_size, EVALUATION_BATCH))
+        return self.loader("val")
 
     def test_dataloader(self) -> Any:
-        return self.loader("test", max(self.batch_size, EVALUATION_BATCH))
+        return self.loader("test")
 
     def predict_dataloader(self) -> Any:
         return self.test_dataloader()
@@ -113,7 +114,8 @@ def find_images(
 
 
 def classes_of(dataset: Any) -> tuple[str, ...]:
-    return tuple((dataset.dataset if isinstance(dataset, Subset) else dataset).classes)
+    images: Any = dataset.dataset if isinstance(dataset, Subset) else dataset
+    return tuple(images.classes)
 
 
 def transform_to(size: int | None, augmentation: Sequence[Callable[[Any], Any]] = ()) -> Callable[[Any], Any]:

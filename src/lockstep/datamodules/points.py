@@ -28,7 +28,9 @@ class Points(InMemory):
         self.samples = samples
 
     def load(self) -> dict[str, Split]:
-        train, test = ((torch.tensor(rows, dtype=torch.float64), torch.tensor(labels)) for rows, labels in (TRAIN, TEST))
+        train, test = (
+            (torch.tensor(rows, dtype=torch.float64), torch.tensor(labels)) for rows, labels in (TRAIN, TEST)
+        )
         if self.samples is not None:
             generator = torch.Generator().manual_seed(0)
             inputs, targets = train

@@ -66,7 +66,7 @@ class MapLoader(RankLoader):
         order = self.order(self.sampled_epoch)
         count = self.limited(batch_count(len(order), self.global_batch_size, self.drop_last))
         used = order[: count * self.global_batch_size]
-        return torch.split(used, self.global_batch_size) if count else ()
+        return torch.split(used, max(self.global_batch_size, self.evaluation_batch)) if count else ()
 
     def order(self, epoch: int) -> Tensor:
         """Return the int64 sample ids of an epoch of regular batches."""

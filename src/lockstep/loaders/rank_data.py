@@ -55,6 +55,8 @@ class RankData:
                 if training:
                     loader.fixed = plan.trainer.overfit_batches > 0
                     loader.drop_last = loader.drop_last or plan.drop_last
+                else:
+                    loader.evaluation_batch = getattr(self.source.owner, "evaluation_batch", 1)
         return self.by_stage[stage]
 
     def dataloader(self, stage: str) -> Any:

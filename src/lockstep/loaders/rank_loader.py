@@ -49,6 +49,7 @@ class RankLoader:
     fixed: whether all epochs have the same batches.
     regular: whether all batches but the last have `global_batch_size` samples: the plan's, or else the loader's.
     global_batch_size: 0 if batches have different sizes.
+    evaluation_batch: samples that a batch of an evaluation has at least: smaller ones of the loader are joined.
     drop_last: whether a last batch that is not full is left out.
     pads_ranks: whether a rank without samples of a batch gets a dummy one: where all ranks meet within a step.
     `sampler` and `batch_sampler` are a DataLoader's names: Lightning calls `set_epoch` of these.
@@ -60,6 +61,7 @@ class RankLoader:
     limit: int | float = 1.0
     fixed = regular = drop_last = False
     global_batch_size = 0
+    evaluation_batch = 1
     epoch = 0
 
     def __init__(self, loader: Any, rank_slice: RankSlice, seed: int, training: bool) -> None:

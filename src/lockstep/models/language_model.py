@@ -1,4 +1,4 @@
-"""A net that tells the next token at each place of a sequence."""
+"""A module that trains a net to predict the next token at each place of a sequence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +15,10 @@ from lockstep.models.optimizers import configure
 
 
 class Perplexity(MeanMetric):
-    """e to the mean cross-entropy of a token."""
+    """The exponential of the mean cross-entropy of a token."""
 
     def compute(self) -> Tensor:
-        return super().compute().exp()  # type: ignore[no-any-return]
+        return super().compute().exp()
 
 
 class LanguageModel(LightningModule):
@@ -27,9 +27,9 @@ class LanguageModel(LightningModule):
     A batch is tokens and the next ones, or tokens (batch, length + 1) alone.
 
     Args:
-        ignore_index: a token that is not predicted, such as that of padding.
+        ignore_index: a token that does not count as a target, such as that of padding.
         scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
-        monitor: what best.ckpt is best by, and what a ReduceLROnPlateau looks at.
+        monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
     """
 
     def __init__(
@@ -45,38 +45,37 @@ class LanguageModel(LightningModule):
         self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"])
         self.net, self.optimizer, self.scheduler = net, optimizer, scheduler
         self.ignore_index, self.monitor = ignore_index, monitor
-        self.val_perplexity, self.test_perplexity = Perplexity(), Perplexity()
+        self.train_perplexity, self.val_perplexity, self.test_perplexity = Perplexity(), Perplexity(), Perplexity()
         self.is_checked = False
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.net(tokens)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss, accuracy, weight = self.step(batch)
-        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
-        self.log("train/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
+        loss, accuracy, weight = self.measure("train", self.train_perplexity, batch)
         return loss if weight is None else {"loss": loss, "weight": weight}
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.evaluate("val", self.val_perplexity, batch)
+        self.measure("val", self.val_perplexity, batch)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.evaluate("test", self.test_perplexity, batch)
+        self.measure("test", self.test_perplexity, batch)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self(batch[0] if isinstance(batch, list | tuple) else batch)  # type: ignore[no-any-return]
 
-    def evaluate(self, stage: str, perplexity: Perplexity, batch: Any) -> None:
-        """Log the loss, the accuracy and the perplexity of a stage."""
+    def measure(self, stage: str, perplexity: Perplexity, batch: Any) -> tuple[Tensor, Tensor, int | None]:
+        """Log the loss, the accuracy and the perplexity of a stage; return what `step` returns."""
         loss, accuracy, weight = self.step(batch)
         samples = len(batch[0]) if isinstance(batch, list | tuple) else len(batch)
-        perplexity.update(loss, samples if weight is None else weight)
-        self.log(f"{stage}/loss", loss, batch_size=weight)
-        self.log(f"{stage}/acc", accuracy, batch_size=weight)
-        self.log(f"{stage}/perplexity", perplexity)
+        perplexity.update(loss.detach(), samples if weight is None else weight)
+        self.log(f"{stage}/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
+        self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
+        self.log(f"{stage}/perplexity", perplexity, on_step=False, on_epoch=True)
+        return loss, accuracy, weight
 
     def step(self, batch: Any) -> tuple[Tensor, Tensor, int | None]:
-        """Return the mean loss and the accuracy of a batch, and how many tokens count in them; None: all."""
+        """Return the mean loss and the accuracy of a batch, and the number of tokens in these means; None: all."""
         tokens, targets = batch if isinstance(batch, list | tuple) and len(batch) == 2 else _shifted(batch)
         logits = self(tokens)
         if not self.is_checked:

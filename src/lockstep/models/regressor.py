@@ -1,4 +1,4 @@
-"""A net that tells real numbers."""
+"""A module that trains a net to predict real numbers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ class Regressor(LightningModule):
 
     Args:
         scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
-        monitor: what best.ckpt is best by, and what a ReduceLROnPlateau looks at.
+        monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 UPDATES = "lockstep_updates"
+COUNTS = ("tp", "fp", "tn", "fn")
 
 
 def is_metric(value: Any) -> bool:
@@ -66,6 +67,14 @@ def compute_from(metric: Any, states: Sequence[Sequence[Tensor]]) -> None:
         metric.compute()
     finally:
         metric.dist_sync_fn = None
+
+
+def widen_counts(metric: Any) -> None:
+    """Convert the counts of a classification metric to float64, which has them exactly; it divides in float32 else."""
+    for name in COUNTS:
+        state = getattr(metric, name, None)
+        if isinstance(state, Tensor) and not state.is_floating_point():
+            setattr(metric, name, state.double())
 
 
 def widen_metric(metric: Any) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_tensor
-from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward
+from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward, widen_counts
 from lockstep.steps.logged_value import LOADER, Value, reduction_of
 from lockstep.steps.metric_objects import compute_together, metric_objects, state_sizes
 from lockstep.sums.running import Scalar, to_scalar
@@ -166,6 +166,8 @@ class ExactLog:
         """
         metrics = metric_objects(self.module)
         names = {id(metric): name for name, metric in metrics.items()}
+        for metric in metrics.values():
+            widen_counts(metric)
         for entry in entries.values():
             entry.flush()
         rows = [[entry.options, names.get(id(entry.metric)), entry.total, entry.weight] for entry in entries.values()]
