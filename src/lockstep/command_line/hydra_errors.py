@@ -29,7 +29,8 @@ from lockstep.config_error import (
 )
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.schemas.coerce import unknown_key
-from lockstep.schemas.groups import SEVERAL
+from lockstep.schemas.groups import PARTS, SEVERAL
+from lockstep.schemas.keys import is_below
 from lockstep.schemas.synonyms import synonym
 from lockstep.schemas.target import KEY
 
@@ -109,7 +110,7 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     parent, _, name = key.rpartition(".")
     target = str(composed.get(f"{parent}.{KEY}", "lockstep."))
     hint = synonym(f"{key}={typed}")
-    is_known = target.startswith("lockstep.") or (hint is not None and target.startswith("torch."))
+    is_known = target.startswith("lockstep.") or (is_below(key, PARTS) and bool(hint or options_with(key)))
     if not is_known and not nearest(name, _children(parent, keys)):
         return config_error(key, typed, f"the YAML of {target} has no such key", f"+{key}={typed} to add this argument")
     if hint is not None:
