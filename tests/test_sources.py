@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep.session.task import create_net
 
-from lockstep import data
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
+from lockstep.session.lightning_module import prepare_module
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 from tests.oracle import largest_difference
+from tests.splits import splits_of
 
 COMMAND = re.compile(r"`(python (?:train\.py|-m lockstep\.collectives)[^`]*)`")
 SOURCES = (ROOT / "docs" / "sources.md").read_text()
@@ -74,16 +74,16 @@ def test_sgd_by_hand_is_sgd(command: Command, tmp_path: Path) -> None:
     [checkpoint] = command.folder.glob("logs/train/*/checkpoints/last.ckpt")
     config, _ = compose_job([*shlex.split(line)[2:], double])
     plan = plan_from(config, tmp_path)
-    splits = data.load(plan.data)
+    inputs, targets = splits_of(plan)["train"]
     weights = list(net_state(checkpoint).values())
 
     def distance(steps: int, factor: float = 1.0) -> float:
         """Return how far the run ended from a plain loop on targets times a factor."""
-        net = create_net(plan, splits)
+        net = prepare_module(plan)[0].net
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
         for _ in range(steps):
             optimizer.zero_grad()
-            torch.nn.MSELoss()(net(splits.train.inputs), splits.train.targets * factor).backward()
+            torch.nn.MSELoss()(net(inputs), targets * factor).backward()
             optimizer.step()
         return largest_difference(weights, [parameter.detach() for parameter in net.parameters()])
 
