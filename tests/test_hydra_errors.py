@@ -148,7 +148,7 @@ TEMPLATE = [
     ("trainer.max_epochs=2 paths.data_dir=/x", "trainer.max_epochs=2: there is no such key; write max_epochs=2."),
     ("paths=default", "paths=default: there is no such key; write nothing in its place."),
     ("datamodule=mnist", "datamodule=mnist: there is no such key; write data=mnist."),
-    ("model.net.width=8", "the chosen model has no such key; write model=char_rnn or example."),
+    ("model.net.width=8", "the chosen model has no such key; write model=char_rnn or example or example_module."),
     ("model.scheduler.patience=3", "write scheduler=onecycle or scheduler=warmup_linear, or a YAML of yours in "),
     ("trainer.min_epochs=1", "write nothing in its place: without callbacks=early_stopping a run has max_epochs"),
     ("trainer.callbacks=null", "trainer.callbacks=null: there is no such key; write callbacks=none."),
