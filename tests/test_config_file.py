@@ -1,4 +1,4 @@
-"""config.yaml of a run is the composed configuration: Hydra instantiates its model, and `--config-name` runs it again."""
+"""config.yaml is the composed configuration: Hydra instantiates its model, and `--config-name` runs it again."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ FORMER = {
     ),
     "data/mine.yaml: {_target_: example.data.Rings, samples: 9}": (
         "data._target_=example.data.Rings: it is a Dataset, and a LightningDataModule loads it;",
-        "_target_: lockstep.datamodules.Datasets, batch_size: ${batch_size}, dataset: {_target_: example.data.Rings, samples: 9}",
+        "write _target_: lockstep.datamodules.Datasets, batch_size: ${batch_size}, dataset: {_target_: example.data.",
     ),
     "optimizer/mine.yaml: {_target_: torch.optim.Adam, lr: 0.1}": (
         "optimizer._partial_ is missing: a module calls it with more arguments;",

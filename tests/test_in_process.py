@@ -16,7 +16,14 @@ from tests.fault_injection.command import Leaves, leaves
 from tests.terminal import CTRL_C, Terminal
 from tests.zygote import MARK
 
-SMALL = ("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model.net.hidden=[5]", "logger=none")
+SMALL = (
+    "data=digits",
+    "data.val_size=20",
+    "data.test_size=1740",
+    "batch_size=8",
+    "model.net.hidden=[5]",
+    "logger=none",
+)
 SHORT = (*SMALL, "max_epochs=3", "threads=1", "accelerator=cpu")
 LONG = (*SMALL, "max_epochs=2000", "threads=1", "accelerator=cpu")
 FAULTY = str(ROOT / "tests" / "fault_injection" / "train.py")

@@ -159,7 +159,7 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
     [
         ("lockstep, lockstep.early_start, lockstep.plan, lockstep.compare", NO_TORCH),
         ("lockstep.cli", {"torch", "lightning", "numpy"}),
-        ("lockstep.nets, lockstep.schedulers, lockstep.launch.attempt", {"lightning", "torchmetrics", "hydra"} | EXTRAS),
+        ("lockstep.nets, lockstep.launch.attempt", {"lightning", "torchmetrics", "hydra"} | EXTRAS),
         ("lockstep.raw, lockstep.lit, lockstep.models, lockstep.datamodules, lockstep.session.inspection", EXTRAS),
     ],
 )

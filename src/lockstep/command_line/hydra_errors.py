@@ -68,8 +68,8 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         refusal = ConfigError(f"{package}: this plugin of Hydra is not installed; write pip install {package} first.")
     elif group := re.match(r"Could not override '(\w+)'\.\s+No match in the defaults list", str(error)):
         typed = next((word for word in overrides if key_of(word) == group[1]), group[1])
-        hint = f"KEY=VALUE of its keys, or {typed} without --config-name"
-        refusal = ConfigError(f"{typed}: the configuration of --config-name has no groups to choose from; write {hint}.")
+        reason = "the configuration of --config-name has no groups to choose from"
+        refusal = ConfigError(f"{typed}: {reason}; write KEY=VALUE of its keys, or {typed} without --config-name.")
     elif "Ambiguous value" in str(error):
         refusal = next((_several(word) for word in parse(overrides) if word.is_sweep_override()), None)
     elif "INTERVAL_SWEEP" in str(error):

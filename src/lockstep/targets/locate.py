@@ -198,4 +198,5 @@ def _check_number(key: str, value: object, title: str, annotation: set[str]) -> 
     numeric = bool(annotation & {"int", "float"}) and annotation <= NUMERIC
     require(not (numeric and isinstance(value, str)), key, value, f"{title} takes a number", f"{key}=0.1, for example")
     if isinstance(value, float) and numeric and not annotation & {"float", "Tensor"}:
-        raise config_error(key, value, f"{title} takes a whole number", f"{key}={round(value) if isfinite(value) else 1}")
+        example = round(value) if isfinite(value) else 1
+        raise config_error(key, value, f"{title} takes a whole number", f"{key}={example}")
