@@ -19,13 +19,29 @@ if TYPE_CHECKING:
     from lockstep.datamodules.text import Text
 
 __all__ = [
-    *("CIFAR10", "MNIST", "NPZ", "Datasets", "Digits", "ImageFolder", "Line", "Points", "RandomRegression", "Text"),
+    "CIFAR10",
+    "MNIST",
+    "NPZ",
+    "Datasets",
+    "Digits",
+    "ImageFolder",
+    "Line",
+    "Points",
+    "RandomRegression",
+    "Text",
 ]
 
 FILES = {
-    **{"CIFAR10": "cifar10", "Datasets": "datasets", "Digits": "digits", "ImageFolder": "image_folder"},
-    **{"Line": "line", "MNIST": "mnist", "NPZ": "npz", "Points": "points", "Text": "text"},
+    "CIFAR10": "cifar10",
+    "MNIST": "mnist",
+    "NPZ": "npz",
+    "Datasets": "datasets",
+    "Digits": "digits",
+    "ImageFolder": "image_folder",
+    "Line": "line",
+    "Points": "points",
     "RandomRegression": "random_regression",
+    "Text": "text",
 }
 
 

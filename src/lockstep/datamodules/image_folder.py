@@ -15,8 +15,7 @@ from torchvision.transforms import v2
 
 from lockstep.config_error import config_error, require
 from lockstep.datamodules.pictures import SUFFIXES, read_image
-from lockstep.datamodules.tensors import EVALUATION_BATCH, check_share, split_rows
-
+from lockstep.datamodules.tensors import EVALUATION_BATCH, check_share, dtype_for, split_rows
 
 STAGES = ("train", "val", "test")
 
@@ -86,7 +85,7 @@ class ImageFolder(LightningDataModule):
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert images to the dtype of the module."""
         images, classes = batch
-        return [images.to(self.trainer.lightning_module.dtype) if self.trainer is not None else images, classes]
+        return [images.to(dtype_for(self)), classes]
 
 
 def find_images(
@@ -110,12 +109,13 @@ def find_images(
             require(images.classes == classes, "data.root", root, reason, "folders with the same classes")
         return datasets
     rows = split_rows(len(datasets["train"]), sizes)
-    require(len(rows["train"]) > 0, "data.val_size", sizes["val"], "it leaves nothing to train on", "less")
+    require(len(rows["train"]) > 0, "data.val_size", sizes["val"], "nothing is left to train on", "less")
     return {stage: Subset(images, rows[stage]) for stage, images in datasets.items()}
 
 
 def classes_of(dataset: Any) -> tuple[str, ...]:
-    return tuple((dataset.dataset if isinstance(dataset, Subset) else dataset).classes)
+    images: Any = dataset.dataset if isinstance(dataset, Subset) else dataset
+    return tuple(images.classes)
 
 
 def transform_to(size: int | None, augmentation: Sequence[Callable[[Any], Any]] = ()) -> Callable[[Any], Any]:

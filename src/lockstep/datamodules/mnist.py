@@ -52,7 +52,7 @@ class MNIST(InMemory):
         mean: float = 0.1307,
         std: float = 0.3081,
     ) -> None:
-        """`root`: the folder that holds MNIST/raw, or gets it. `samples`: to train on; None: all that do not validate."""
+        """`root`: the folder that holds MNIST/raw, or gets it. `samples`: to train on; None: all but `val_size`."""
         super().__init__(batch_size)
         check_size("val_size", val_size, SAMPLES)
         if samples is not None:

@@ -17,7 +17,7 @@ Samples = Tensor | tuple[Tensor, Tensor]
 
 
 class NPZ(InMemory):
-    """Inputs and targets of a file; without targets the inputs stand for them, as for an autoencoder.
+    """Inputs and targets of a file, or inputs alone, as an autoencoder or a language model takes them.
 
     Bytes (n, height, width) and (n, height, width, channels) are images, which become (n, channels, height, width).
     """
@@ -32,14 +32,15 @@ class NPZ(InMemory):
         self.save_hyperparameters()
         self.file, self.sizes = file, {"val": val_size, "test": test_size}
         self.arrays = {name: _pair(samples) for name, samples in by_split(read_arrays(file), self.sizes).items()}
-        inputs, targets = self.arrays["train"]
-        require(len(inputs) > 0, "data.val_size", val_size, "it leaves nothing to train on", "less, or more data")
+        inputs, targets = self.arrays["train"][0], self.arrays["train"][-1]
+        require(len(inputs) > 0, "data.val_size", val_size, "nothing is left to train on", "less, or more data")
         self.sample_shape = tuple(inputs.shape[1:])
-        if targets.is_floating_point() or targets is inputs:
+        if targets.is_floating_point() or (targets is inputs and targets.dtype == torch.uint8):
             self.num_outputs = targets[0].numel()
-        else:
-            self.num_outputs = self.num_classes = max(int(pair[1].max()) for pair in self.arrays.values() if len(pair[1])) + 1
-            self.class_names = tuple(map(str, range(self.num_classes)))
+            return
+        self.num_outputs = max(int(tensors[-1].max()) for tensors in self.arrays.values() if len(tensors[-1])) + 1
+        if targets is not inputs:  # inputs alone are tokens
+            self.num_classes, self.class_names = self.num_outputs, tuple(map(str, range(self.num_outputs)))
 
     def load(self) -> dict[str, Split]:
         return self.arrays
@@ -47,7 +48,7 @@ class NPZ(InMemory):
 
 def _pair(samples: Samples) -> Split:
     if isinstance(samples, Tensor):
-        return samples, samples
+        return (samples,)
     inputs, targets = samples
     require(len(inputs) == len(targets), "data.file", "x and y", "they have unequal lengths", "as many rows of both")
     return inputs, targets_for_loss(targets)

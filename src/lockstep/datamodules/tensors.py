@@ -11,10 +11,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from lockstep.config_error import require
 
 EVALUATION_BATCH = 1024
-"""Samples that Lockstep joins to a batch of an evaluation: the metrics of ours are sums, and larger batches are faster."""
+"""Samples that Lockstep joins to a batch of an evaluation, which is faster: metrics of our modules stay the same."""
 
-Split = tuple[Tensor, Tensor]
-"""Inputs (n, *sample_shape) and targets (n, …)."""
+Split = tuple[Tensor, ...]
+"""Inputs (n, *sample_shape) and targets (n, …), or inputs alone."""
 
 
 class InMemory(LightningDataModule):
@@ -64,13 +64,13 @@ class InMemory(LightningDataModule):
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert pixels and real numbers of a batch to the dtype of the module."""
-        dtype = self.trainer.lightning_module.dtype if self.trainer is not None else torch.float32
-        inputs, targets = batch
-        return [as_float(inputs, dtype, self.mean, self.std), as_float(targets, dtype) if is_real(targets) else targets]
+        dtype, (inputs, *targets) = dtype_for(self), batch
+        return [as_float(inputs, dtype, self.mean, self.std), *(as_float(each, dtype) for each in targets)]
 
 
-def is_real(tensor: Tensor) -> bool:
-    return tensor.is_floating_point()
+def dtype_for(data: LightningDataModule) -> Any:
+    """Return the dtype of the module that takes the batches of a data module; float32 outside a Trainer."""
+    return data.trainer.lightning_module.dtype if data.trainer is not None else torch.float32
 
 
 def as_float(tensor: Tensor, dtype: Any, mean: float = 0.0, std: float = 1.0) -> Tensor:
@@ -105,10 +105,11 @@ def targets_for_loss(targets: Tensor) -> Tensor:
 def check_size(name: str, size: float, total: int, least: int = 0) -> None:
     """Raise unless a split has from `least` to less than `total` samples."""
     reason = f"it must be from {least} to {total - 1}, of {total} samples"
-    require(isinstance(size, int) and least <= size < total, f"data.{name}", size, reason, f"data.{name}={max(least, total // 10)}")
+    fits, hint = isinstance(size, int) and least <= size < total, f"data.{name}={max(least, total // 10)}"
+    require(fits, f"data.{name}", size, reason, hint)
 
 
 def check_share(name: str, size: float) -> None:
     """Raise unless a size is a number of samples, or a share below 1."""
     fits = size >= 0 and (isinstance(size, int) or size < 1)
-    require(fits, f"data.{name}", size, "it is a number of samples, or a share below 1", f"data.{name}=0.1")
+    require(fits, f"data.{name}", size, "it must be a number of samples, or a share below 1", f"data.{name}=0.1")
