@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.data import cifar10 as cifar10_files
-from lockstep.data.cifar10 import ARCHIVE, CLASSES, RECORD, cifar10
-from lockstep.data.download import DataFile
+from lockstep.datamodules import CIFAR10
+from lockstep.datamodules import cifar10 as cifar10_files
+from lockstep.datamodules.cifar10 import ARCHIVE, CLASSES, RECORD
+from lockstep.datamodules.download import DataFile
 from tests.conftest import MakeUserPlan
 
 BATCHES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
@@ -30,12 +31,14 @@ def test_images_and_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mak
     archive = (tmp_path / ARCHIVE.name).read_bytes()
     small = DataFile(ARCHIVE.name, len(archive), hashlib.sha256(archive).hexdigest())
     monkeypatch.setattr(cifar10_files, "ARCHIVE", small)
-    splits = cifar10(str(tmp_path), val=3)
+    data = CIFAR10(str(tmp_path), val_size=3)
+    data.prepare_data()
+    data.setup()
     rows = torch.from_numpy(records.reshape(-1, RECORD))
     for name, part in (("train", rows[:17]), ("val", rows[17:20]), ("test", rows[20:])):
-        assert torch.equal(splits[name].tensors[0], part[:, 1:].view(-1, 3, 32, 32))
-        assert torch.equal(splits[name].tensors[1], part[:, 0].long())
-    overrides = ("data=cifar10", f"data.root={tmp_path}", "data.val=3", "engine=raw", "strategy.in_process=true")
+        assert torch.equal(data.splits[name][0], part[:, 1:].view(-1, 3, 32, 32))
+        assert torch.equal(data.splits[name][1], part[:, 0].long())
+    overrides = ("data=cifar10", f"data.root={tmp_path}", "data.val_size=3", "engine=raw", "strategy.in_process=true")
     choice: Any = make_user_plan(*overrides).data
-    assert (choice.train_samples, choice.classes, choice.shape) == (17, 10, (3, 32, 32))
-    assert choice.labels == CLASSES
+    assert (choice.train_samples, choice.num_classes, choice.sample_shape) == (17, 10, (3, 32, 32))
+    assert choice.class_names == CLASSES

@@ -1,18 +1,18 @@
-"""A user's data as three splits, and the sizes that a plan needs."""
+"""Datasets: data of a user's as three splits, and what a net needs to know of it."""
 
-from pathlib import Path
+import re
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
 
+from lockstep import schemas
 from lockstep.config_error import ConfigError
-from lockstep.data.tensors import Split
-from lockstep.data.user_data import create_data, describe, load
-from lockstep.schemas import DataFacts, UserData
-from tests.conftest import MakeUserPlan
-
-USER_CODE = Path(__file__).parent / "user_code"
+from lockstep.datamodules import Datasets
+from lockstep.loaders.loader_source import create_data
+from tests.conftest import USER_CODE
 
 
 @pytest.fixture(autouse=True)
@@ -20,124 +20,140 @@ def user_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(USER_CODE))
 
 
-def choice(**values: Any) -> UserData:
-    """Return the data of a YAML file's keys."""
-    return UserData.from_values("data", values)
-
-
-def described(values: dict[str, Any]) -> DataFacts:
-    data = choice(**values)
-    return describe(data, create_data(data, 0))
+def created(values: dict[str, Any], seed: int = 0) -> Datasets:
+    """Create data as the keys of a YAML file name it, under the seed of a run."""
+    call = {"_target_": "lockstep.datamodules.Datasets", **values}
+    data: Datasets = create_data(schemas.Data.from_values("data", call), seed)
+    return data
 
 
 NOISY = {"_target_": "strange_data.Noisy", "samples": 40}
 BLOBS = {"_target_": "strange_data.blobs", "samples": 40}
+SINE = {**BLOBS, "_target_": "strange_data.sine"}
 SMALL = {**NOISY, "samples": 5}
-FORMS: dict[str, tuple[dict[str, Any], tuple[int, int, int], tuple[int, ...], int, int]] = {
-    "tensors": ({"dataset": BLOBS}, (32, 4, 4), (4,), 3, 3),
-    "shares": ({"dataset": BLOBS, "split": {"val": 0.25, "test": 7}}, (23, 10, 7), (4,), 3, 3),
-    "regression": ({**BLOBS, "_target_": "strange_data.sine"}, (32, 4, 4), (1,), 1, 0),
-    "dataset": ({"dataset": NOISY, "split": {"val": 0}}, (36, 0, 4), (4,), 3, 3),
-    "three": ({"train": NOISY, "val": {**NOISY, "samples": 9}, "test": SMALL}, (40, 9, 5), (4,), 3, 3),
-    "validation": ({"train": NOISY, "validation": SMALL}, (40, 5, 0), (4,), 3, 3),
-    "no test": ({"train": NOISY}, (40, 0, 0), (4,), 3, 3),
-    "classes": ({"dataset": BLOBS, "classes": 8}, (32, 4, 4), (4,), 8, 8),
+COLOURS = ("red", "green", "blue")
+DIGITS = tuple("01234567")
+FORMS: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[int, ...], int, tuple[str, ...]]] = {
+    "tensors": ({"dataset": BLOBS}, (32, 4, 4), (4,), 3, DIGITS[:3]),
+    "shares": ({"dataset": BLOBS, "val_size": 0.25, "test_size": 7}, (23, 10, 7), (4,), 3, DIGITS[:3]),
+    "regression": ({"dataset": SINE}, (32, 4, 4), (1,), 1, ()),
+    "dataset": ({"dataset": NOISY, "val_size": 0}, (36, 0, 4), (4,), 3, COLOURS),
+    "three": ({"train": NOISY, "val": {**NOISY, "samples": 9}, "test": SMALL}, (40, 9, 5), (4,), 3, COLOURS),
+    "validation": ({"dataset": {"train": NOISY, "validation": SMALL}}, (40, 5, 0), (4,), 3, COLOURS),
+    "no test": ({"train": NOISY}, (40, 0, 0), (4,), 3, COLOURS),
+    "classes": ({"dataset": BLOBS, "num_classes": 8}, (32, 4, 4), (4,), 8, DIGITS),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_plan_knows_sizes_and_shapes(form: str) -> None:
-    values, sizes, shape, outputs, classes = FORMS[form]
-    names = () if BLOBS in values.values() or classes == 0 else ("red", "green", "blue")
-    assert described(values) == DataFacts(*sizes, classes, outputs, shape, class_names=names)
+def test_sizes_and_shapes_are_known(form: str) -> None:
+    values, sizes, shape, outputs, names = FORMS[form]
+    data = created(values)
+    assert tuple(len(data.datasets.get(stage, ())) for stage in ("train", "val", "test")) == sizes
+    assert (data.sample_shape, data.num_outputs, data.class_names) == (shape, outputs, names)
+    assert data.num_classes == (0 if form == "regression" else outputs)
+    loaders = data.train_dataloader(), data.val_dataloader(), data.test_dataloader()
+    assert [len(loader.dataset) if loader else 0 for loader in loaders] == [*sizes]
+
+
+X, BYTES, TOKENS = torch.zeros(40, 6), torch.zeros(40, 3, 4, dtype=torch.uint8), torch.arange(160).view(40, 4) % 9
+
+
+@pytest.mark.parametrize(
+    ("tensors", "shape", "outputs", "classes"),
+    [
+        (X, (6,), 6, 0),
+        (BYTES, (3, 4), 12, 0),
+        (TOKENS, (4,), 9, 0),
+        ((TOKENS, TOKENS - (TOKENS == 8).long()), (4,), 9, 9),
+        ((X, torch.zeros(40, 2, 3)), (6,), 6, 0),
+        ((BYTES, torch.arange(40, dtype=torch.int32)[:, None]), (3, 4), 40, 40),
+    ],
+    ids=["numbers", "bytes", "tokens", "pairs of tokens", "several numbers", "a column of classes"],
+)
+def test_forms_of_tensors(tensors: Any, shape: tuple[int, ...], outputs: int, classes: int) -> None:
+    """Inputs alone are their own targets: as many outputs as numbers, or as tokens."""
+    data = Datasets(tensors)
+    assert (data.sample_shape, data.num_outputs, data.num_classes) == (shape, outputs, classes)
+
+
+def test_a_tuple_is_train_and_test_or_all_three() -> None:
+    parts = [TensorDataset(X[:count], X[:count, 0].long()) for count in (20, 9, 4)]
+    for chosen, names in ((parts, ["train", "val", "test"]), (parts[:2], ["train", "test"])):
+        data = Datasets(tuple(chosen))
+        assert {name: len(part) for name, part in data.datasets.items()} == {
+            name: len(part) for name, part in zip(names, chosen, strict=True)
+        }
 
 
 def test_a_split_has_every_sample_once_for_any_seed() -> None:
     from tests.user_code.strange_data import blobs
 
-    data, again = (load(choice(**BLOBS), seed) for seed in (3, 4))
-    assert isinstance(data.train, Split)
-    rows = torch.cat([data.train.inputs, data.val.inputs, data.test.inputs])
+    data, again = (created({"dataset": BLOBS}, seed) for seed in (3, 4))
+    rows = torch.cat([dataset.tensors[0] for dataset in data.datasets.values()])
     assert sorted(rows[:, 0].tolist()) == sorted(blobs(40)[0][:, 0].tolist())
-    assert torch.equal(again.train.inputs, data.train.inputs)
+    assert torch.equal(inputs_of(again), inputs_of(data))
+
+
+def inputs_of(data: Datasets) -> Tensor:
+    inputs: Tensor = data.datasets["train"].tensors[0]
+    return inputs
 
 
 def test_a_target_draws_under_the_seed() -> None:
-    """The generators of the rank are preserved."""
-    one, same, other = (load(choice(**{**BLOBS, "_target_": "strange_data.drawn"}), seed) for seed in (1, 1, 2))
-    assert torch.equal(one.train.inputs, same.train.inputs)
-    assert not torch.equal(one.train.inputs, other.train.inputs)
+    """The generators of the rank are preserved, though a sample is read for its shape."""
+    drawn = {"dataset": {**BLOBS, "_target_": "strange_data.drawn"}}
+    one, same, other = (created(drawn, seed) for seed in (1, 1, 2))
+    assert torch.equal(inputs_of(one), inputs_of(same))
+    assert not torch.equal(inputs_of(one), inputs_of(other))
     torch.manual_seed(1)
     before = torch.rand(())
     torch.manual_seed(1)
-    load(choice(**BLOBS), 0)
+    created({"dataset": NOISY})
     assert torch.equal(torch.rand(()), before)
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"split": {"valid": 3}}, r"split={valid:3}: it takes val and test, in samples or as a share below 1; write "),
-        ({"split": {"val": 1.5}}, r"it takes val and test, in samples or as a share below 1; write data"),
-        ({"split": 3}, r"data.split=3: it takes val and test"),
-        ({"classes": 1}, r"data.classes=1: it must be 2 or more; write data"),
-        ({"clases": 3}, r"data.clases=3: there is no such key .did you mean data.classes"),
-        ({"loader": {"batch_size": 8}}, r"loader.batch_size=8: the run determines it; write nothing"),
-        ({"loader": 2}, r"loader=2: it is a group of keys"),
-        ({"targets": "label"}, r"data.targets=label: it needs the key of the inputs; write data.inputs=KEY beside it"),
-        ({"inputs": ""}, r"data.inputs=: it is a key of each sample"),
-        ({"dataset": 3}, r"data.dataset=3: it is a target; write data.dataset={_target_:PATH}"),
-    ],
-)
-def test_invalid_settings(settings: Any, sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        choice(**{"dataset": NOISY, **settings})
-
-
-def test_settings_of_a_flat_target() -> None:
-    """A user's target has its own argument `split`; Lockstep's data sets do not."""
-    assert choice(_target_="datasets.load_dataset", split="train").arguments == {"split": "train"}
-    text = choice(_target_="lockstep.data.text.text", length=8, split={"val": 3})
-    assert (text.split, text.arguments) == ({"val": 3}, {"length": 8})
-
-
-def test_former_names_of_keys(make_user_plan: MakeUserPlan, capsys: pytest.CaptureFixture[str]) -> None:
-    """A configuration of version 0.1, where settings stood beside the target."""
-    for values in (BLOBS, {"dataset": BLOBS}):
-        data = choice(**values, _split_={"val": 3}, _loader_={"num_workers": 1}, _classes_=8)
-        assert (data.split, data.loader, data.num_classes) == ({"val": 3}, {"num_workers": 1}, 8)
-        assert data.arguments == {"samples": 40}
-        renamed = [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()]
-        assert renamed == [f"data._{name}_: write data.{name}" for name in ("split", "loader", "classes")]
-    plan = make_user_plan("model=regressor", "data=stream", "loss_reduction=as_is")
-    assert plan.loss_reduction == "none"
-    assert capsys.readouterr().err.startswith("loss_reduction=as_is: write loss_reduction=none; ")
 
 
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"train": NOISY, "valid": NOISY}, "it makes train, valid; write train, val and test"),
-        ({"train": NOISY, "loader": {"num_worker": 1}}, r"loader.num_worker=1: DataLoader takes no such argument"),
         (
-            {"train": NOISY, "loader": {"num_workers": 1, "multiprocessing_context": "x"}},
-            r"multiprocessing_context option should specify a valid start method",
+            {"val_size": 1.5},
+            "data.val_size=1.5: it must be a number of samples, or a share below 1; write data.val_siz",
         ),
-        ({"train": {"_target_": "builtins.list", "_args_": [[[0.5, 2]]]}}, r"it makes a list that cannot be split"),
+        ({"test_size": -1}, "data.test_size=-1: it must be a number of samples, or a share below 1"),
+        ({"val_size": 40}, "data.val_size=40: nothing is left to train on; write less, or more data."),
+        ({"num_classes": 1}, "data.num_classes=1: it must be 2 or more; write data.num_classes=10."),
+        ({"num_clases": 3}, "data.num_clases=3: Datasets takes no such argument (did you mean num_classes?)"),
+        ({"loader": {"batch_size": 8}}, "data.loader.batch_size=8: the run determines it; write nothing in its place"),
+        ({"loader": {"num_worker": 1}}, "data.loader={num_worker:1}: DataLoader.__init__() got an unexpected keyword"),
         (
-            {"train": {"_target_": "strange_data.no_folder", "samples": 3}},
-            r"(?s)^Traceback.*no folder of 3 images\ndata.train._target_=strange_data.no_folder: it raises this when",
+            {"loader": {"num_workers": 1, "multiprocessing_context": "x"}},
+            "data.loader={num_workers:1,multiprocessing_context:x}: multiprocessing_context option should specify a",
         ),
+        ({"target_key": "y"}, "data.target_key=y: it needs the key of the inputs; write data.input_key=KEY beside it."),
+        ({"dataset": 3}, "data.dataset=int: it cannot be divided in train, val and test; write the path of what"),
+        ({"dataset": None}, "data.dataset is missing, and so is data.train; write data.dataset={_target_:PATH}."),
         (
-            {"_target_": "strange_data.Unlabelled", "samples": 40},
-            r"(?s)^Traceback.*KeyError: 'no label'\ndata._target_=strange_data.Unlabelled: a sample of it raises",
+            {"dataset": {"train": NOISY, "valid": NOISY}},
+            "data.dataset=train, valid: these are other splits; write tr",
         ),
-        (
-            {"_target_": "torch.randn", "_args_": [30, 3]},
-            r"a batch of it is \(Tensor \(1, 3\)\), and a plain net is trained on",
-        ),
+        ({"dataset": {"_target_": "builtins.list", "_args_": [[0.5, 2]]}}, "data.dataset=list: it cannot be divided"),
     ],
 )
-def test_invalid_data_is_rejected(values: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        described(values)
+def test_invalid_values_are_rejected_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}") as refused:
+        created({"dataset": NOISY, **values})
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("no_folder", r"(?s)^Traceback.*no folder of 3 images\ndata._target_=lockstep.datamodules.Datasets: it raises"),
+        ("Unlabelled", r"(?s)^Traceback.*in __getitem__\n.*KeyError: 'no label'\ndata._target_=lockstep.datamodules.D"),
+    ],
+)
+def test_an_error_of_the_users_code_has_its_lines(target: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence) as raised:
+        created({"dataset": {"_target_": f"strange_data.{target}", "samples": 3}})
+    assert "lockstep/" not in str(raised.value)
