@@ -14,7 +14,10 @@ WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")
 
 @pytest.mark.parametrize(
     "job",
-    [MODULES["autoencoder"], pytest.param(("model=mlp", "model.net.hidden=[6]", "data=blobs", "batch_size=16"), id="net")],
+    [
+        MODULES["autoencoder"],
+        pytest.param(("model=mlp", "model.net.hidden=[6]", "data=blobs", "batch_size=16"), id="net"),
+    ],
 )
 def test_barebones_writes_less_and_computes_the_same(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """By either engine. What a module logs is in no file; the record has each step and each tensor."""

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 import torch
-
-from lockstep import data, schemas
 from lockstep.data.samples import Splits
 from lockstep.data.tensors import Split
+
+from lockstep import data, schemas
 from lockstep.launch.topology import RankContext
 from lockstep.nets.linear import Linear
 from lockstep.plan import Plan

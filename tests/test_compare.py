@@ -288,3 +288,11 @@ def test_noise_that_adam_scales_up_is_named(tmp_path: Path) -> None:
     state["optimizer_states"][0]["state"][4]["exp_avg_sq"] *= 1 + 1e-8
     torch.save(state, checkpoint)
     assert compare(*runs).likely is None
+
+
+def test_runs_of_an_earlier_version_are_compared() -> None:
+    old = Path(__file__).with_name("runs_of_9b27836b")
+    comparison = compare(old / "mlp_raw", old / "mlp_lightning")
+    assert comparison.verdict.startswith("identical")
+    assert {"digest", "weights saved", "configuration"} <= comparison.quantities.keys()
+    assert not compare(old / "mlp_raw", old / "module").within_tolerance

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from lockstep.data.user_data import load
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lockstep.compare import compare
-from lockstep.data.user_data import load
 from lockstep.plan import Plan
 from lockstep.schemas import UserData
 from tests.checkpoints import net_state

@@ -1,9 +1,10 @@
-"""`lockstep.load` returns the net that a run has tested: its test metrics come out again."""
+"""`lockstep.load` returns the module that a run has tested: its test metrics come out again."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,8 +12,10 @@ from torch.nn.functional import cross_entropy
 
 import lockstep
 from example.lightning_module import Classifier
-from lockstep import ConfigError, data
-from lockstep.inference.trained_net import TrainedNet, read_run
+from lockstep import ConfigError
+from lockstep.checkpoint.former import plan_of
+from lockstep.datamodules import Digits
+from lockstep.models import Classifier as OurClassifier
 from lockstep.run_result import RunResult
 from tests.conftest import IN_PROCESS
 
@@ -25,10 +28,10 @@ DIGITS = ("data.test_size=200", "data.val_size=100", "model.net.hidden=[16]")
 class Scaled(nn.Module):
     """A net with a buffer, and drawn weights."""
 
-    def __init__(self, shape: tuple[int, ...], outputs: int, width: int = 8) -> None:
+    def __init__(self, num_outputs: int, width: int = 8) -> None:
         super().__init__()
         self.register_buffer("scale", torch.rand(1))
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.Dropout(0.5), nn.Linear(width, outputs))
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.Dropout(0.5), nn.Linear(width, num_outputs))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self.layers(inputs * self.scale)  # type: ignore[operator]
@@ -47,54 +50,50 @@ def trained(folder: Path, *words: str, **user_code: Any) -> RunResult:
     return lockstep.run([*QUIET, *words, f"hydra.run.dir={folder}"], **user_code)
 
 
-def scores(net: nn.Module, run: Path) -> tuple[float, float]:
-    """Return the loss and the accuracy on the test split, computed by hand."""
-    plan, _ = read_run(run)
-    split = data.load(plan.data, plan.seed).test
+def with_net(net: dict[str, Any]) -> dict[str, Any]:
+    optimizer = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.001}
+    return {"_target_": "lockstep.models.Classifier", "net": net, "optimizer": optimizer}
+
+
+def scores(module: Any) -> tuple[float, float]:
+    """Return the loss and the accuracy on the test split of DIGITS, computed by hand."""
+    images, classes = Digits(test_size=200, val_size=100).load()["test"]
+    pixels = (images.to(module.dtype) / 255 - Digits.mean) / Digits.std
     with torch.no_grad():
-        outputs = net(split.inputs).float()
-    return cross_entropy(outputs, split.targets).item(), (outputs.argmax(1) == split.targets).double().mean().item()
+        outputs = module(pixels)
+    return cross_entropy(outputs, classes).item(), (outputs.argmax(1) == classes).double().mean().item()
 
 
 @pytest.mark.parametrize(
     "words",
-    [("model.net.hidden=[16]", "engine=lightning"), ("model.net.hidden=[16]", "precision=64-true"), ("precision=bf16-mixed",)],
+    [("model.net.hidden=[16]", "engine=lightning"), ("model.net.hidden=[16]", "precision=64-true")],
 )
 def test_it_scores_as_in_the_run(tmp_path: Path, words: tuple[str, ...]) -> None:
     result, before = trained(tmp_path / "run", *DIGITS[:2], *words), torch.get_rng_state()
-    net = lockstep.load(tmp_path / "run")
+    module = lockstep.load(tmp_path / "run")
     assert torch.equal(torch.get_rng_state(), before)
-    assert isinstance(net, TrainedNet)
-    assert not net.training
-    loss, accuracy = scores(net, tmp_path / "run")
+    assert type(module) is OurClassifier
+    assert not module.training
+    loss, accuracy = scores(module)
     assert loss == pytest.approx(result["test/loss"], abs=1e-6)
-    assert accuracy == result["test/acc"]
-
-
-def test_pixels_from_0_to_1_and_arrays_are_inputs_too(tmp_path: Path) -> None:
-    trained(tmp_path, *DIGITS)
-    net, images = lockstep.load(tmp_path), data.load(read_run(tmp_path)[0].data).test.inputs[:4]
-    outputs = net(images)
-    assert torch.equal(net(images.numpy()), outputs)
-    assert torch.allclose(net(images.double().numpy() / 255), outputs, atol=1e-5)
-    assert not torch.allclose(net(np.zeros((4, 1, 28, 28), np.uint8)), outputs, atol=1e-5)
+    assert accuracy == pytest.approx(result["test/acc"], abs=1e-6)
 
 
 def test_the_best_net_or_the_one_of_a_checkpoint(tmp_path: Path) -> None:
     result = trained(tmp_path, *DIGITS, "max_epochs=3", "optimizer.lr=0.2", "test=best")
     assert result["best_epoch"] != 3, "a rate at which the last epoch is not the best"
     best, last = (tmp_path / "checkpoints" / name for name in ("best.ckpt", "last.ckpt"))
-    accuracies = {run: scores(lockstep.load(run), tmp_path)[1] for run in (tmp_path, best, last)}
-    assert accuracies[tmp_path] == accuracies[best] == result["test/acc"] != accuracies[last]
+    accuracies = {run: scores(lockstep.load(run))[1] for run in (tmp_path, best, last)}
+    assert accuracies[tmp_path] == accuracies[best] == pytest.approx(result["test/acc"], abs=1e-6) != accuracies[last]
     tested = trained(tmp_path / "tested", *DIGITS, "train=false", f"ckpt_path={last}")
-    assert scores(tested.net(), tmp_path)[1] == accuracies[last]
+    assert scores(tested.net())[1] == accuracies[last]
 
 
 def test_code_of_a_user(tmp_path: Path) -> None:
-    result = trained(tmp_path / "net", *DIGITS[:2], model={"_target_": f"{__name__}.Scaled", "width": 12})
+    result = trained(tmp_path / "net", *DIGITS[:2], model=with_net({"_target_": f"{__name__}.Scaled", "width": 12}))
     net = lockstep.load(tmp_path / "net")
     assert net.net.layers[1].out_features == 12
-    assert scores(net, tmp_path / "net")[1] == result["test/acc"]
+    assert scores(net)[1] == pytest.approx(result["test/acc"], abs=1e-6)
     last = tmp_path / "net" / "checkpoints" / "last.ckpt"
     checkpoint = torch.load(last)
     checkpoint["lockstep"]["plan"] = checkpoint["lockstep"]["plan"].replace(f"{__name__}.Scaled", "__main__.Scaled")
@@ -155,15 +154,82 @@ def test_a_checkpoint_alone_is_enough_if_it_is_of_this_version_and_undamaged(tmp
     (tmp_path / "run").rename(tmp_path / "moved")
     assert all(torch.equal(expected[name], value) for name, value in lockstep.load(copy).state_dict().items())
     plan = checkpoint["lockstep"]["plan"]
-    for other, sentence in (
-        ('"sizes":', "it is no checkpoint of this version .*sizes"),
-        ('"hidden": [99], "rest":', "it is no checkpoint of this version"),
-    ):
+    for other, sentence in (('"sizes":', "MLP takes no such argument"),):
         checkpoint["lockstep"]["plan"] = plan.replace('"hidden":', other)
         torch.save(checkpoint, copy)
         with pytest.raises(ConfigError, match=sentence):
             lockstep.load(copy)
     checkpoint["lockstep"]["plan"] = plan.replace('"hidden": [16]', '"hidden": [12]')
     torch.save(checkpoint, copy)
-    with pytest.raises(ConfigError, match=r"mlp has other weights than it had in this run: size mismatch for "):
+    with pytest.raises(ConfigError, match=r"MLP has other weights than it had in this run: size mismatch for "):
         lockstep.load(copy)
+
+
+OLD = Path(__file__).with_name("runs_of_9b27836b")
+
+
+@pytest.mark.parametrize("name", ["mlp_raw", "mlp_lightning"])
+def test_a_net_of_the_earlier_version_is_loaded_and_tested(tmp_path: Path, name: str) -> None:
+    expected = json.loads((OLD / name / "metrics.json").read_text())
+    module, last = lockstep.load(OLD / name), OLD / name / "checkpoints" / "last.ckpt"
+    assert (type(module), module.num_classes, module.net.layers[0].out_features) == (OurClassifier, 10, 4)
+    words = ("model.net.hidden=[4]", "train=false", f"ckpt_path={last}")
+    result = trained(tmp_path, *words)
+    assert result["test/acc"] == pytest.approx(expected["test/acc"], rel=1e-6)
+    assert result["test/loss"] == pytest.approx(expected["test/loss"], rel=1e-6)
+    with pytest.raises(ConfigError, match="an earlier version trained it; write train=false test=true to test it, or "):
+        trained(tmp_path / "on", *words[::2])
+    shutil.copytree(OLD / name, tmp_path / "copy")
+    with pytest.raises(ConfigError, match="an earlier version trained it; "):
+        trained(tmp_path / "copy", words[0], "resume=true")
+
+
+def test_a_module_of_the_earlier_version_is_loaded_and_tested(tmp_path: Path) -> None:
+    last = OLD / "module" / "checkpoints" / "last.ckpt"
+    module, saved = lockstep.load(OLD / "module"), torch.load(last)["state_dict"]
+    assert all(torch.equal(saved[name], value) for name, value in module.state_dict().items())
+    result = trained(tmp_path, "model=example_module", "data=example_module", "train=false", f"ckpt_path={last}")
+    assert "test/loss" in result
+
+
+def former(**parts: Any) -> str:
+    """Return the plan of the fixture with other parts, as the earlier version wrote it."""
+    plan = json.loads(torch.load(OLD / "mlp_raw" / "checkpoints" / "last.ckpt")["lockstep"]["plan"])
+    return json.dumps(plan | parts)
+
+
+def part(path: str, name: str, **options: Any) -> dict[str, Any]:
+    return {"__class__": f"lockstep.schemas.{path}", "name": name, **options}
+
+
+FACTS: dict[str, Any] = {
+    **{"class_names": [], "split": {}, "loader": {}},
+    **dict.fromkeys(("num_classes", "input_key", "target_key")),
+}
+
+
+def test_plans_of_the_earlier_version() -> None:
+    """Each task is the module that trains the same now, with what was filled in from the data."""
+    line = {"slope": 2.0, "intercept": 3.0, "noise": 0.1, "samples": 10, "inputs": [], "val_size": 5, "predict": []}
+    plan = plan_of(former(model=part("model:Linear", "linear"), data=part("data:Line", "line", **line)))
+    assert plan.model.path == "lockstep.models.Regressor"
+    assert plan.model.call["net"] == {"_target_": "lockstep.nets.Linear", "sample_shape": [1], "num_outputs": 1}
+    assert plan.data.arguments == {name: line[name] for name in line if name != "predict"}
+    path = {"_target_": "lockstep.data.text.text", "arguments": {"file": None, "length": 9}, "key": "data"}
+    text = part("data:UserData", "text", **FACTS, **path, shape=[9], classes=50, outputs=50) | {"split": {"val": 0.2}}
+    net = part(
+        "model:UserModel", "CharRNN", _target_="lockstep.nets.char_rnn.CharRNN", arguments={"width": 6}, key="model"
+    )
+    plan = plan_of(
+        former(model=net, data=text, task=part("task:LanguageModelling", "language_modelling", ignore_index=3))
+    )
+    assert (plan.model.path, plan.model.call["ignore_index"]) == ("lockstep.models.LanguageModel", 3)
+    assert plan.model.call["net"] == {"_target_": net["_target_"], "num_outputs": 50, "width": 6}
+    assert plan.data.call == {"_target_": "lockstep.datamodules.Text", "file": None, "length": 9, "val_size": 0.2}
+    own = {"_target_": "example.data.Rings", "arguments": {"samples": 60}, "key": "data.dataset"}
+    rings = part("data:UserData", "Rings", **{**FACTS, **own}, shape=[2], classes=2, outputs=2)
+    net = part("model:UserModel", "Net", _target_="example.net.Net", arguments={"width": 6}, key="model")
+    plan = plan_of(former(model=net, data=rings, task=part("task:Autoencoding", "autoencoding")))
+    assert plan.model.path == "lockstep.models.Autoencoder"
+    assert plan.model.call["net"]["num_outputs"] == 2
+    assert plan.data.call["dataset"] == {"_target_": "example.data.Rings", "samples": 60}

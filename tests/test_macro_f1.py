@@ -5,18 +5,25 @@ from pathlib import Path
 
 import pytest
 import torch
+from lockstep.session.task import create_net
 from sklearn.metrics import confusion_matrix, f1_score
 from torch.nn.functional import cross_entropy
 
 from lockstep import data
 from lockstep.record.fingerprint import digest
-from lockstep.session.task import create_net
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES, by_engines, on_ranks
 
-JOB = ("model=mlp", "model.net.hidden=[16]", "max_epochs=2", "batch_size=60", "logger=none", "checkpoint.monitor=val/f1")
+JOB = (
+    "model=mlp",
+    "model.net.hidden=[16]",
+    "max_epochs=2",
+    "batch_size=60",
+    "logger=none",
+    "checkpoint.monitor=val/f1",
+)
 
 
 @pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("ddp", 3), ("dp", 2)])

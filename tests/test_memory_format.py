@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from lockstep.session.task import create_net
 from torch import nn
 
 from lockstep import data
@@ -20,7 +21,6 @@ from lockstep.memory.format import TESTED, is_tested, memory_format_of
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
-from lockstep.session.task import create_net
 from tests.conftest import ROOT, MakePlan
 from tests.user_code.strange_nets import Halving
 

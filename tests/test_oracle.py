@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from lockstep.data import digits, line
 from torch import Tensor, nn
 
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
-from lockstep.data import digits, line
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN

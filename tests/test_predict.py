@@ -7,18 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningDataModule, LightningModule
 from PIL import Image
 from torch import nn
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision.transforms import v2
 
 import lockstep
-from lockstep import ConfigError, data
+from lockstep import ConfigError
+from lockstep.datamodules import Digits
 from lockstep.inference.export import export
-from lockstep.inference.inputs import continue_text, read_samples
-from lockstep.inference.predictions import Predictions, predict
-from lockstep.inference.trained_net import read_run
+from lockstep.inference.inputs import Inputs
+from lockstep.inference.predictions import Predictions, characters_of, continue_text, predict
+from lockstep.inference.trained_module import read_run
 from tests.conftest import IN_PROCESS, Command
 
 pytestmark = IN_PROCESS
@@ -54,6 +55,11 @@ class Bytes(Dataset[tuple[torch.Tensor, int]]):
         return torch.full((3,), 100 + index, dtype=torch.uint8), index % 2
 
 
+class BytesData(LightningDataModule):
+    def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, int]]:
+        return DataLoader(Bytes(), batch_size=8)
+
+
 class OfBytes(LightningModule):
     """A module that divides bytes itself."""
 
@@ -73,6 +79,9 @@ class OfBytes(LightningModule):
         return torch.optim.SGD(self.parameters(), 0.1)
 
 
+DIVIDED = {"_target_": "lockstep.datamodules.Datasets", "batch_size": 8}
+ADAM = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.001}
+CLASSIFIER = {"_target_": "lockstep.models.Classifier", "optimizer": ADAM}
 QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true", "engine=raw")
 
 
@@ -84,15 +93,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run: Path, tmp_path: Path) -> None:
-    plan, net = read_run(run)[0], lockstep.load(run)
-    images = data.load(plan.data).test.inputs[:100]
+    plan, module = read_run(run)[0], lockstep.load(run)
+    images = Digits().load()["test"][0][:100]
     np.savez(tmp_path / "x.npz", x=images.numpy())
     (tmp_path / "pictures").mkdir()
     for index, image in enumerate(images):
         Image.fromarray(image[0].numpy()).save(tmp_path / "pictures" / f"{index:03}.png")
-    expected = net(images)
+    expected = module((images / 255 - Digits.mean) / Digits.std)
     for name in ("x.npz", "pictures"):
-        predictions = predict(plan, net, read_samples(plan, net, [str(tmp_path / name)]))
+        predictions = predict(plan, module, [str(tmp_path / name)])
         assert torch.allclose(predictions.outputs, expected, atol=1e-5)
     rows = predictions.rows()
     assert [row["class"] for row in rows] == [str(label) for label in expected.argmax(1).tolist()]
@@ -119,45 +128,49 @@ def test_the_command_prints_a_table_and_writes_a_file(run: Path, command: Comman
 def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> None:
     """The raw samples of the test split have the accuracy of the run, too."""
     words = ("model.net.hidden=[8]", "batch_size=8", "max_epochs=3", f"hydra.run.dir={tmp_path / 'run'}")
-    result = lockstep.run([*QUIET, *words], data=Pictures)
+    result = lockstep.run([*QUIET, *words], data=DIVIDED | {"dataset": {"_target_": f"{__name__}.Pictures"}})
     (plan, _), net = read_run(tmp_path / "run"), lockstep.load(tmp_path / "run")
-    test = data.load(plan.data, plan.seed).test
+    test = Inputs(plan, net).owner.datasets["test"]
     inputs, targets = default_collate([test[index] for index in range(len(test))])
     expected = net(inputs)
-    assert (expected.argmax(1) == targets).double().mean().item() == result["test/acc"]
+    assert (expected.argmax(1) == targets).double().mean().item() == pytest.approx(result["test/acc"])
     for index in test.indices:
         Pictures().picture(index).convert("RGB").save(tmp_path / f"{index:03}.png")
     files = [str(tmp_path / f"{index:03}.png") for index in test.indices]
-    predictions = predict(plan, net, read_samples(plan, net, files))
+    predictions = predict(plan, net, files)
     assert torch.equal(predictions.outputs, expected)
     assert predictions.rows()[0]["class"] == Pictures.classes[int(expected[0].argmax())]
 
 
 class PerPixel(nn.Conv2d):
-    def __init__(self, outputs: int) -> None:
-        super().__init__(1, outputs, 3, padding=1)
+    def __init__(self, num_outputs: int) -> None:
+        super().__init__(1, num_outputs, 3, padding=1)
 
 
-def test_a_net_needs_neither_its_data_nor_their_size(tmp_path: Path) -> None:
+def test_classes_of_pixels_in_pictures_of_another_size(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (40, 9, 9), dtype=np.uint8)
     np.savez(tmp_path / "data.npz", x=pixels, y=(pixels > 99).astype(np.int64))
     words = ("data=npz", f"data.file={tmp_path / 'data.npz'}", "batch_size=8", f"hydra.run.dir={tmp_path}")
-    lockstep.run([*QUIET, *words], model=PerPixel)
-    (tmp_path / "data.npz").unlink()
-    (plan, _), net = read_run(tmp_path), lockstep.load(tmp_path)
-    assert net(torch.zeros(2, 1, 20, 30)).shape == (2, 2, 20, 30)
+    lockstep.run([*QUIET, *words], model=CLASSIFIER | {"net": {"_target_": f"{__name__}.PerPixel"}})
+    (plan, _), module = read_run(tmp_path), lockstep.load(tmp_path)
+    np.save(tmp_path / "x.npy", np.zeros((2, 1, 20, 30), np.uint8))
+    assert predict(plan, module, [str(tmp_path / "x.npy")]).outputs.shape == (2, 2, 20, 30)
     Image.fromarray(pixels[0]).save(tmp_path / "picture.png")
-    predictions = predict(plan, net, read_samples(plan, net, [str(tmp_path / "picture.png")]))
-    assert torch.equal(predictions.outputs, net(torch.from_numpy(pixels[:1, None])))
+    predictions = predict(plan, module, [str(tmp_path / "picture.png")])
+    assert torch.equal(predictions.outputs, module(torch.from_numpy(pixels[:1, None]) / 255))
     assert len(predictions.rows()[0]) == 1 + 2 * 9 * 9, "no probabilities of classes"
     assert export(tmp_path, "torch_export")[1].startswith("checked: ")
+    (tmp_path / "data.npz").unlink()
+    assert lockstep.load(tmp_path).net.weight.shape == (2, 1, 3, 3)
+    with pytest.raises(ConfigError, match="there is no such path"):
+        predict(plan, module, [str(tmp_path / "picture.png")])
 
 
 def test_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
-    lockstep.run([*QUIET, "batch_size=8", f"hydra.run.dir={tmp_path}"], model=OfBytes, data=Bytes)
+    lockstep.run([*QUIET, "batch_size=8", f"hydra.run.dir={tmp_path}"], model=OfBytes, data=BytesData)
     (plan, _), module, inputs = read_run(tmp_path), lockstep.load(tmp_path), Bytes()[7][0]
     np.save(tmp_path / "x.npy", inputs[None].numpy())
-    [output] = predict(plan, module, read_samples(plan, module, [str(tmp_path / "x.npy")])).outputs
+    [output] = predict(plan, module, [str(tmp_path / "x.npy")]).outputs
     assert torch.equal(output, module(inputs[None])[0])
 
 
@@ -166,7 +179,7 @@ def test_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
     [
         (["missing.png"], "INPUT=missing.png: there is no such file or folder; "),
         (["wrong.npz"], "INPUT=wrong.npz: its array has the shape (2, 3); write an array of shape (n, 1, 28, 28), "),
-        (["small.npy"], "INPUT: the net fails for uint8 of shape (1, 5, 5): "),
+        (["small.npy"], "INPUT: the module fails for uint8 of shape (1, 5, 5): "),
         (["empty.npy"], "INPUT=empty.npy: its array has the shape (0, 1, 28, 28); "),
         (["text.png"], "data: text.png is no image that can be read"),
         (["empty"], "INPUT=empty: there is no picture in it; "),
@@ -196,22 +209,23 @@ def test_class_names_of_folders_reach_every_place(tmp_path: Path) -> None:
     job = ("data=image_folder", f"data.root={tmp_path / 'images'}", "data.size=16", "model=linear", "batch_size=4")
     lockstep.run([*QUIET, *job, "max_epochs=5", "optimizer.lr=0.02", f"hydra.run.dir={tmp_path / 'run'}"])
     plan, net = read_run(tmp_path / "run")[0], lockstep.load(tmp_path / "run")
-    assert plan.data.labels == ("Käfer", "cat")
+    assert plan.data.class_names == ("Käfer", "cat")
     with (tmp_path / "run" / "confusion.csv").open() as file:
         assert file.readline() == "true,predicted Käfer,predicted cat\n"
-    rows = predict(plan, net, read_samples(plan, net, [str(tmp_path / "images")])).rows()
+    rows = predict(plan, net, [str(tmp_path / "images")]).rows()
     assert {(Path(str(row["input"])).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
 
 
 def test_a_text_is_continued_and_others_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("ab" * 400)
     words = ("model=char_rnn", "data=text", f"data.file={tmp_path / 'a.txt'}", "data.length=8", "batch_size=4")
-    training = ("task=language_modelling", "max_epochs=5", "optimizer.lr=0.01")
+    training = ("max_epochs=5", "optimizer.lr=0.01")
     lockstep.run([*QUIET, *words, *training, f"hydra.run.dir={tmp_path}"])
-    plan, net = read_run(tmp_path)[0], lockstep.load(tmp_path)
-    assert continue_text(plan, net, "ba", length=6) == "babababa"
+    module = lockstep.load(tmp_path)
+    known = characters_of(read_run(tmp_path)[0], module)
+    assert continue_text(module, known, "ba", length=6) == "babababa"
     with pytest.raises(ConfigError, match="the net knows the characters 'ab' alone"):
-        continue_text(plan, net, "abc", length=6)
+        continue_text(module, known, "abc", length=6)
 
 
 def test_predict_step_of_a_module_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,5 +233,5 @@ def test_predict_step_of_a_module_is_called(tmp_path: Path, monkeypatch: pytest.
     plan, module = read_run(tmp_path)[0], lockstep.load(tmp_path)
     np.savez(tmp_path / "x.npz", x=np.array([[3.0, 4.0]], np.float32))
     monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
-    [row] = predict(plan, module, read_samples(plan, module, [str(tmp_path / "x.npz")])).rows()
+    [row] = predict(plan, module, [str(tmp_path / "x.npz")]).rows()
     assert row == {"input": f"{tmp_path / 'x.npz'}[0]", "output 0": 5.0}

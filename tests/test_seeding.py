@@ -7,12 +7,12 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
+from lockstep.session.task import create_net
 from torch import nn
 
 from lockstep import data
 from lockstep.random_state import seed_rank
 from lockstep.record.fingerprint import digest
-from lockstep.session.task import create_net
 from tests.comparing import require_close, require_identical
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained

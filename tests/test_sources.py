@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from lockstep.session.task import create_net
 
 from lockstep import data
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
-from lockstep.session.task import create_net
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from lockstep.data.user_data import load
 
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.data.user_data import load
 from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES

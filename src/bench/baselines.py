@@ -1,11 +1,10 @@
 """The loops that the engines are compared with: `source` as the sources write it, `bare` as a plain loop over tensors.
 
-Both train the plan's net on its data in one process, keep no record, and save nothing.
+Both train the module's net on the tensors of its data in one process, keep no record, and save nothing.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,27 +12,25 @@ import torch._dynamo  # the first optimizer step would import it while timed; wi
 import torch.nn.functional as F
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 from torchvision import transforms
 from torchvision.datasets import MNIST
 
 from bench.runs import BenchPayload
-from lockstep import data, schemas
-from lockstep.data.tensors import Split
+from lockstep import datamodules
 from lockstep.launch.topology import RankContext
-from lockstep.optimizers import create_optimizer
+from lockstep.loaders.loader_source import create_data
 from lockstep.plan import Plan
-from lockstep.session.task import create_net
+from lockstep.session.lightning_module import create_module
 from lockstep.sums.phases import synchronize
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:
     """Train by the loop called `payload.subject` and return the seconds; the launcher calls it."""
     plan = payload.plan
-    splits = data.load(plan.data)
     device, *_ = plan.strategy.devices(plan)
-    net = create_net(plan, splits).to(memory_format=torch.contiguous_format).to(device)
-    train_epoch = LOOPS[payload.subject](plan, splits.train, net, create_optimizer(plan.optimizer, net), device)
+    data, net, optimizer = prepared(plan, device)
+    train_epoch = LOOPS[payload.subject](plan, data, net, optimizer, device)
     began = time.perf_counter()
     for _ in range(plan.max_epochs):
         train_epoch()
@@ -41,15 +38,25 @@ def run(payload: BenchPayload, context: RankContext) -> float:
     return time.perf_counter() - began
 
 
-def source(plan: Plan, train: Split, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
+def prepared(plan: Plan, device: torch.device) -> tuple[Any, nn.Module, Optimizer]:
+    """Return the data module of a plan, set up, and the net and the optimizer of its module."""
+    data, module = create_data(plan.data, plan.seed), create_module(plan.model, plan.seed)
+    data.setup("fit")
+    net = module.net.to(device)
+    return data, net, module.optimizer(net.parameters())
+
+
+def source(plan: Plan, data: Any, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
     """Return an epoch as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too.)"""
-    dataset: Any = train.as_dataset()
-    if isinstance(plan.data, schemas.MNIST):
-        normalize = transforms.Normalize((plan.data.mean,), (plan.data.std,))
-        mnist = MNIST(plan.data.root, download=True, transform=transforms.Compose([transforms.ToTensor(), normalize]))
-        dataset = Subset(mnist, range(len(train)))
+    inputs, targets = data.splits["train"]
+    if isinstance(data, datamodules.MNIST):
+        normalize = transforms.Normalize((data.mean,), (data.std,))
+        mnist = MNIST(data.root, download=True, transform=transforms.Compose([transforms.ToTensor(), normalize]))
+        dataset: Any = Subset(mnist, range(len(inputs)))
+    else:
+        dataset = TensorDataset(*data.on_after_batch_transfer([inputs, targets], 0))
     loader = DataLoader(dataset, batch_size=plan.batch_size, shuffle=True)
-    criterion = nn.CrossEntropyLoss() if plan.data.classes else nn.MSELoss()
+    criterion = nn.CrossEntropyLoss() if plan.data.num_classes else nn.MSELoss()
 
     def train_epoch() -> None:
         total, correct = 0.0, 0
@@ -61,21 +68,21 @@ def source(plan: Plan, train: Split, net: nn.Module, optimizer: Optimizer, devic
             loss.backward()
             optimizer.step()
             total += loss.item()
-            if plan.data.classes:
+            if plan.data.num_classes:
                 correct += (outputs.argmax(dim=1) == y).sum().item()
         print(f"loss {total / len(loader):.4f}  correct {correct}")
 
     return train_epoch
 
 
-def bare(plan: Plan, train: Split, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
+def bare(plan: Plan, data: Any, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
     """Return an epoch over tensors in memory; uint8 images are normalized batch by batch."""
-    train = replace(train, inputs=train.inputs.to(device), targets=train.targets.to(device))
-    criterion = F.cross_entropy if plan.data.classes else F.mse_loss
+    inputs, targets = (tensor.to(device) for tensor in data.splits["train"])
+    criterion = F.cross_entropy if plan.data.num_classes else F.mse_loss
 
     def train_epoch() -> None:
-        for indices in torch.split(torch.randperm(len(train), device=device), plan.batch_size):
-            x, y = train.as_float(train[indices], torch.float32)
+        for indices in torch.split(torch.randperm(len(inputs), device=device), plan.batch_size):
+            x, y = data.on_after_batch_transfer([inputs[indices], targets[indices]], 0)
             optimizer.zero_grad()
             criterion(net(x), y).backward()  # type: ignore[no-untyped-call]
             optimizer.step()

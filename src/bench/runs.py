@@ -9,7 +9,6 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from lockstep import data
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
@@ -49,7 +48,6 @@ class BenchContext:
             if engine not in BASELINES:
                 return float(run([f"engine={engine}", *overrides, f"hydra.run.dir={folder}"])["train_seconds"])
             plan = plan_from(compose_job([*overrides])[0], Path(folder))
-            data.prepare(plan.data)
             return float(start_ranks(BenchPayload(plan.world, plan, engine), BASELINES[engine]))
 
     def time_command(self, *words: str, status: int = 0) -> float:

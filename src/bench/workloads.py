@@ -11,8 +11,8 @@ from typing import NamedTuple
 from bench.runs import BASELINES, BenchContext, Measurement
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
-USER_CODE = ("model=linear", "data=model")
-MODULE, BORING, MLP = (f"++model._target_={BASELINES['stock']}.{name}" for name in ("Module", "Boring", "MLP"))
+USER_CODE = ("model=example_module", "~model.width", "~model.lr", "data=none")
+MODULE, BORING, MLP = (f"model._target_={BASELINES['stock']}.{name}" for name in ("Module", "Boring", "MLP"))
 SHORT = ("experiment=linear_regression", "max_epochs=2")
 DDP = ("strategy=ddp", "devices=2", "accelerator=cpu")
 WRONG_KEY = "a wrong key"
@@ -89,7 +89,7 @@ TRAINING = {
             "lightning": Variant("lightning", {"bare": 1.3}),
         },
         ("data.root='{root}'", "data=mnist", "model=mlp", "batch_size=128", "max_epochs=1"),
-        quick=("data.samples=20000", "data.val_size=0"),
+        quick=("+data.samples=20000", "data.val_size=0"),
     ),
     "cnn": Training(  # on a subset: a whole epoch by the sources' loop takes minutes
         {
@@ -100,8 +100,8 @@ TRAINING = {
             "lightning bf16": Variant("lightning", {"source": 0.26, "raw bf16": 1.03}, ("precision=bf16-mixed",)),
         },
         ("data.root='{root}'", "experiment=mnist_cnn", "max_epochs=1", "batch_size=2000"),
-        full=("data.samples=20000",),
-        quick=("data.samples=2000",),
+        full=("+data.samples=20000",),
+        quick=("+data.samples=2000",),
     ),
     "module": Training(
         {

@@ -1,4 +1,4 @@
-"""`python -m lockstep.export RUN --format FORMAT`: write the net of a run for other programs, and check the file."""
+"""`python -m lockstep.export RUN --format FORMAT`: write the module of a run for other programs, and check the file."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ from lockstep.streams import outlive_readers
 def main() -> int:
     """Write the file and print its path; return 2 if the net cannot be exported."""
     outlive_readers()
-    parser = argparse.ArgumentParser(prog="python -m lockstep.export", description="Write a trained net to a file.")
+    parser = argparse.ArgumentParser(prog="python -m lockstep.export", description="Write a trained module to a file.")
     parser.add_argument("run", help="the folder of a run, or a checkpoint")
     parser.add_argument("--format", choices=EXPORTED, default="safetensors", help="of the file (safetensors)")
     parser.add_argument("--output", type=Path, help="the file to write (net.… in the folder of the run)")

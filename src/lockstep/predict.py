@@ -1,4 +1,4 @@
-"""`python -m lockstep.predict RUN INPUT…`: what the net of a run says of pictures, arrays or texts."""
+"""`python -m lockstep.predict RUN INPUT…`: what the module of a run says of pictures, arrays or texts."""
 
 import argparse
 import sys
@@ -36,28 +36,29 @@ def _predict(typed: argparse.Namespace) -> None:
         hint = "--output predictions.csv, or a .npz file"
         require(typed.output.suffix in (".csv", ".npz"), "--output", typed.output, "it is neither .csv nor .npz", hint)
         require(typed.output.parent.is_dir(), "--output", typed.output, "there is no such folder", hint)
-    from lockstep.inference import inputs, trained_net  # with torch
-    from lockstep.inference.predictions import predict
+    from lockstep.inference import predictions, trained_module  # with torch
+    from lockstep.inference.inputs import ARRAYS
 
-    plan, checkpoint = trained_net.read_run(typed.run)
-    net = trained_net.move(trained_net.restore(plan, checkpoint), typed.device)
-    if inputs.is_text_net(plan) and not typed.inputs[0].endswith(inputs.ARRAYS):
+    plan, checkpoint = trained_module.read_run(typed.run)
+    module = trained_module.move(trained_module.restore(plan, checkpoint), typed.device)
+    known = predictions.characters_of(plan, module)
+    if known and not typed.inputs[0].endswith(ARRAYS):
         require(typed.output is None, "--output", typed.output, "a text is printed alone", "… > FILE.txt behind it")
         for text in typed.inputs:
-            print(inputs.continue_text(plan, net, text, typed.length))
+            print(predictions.continue_text(module, known, text, typed.length))
         return
-    predictions = predict(plan, net, inputs.read_samples(plan, net, typed.inputs))
-    rows = predictions.rows()
-    columns = [*rows[0]][: 3 if predictions.classes else SHOWN_COLUMNS]
+    predicted = predictions.predict(plan, module, typed.inputs)
+    rows = predicted.rows()
+    columns = [*rows[0]][: 3 if predicted.classes else SHOWN_COLUMNS]
     cells = ({name: row[name] for name in columns} for row in rows[:SHOWN])
     shown = [{name: str(cell) if isinstance(cell, int) else cell for name, cell in row.items()} for row in cells]
-    print(rows_text(shown, width_shown(), left=2 if predictions.classes else 1))
-    hidden = {"rows": len(rows) - SHOWN, "columns": 0 if predictions.classes else len(rows[0]) - SHOWN_COLUMNS}
+    print(rows_text(shown, width_shown(), left=2 if predicted.classes else 1))
+    hidden = {"rows": len(rows) - SHOWN, "columns": 0 if predicted.classes else len(rows[0]) - SHOWN_COLUMNS}
     if more := [f"{count} more {name}" for name, count in hidden.items() if count > 0]:
         print(f"… {', '.join(more)}; --output FILE.csv has all")
     if typed.output is not None:
         with disk_errors_as_config_errors(typed.output.parent):
-            predictions.save(typed.output)
+            predicted.save(typed.output)
         print(f"\n{typed.output}")
 
 

@@ -90,7 +90,7 @@ def typed_words(run: Path | None, name: str) -> list[str]:
     try:
         config, words, _ = read_config(run)
         engine = f"engine={config['engine']['name']}"  # engine=both is two runs
-        return [engine if word == "engine=both" else word for word in words]
+        return [] if "task" in config else [engine if word == "engine=both" else word for word in words]
     except (OSError, ValueError, yaml.YAMLError, TypeError, LookupError):  # damaged, or of another version
         return []
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 SECTION = "lockstep"  # the key of the Content in a checkpoint
 SCALER = "MixedPrecision"  # Lightning's key for the state of the gradient scaler
 COMPILED = "_orig_mod."  # what torch.compile of a layer adds to the names below it
-PREFIX = "net."  # the prefix of weights: in Lightning's engine a plain net is an attribute of the LightningModule
 
 
 @dataclass
@@ -40,9 +39,9 @@ Content = Mapping[str, Any]
 
 `identity`: of its plan; `plan`: all of it, as JSON, to create the net; `position`: the fields of Progress; `record`:
 the lines that it counts; `results`: the latest metrics; `best`: the metric that is monitored, its best value, negative
-if more is better, and its epoch; `best_yet`: whether this is the best; `ranks`: a RankState each; `prefix`: of the
-names of weights; `ended`: a callback has ended training early; `state_dict`: the one that training goes on with, if
-hooks at the end of fit have replaced the weights.
+if more is better, and its epoch; `best_yet`: whether this is the best; `ranks`: a RankState each; `ended`: a
+callback has ended training early; `state_dict`: the one that training goes on with, if hooks at the end of fit have
+replaced the weights.
 """
 
 
@@ -77,12 +76,6 @@ def _stacked(ranks: Sequence[RankState], kind: str, name: str) -> Tensor:
 def before_fit_end(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint with the weights that training goes on with, in place of those that fit has left."""
     return {**checkpoint, "state_dict": checkpoint.get(SECTION, {}).get("state_dict", checkpoint["state_dict"])}
-
-
-def net_weights(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return a checkpoint's parameters and buffers by their names in the net that was saved."""
-    prefix = checkpoint.get(SECTION, {}).get("prefix", PREFIX)
-    return {name.removeprefix(prefix): tensor for name, tensor in checkpoint["state_dict"].items()}
 
 
 def named_as_in(net: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
-from lockstep.checkpoint.content import SECTION, Content, Progress, before_fit_end, named_as_in, net_weights
+from lockstep.checkpoint.content import SECTION, Content, Progress, before_fit_end, named_as_in
 from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
-from lockstep.checkpoint.identity import require_same
+from lockstep.checkpoint.identity import FORMER, require_same
 from lockstep.config_error import as_typed, config_error, require
 from lockstep.plan import Plan
 from lockstep.record.file import earlier_lines
@@ -67,10 +67,12 @@ def read_start(plan: Plan, mmap: bool = False) -> ResumeState:
         return ResumeState()
     try:
         checkpoint = read_checkpoint(Path(plan.ckpt_path), mmap)
-        net_weights(checkpoint)
+        checkpoint["state_dict"].keys()
         if not plan.train:
             return ResumeState(checkpoint)
         content = checkpoint[SECTION]
+        hint = "train=false test=true to test it, or ckpt_path=null to train anew"
+        require(FORMER not in content["identity"], "ckpt_path", plan.ckpt_path, "an earlier version trained it", hint)
         require_same(plan, content["identity"])
         finished = plan.steps.is_finished(content["position"]["epochs"], checkpoint["global_step"])
         finished = finished or (plan.resume and content["ended"])
@@ -86,12 +88,12 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
     """Raise unless the checkpoint's weights have the names and shapes of the net's."""
     expected, saved = (
         {name: getattr(tensor, "shape", None) for name, tensor in state.items()}
-        for state in (net.state_dict(), named_as_in(net, net_weights(checkpoint)))
+        for state in (net.state_dict(), named_as_in(net, checkpoint["state_dict"]))
     )
     reason = f"it holds another net than model={plan.model.name} with its options"
     trained = checkpoint.get(SECTION, {}).get("identity", {})
     options = {key: value for key, value in trained.items() if is_below(key, ["model"])}
     hint = "the model and its options as in the config.yaml of its run"
-    if options and "model._target_" not in options:  # the name of code is no option
+    if options and FORMER not in trained and "model._target_" not in options:  # the name of code is no option
         hint = " ".join(f"{key}={as_typed(value)}" for key, value in options.items())
     require(expected == saved, "ckpt_path", plan.ckpt_path, reason, hint)

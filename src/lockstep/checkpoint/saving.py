@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lockstep.checkpoint.content import PREFIX, SECTION, Content, Progress, RankState, state_of_rank
+from lockstep.checkpoint.content import SECTION, Content, Progress, RankState, state_of_rank
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
 from lockstep.checkpoint.identity import identity
 from lockstep.files import atomic_write, sync_folder
@@ -88,7 +88,6 @@ class CheckpointManager:
         sums: Mapping[str, Tensor],
         module: Mapping[str, Any] | None = None,
         ended: bool = False,
-        prefix: str = PREFIX,
         random: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return the Content of a checkpoint, for rank 0 to save; `sums` are this rank's. Flushes and syncs the record.
@@ -132,7 +131,6 @@ class CheckpointManager:
             "best": None if self.best is None else (self.monitor[0], self.best, self.best_epoch),
             "best_yet": self.best_yet,
             "ranks": ranks,
-            "prefix": prefix,
             "ended": ended,
         }
         self.best_yet = False

@@ -7,12 +7,18 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
 from lockstep.config_error import config_error, require
-from lockstep.datamodules.mappings import collate_values
-from lockstep.datamodules.splits import class_names_of, has_samples, largest_in, splits_of
-from lockstep.datamodules.tensors import EVALUATION_BATCH, as_float, check_share, dtype_for, targets_for_loss
+from lockstep.datamodules.samples import by_name, class_names, collate_values, divided, named
+from lockstep.datamodules.tensors import (
+    EVALUATION_BATCH,
+    as_float,
+    check_batch_size,
+    check_share,
+    count_classes,
+    targets_for_loss,
+)
 
 PLANNED = {"dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"}
 """Arguments of a DataLoader that would change the order of samples."""
@@ -48,59 +54,51 @@ class Datasets(LightningDataModule):
         target_key: str | None = None,
     ) -> None:
         super().__init__()
+        check_batch_size(batch_size)
         check_share("val_size", val_size)
         check_share("test_size", test_size)
         fits = num_classes is None or num_classes >= 2
         require(fits, "data.num_classes", num_classes, "it must be 2 or more", "data.num_classes=10")
-        fits, hint = target_key is None or input_key is not None, "data.input_key=KEY beside it"
-        require(fits, "data.target_key", target_key, "it needs the key of the inputs", hint)
-        self.batch_size, self.options = batch_size, {**(loader or {})}
-        splits = {"train": train, "val": val, "test": test} if dataset is None else dataset
-        self.datasets = splits_of(splits, {"val": val_size, "test": test_size})
-        self._check_options()
-        keys = {"data.input_key": input_key, "data.target_key": target_key}
-        if keys := {option: key for option, key in keys.items() if key is not None}:
-            self.options["collate_fn"] = partial(collate_values, keys, self.options.get("collate_fn", default_collate))
-        self.class_names = class_names_of(self.datasets["train"])
-        self.num_classes = self.num_outputs = num_classes or len(self.class_names) or None
-        self._describe()
-
-    def _check_options(self) -> None:
-        for name in {*self.options} & PLANNED:
-            hint = "nothing in its place, or batch_size=…, drop_last=true or seed=… of the run"
-            raise config_error(f"data.loader.{name}", self.options[name], "the run determines it", hint)
+        splits = {"train": train, "val": val, "test": test} if dataset is None else by_name(dataset)
+        sizes = {"val": val_size, "test": test_size}
+        self.datasets = divided(dataset, sizes) if splits is None else named(splits)
+        has_samples = isinstance(self.datasets["train"], IterableDataset) or len(self.datasets["train"]) > 0
+        require(has_samples, "data.val_size", val_size, "it leaves nothing to train on", "less, or more data")
+        self.batch_size, self.options = batch_size, _loader_options(loader or {}, input_key, target_key)
         try:
             DataLoader(self.datasets["train"], **self.options)
         except (ValueError, TypeError) as error:
-            raise config_error("data.loader", self.options, str(error), "other arguments") from None
+            raise config_error("data.loader", loader, str(error), "other arguments") from None
+        self.class_names = class_names(self.datasets["train"])
+        self.num_outputs = self.num_classes = num_classes or len(self.class_names) or None
+        if not isinstance(self.datasets["train"], IterableDataset):
+            self._describe()
 
     def _describe(self) -> None:
-        """Set `sample_shape`, `num_outputs` and `num_classes` as far as a sample and targets in tensors tell them."""
-        train = self.datasets["train"]
-        if isinstance(train, IterableDataset):
+        """Set `sample_shape`, `num_outputs` and `num_classes` as far as the first sample and the targets tell them."""
+        batch = self.options.get("collate_fn", default_collate)([self.datasets["train"][0]])
+        parts = [*batch] if isinstance(batch, list | tuple) else [batch]
+        inputs, targets = parts[0], parts[-1]
+        if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
             return
-        batch = self.options.get("collate_fn", default_collate)([train[0]])
-        tensors = [*batch] if isinstance(batch, list | tuple) else [batch]
-        if len(tensors) not in (1, 2) or not all(isinstance(tensor, Tensor) for tensor in tensors):
-            return
-        inputs, targets = tensors[0], tensors[-1]
         self.sample_shape = tuple(inputs.shape[1:])
-        if targets.is_floating_point() or (targets is inputs and targets.dtype == torch.uint8):
+        tables = [data.tensors for data in self.datasets.values() if type(data) is TensorDataset]
+        if targets.is_floating_point() or (len(parts) == 1 and targets.dtype == torch.uint8):
             self.num_outputs, self.num_classes, self.class_names = targets[0].numel(), 0, ()
-            return
-        if self.num_outputs is None and (largest := largest_in(self.datasets.values())) is not None:
-            self.num_outputs = largest + 1
-        self.num_classes = 0 if targets is inputs else self.num_outputs  # inputs alone are tokens
-        if len(self.class_names) != (self.num_classes or 0):
-            self.class_names = tuple(map(str, range(self.num_classes or 0)))
+        elif len(parts) == 1:  # tokens
+            self.num_outputs, self.num_classes = self.num_classes or count_classes(tables) or None, 0
+        else:
+            self.num_classes = self.num_outputs = self.num_classes or count_classes(tables) or None
+            if len(self.class_names) != (self.num_classes or 0):
+                self.class_names = tuple(map(str, range(self.num_classes or 0)))
 
     def loader(self, stage: str) -> Any:
-        """Return the loader of a stage, or none for a split without samples."""
         dataset = self.datasets.get(stage)
-        if not has_samples(dataset):
+        is_stream = isinstance(dataset, IterableDataset)
+        if dataset is None or not (is_stream or len(dataset)):
             return []
-        shuffle = stage == "train" and not isinstance(dataset, IterableDataset)
-        return DataLoader(dataset, batch_size=self.batch_size, shuffle=shuffle, **self.options)  # type: ignore[arg-type]
+        shuffle = stage == "train" and not is_stream
+        return DataLoader(dataset, batch_size=self.batch_size, shuffle=shuffle, **self.options)
 
     def train_dataloader(self) -> Any:
         return self.loader("train")
@@ -116,12 +114,24 @@ class Datasets(LightningDataModule):
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert bytes and real numbers to the dtype of the module, and targets to the shape that a loss takes."""
-        tensors = [*batch] if isinstance(batch, list | tuple) else [batch]
-        if len(tensors) not in (1, 2) or not all(isinstance(tensor, Tensor) for tensor in tensors):
-            return batch  # for a user's own module
-        dtype = dtype_for(self)
-        inputs, *targets = as_float(tensors[0], dtype), *map(targets_for_loss, tensors[1:])
-        if not targets and not inputs.is_floating_point():
-            inputs = inputs.long()  # tokens
-        converted = [inputs, *(as_float(each, dtype) for each in targets)]
-        return converted if isinstance(batch, list | tuple) else converted[0]
+        parts = [batch] if isinstance(batch, Tensor) else batch
+        if not (isinstance(parts, list | tuple) and len(parts) in (1, 2) and all(isinstance(x, Tensor) for x in parts)):
+            return batch
+        dtype = self.trainer.lightning_module.dtype if self.trainer is not None else torch.float32
+        inputs = as_float(parts[0], dtype)
+        if len(parts) == 2:
+            return [inputs, as_float(targets_for_loss(parts[1]), dtype)]
+        return inputs if inputs.is_floating_point() else inputs.long()
+
+
+def _loader_options(loader: Mapping[str, Any], input_key: str | None, target_key: str | None) -> dict[str, Any]:
+    """Return the arguments of a DataLoader; its collate function leaves the named keys of a mapping."""
+    for name in {*loader} & PLANNED:
+        hint = "nothing in its place, or batch_size=…, drop_last=true or seed=… of the run"
+        raise config_error(f"data.loader.{name}", loader[name], "the run determines it", hint)
+    fits, hint = target_key is None or input_key is not None, "data.input_key=KEY beside it"
+    require(fits, "data.target_key", target_key, "it needs the key of the inputs", hint)
+    named_keys = {"data.input_key": input_key, "data.target_key": target_key}
+    keys = {option: key for option, key in named_keys.items() if key is not None}
+    function = loader.get("collate_fn", default_collate)
+    return {**loader, **({"collate_fn": partial(collate_values, keys, function)} if keys else {})}

@@ -15,9 +15,7 @@ from torchvision.transforms import v2
 
 from lockstep.config_error import config_error, require
 from lockstep.datamodules.pictures import SUFFIXES, read_image
-from lockstep.datamodules.tensors import EVALUATION_BATCH, check_share, dtype_for, split_rows
-
-STAGES = ("train", "val", "test")
+from lockstep.datamodules.tensors import EVALUATION_BATCH, STAGES, check_batch_size, check_share, split_rows
 
 
 class Images(DatasetFolder):  # type: ignore[misc]  # torchvision has no types
@@ -55,8 +53,10 @@ class ImageFolder(LightningDataModule):
         super().__init__()
         exists, hint = Path(root).is_dir(), "data.root=FOLDER, with a folder of images for each class"
         require(exists, "data.root", root, "there is no such path", hint)
+        check_batch_size(batch_size)
         check_share("val_size", val_size)
         check_share("test_size", test_size)
+        self.save_hyperparameters(ignore=["transforms"])
         self.root, self.batch_size, self.num_workers = root, batch_size, num_workers
         self.transform = transform_to(size)
         self.datasets = find_images(root, size, transforms, {"val": val_size, "test": test_size})
@@ -68,7 +68,7 @@ class ImageFolder(LightningDataModule):
         if not len(self.datasets.get(stage, ())):
             return []
         dataset, workers = self.datasets[stage], self.num_workers
-        return DataLoader(dataset, self.batch_size, shuffle=stage == "train", num_workers=workers)
+        return DataLoader(dataset, batch_size=self.batch_size, shuffle=stage == "train", num_workers=workers)
 
     def train_dataloader(self) -> Any:
         return self.loader("train")
@@ -85,7 +85,7 @@ class ImageFolder(LightningDataModule):
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert images to the dtype of the module."""
         images, classes = batch
-        return [images.to(dtype_for(self)), classes]
+        return [images.to(self.trainer.lightning_module.dtype) if self.trainer is not None else images, classes]
 
 
 def find_images(
@@ -109,7 +109,7 @@ def find_images(
             require(images.classes == classes, "data.root", root, reason, "folders with the same classes")
         return datasets
     rows = split_rows(len(datasets["train"]), sizes)
-    require(len(rows["train"]) > 0, "data.val_size", sizes["val"], "nothing is left to train on", "less")
+    require(len(rows["train"]) > 0, "data.val_size", sizes["val"], "it leaves nothing to train on", "less")
     return {stage: Subset(images, rows[stage]) for stage, images in datasets.items()}
 
 

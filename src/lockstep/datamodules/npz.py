@@ -10,14 +10,21 @@ import torch
 from torch import Tensor
 
 from lockstep.config_error import config_error, require
-from lockstep.datamodules.tensors import InMemory, Split, check_share, split_rows, targets_for_loss
+from lockstep.datamodules.tensors import (
+    STAGES,
+    InMemory,
+    Split,
+    check_share,
+    count_classes,
+    split_rows,
+    targets_for_loss,
+)
 
-STAGES = ("train", "val", "test")
 Samples = Tensor | tuple[Tensor, Tensor]
 
 
 class NPZ(InMemory):
-    """Inputs and targets of a file, or inputs alone, as an autoencoder or a language model takes them.
+    """Inputs and targets of a file, or inputs alone, as for an autoencoder.
 
     Bytes (n, height, width) and (n, height, width, channels) are images, which become (n, channels, height, width).
     """
@@ -33,14 +40,15 @@ class NPZ(InMemory):
         self.file, self.sizes = file, {"val": val_size, "test": test_size}
         self.arrays = {name: _pair(samples) for name, samples in by_split(read_arrays(file), self.sizes).items()}
         inputs, targets = self.arrays["train"][0], self.arrays["train"][-1]
-        require(len(inputs) > 0, "data.val_size", val_size, "nothing is left to train on", "less, or more data")
+        require(len(inputs) > 0, "data.val_size", val_size, "it leaves nothing to train on", "less, or more data")
         self.sample_shape = tuple(inputs.shape[1:])
         if targets.is_floating_point() or (targets is inputs and targets.dtype == torch.uint8):
             self.num_outputs = targets[0].numel()
             return
-        self.num_outputs = max(int(tensors[-1].max()) for tensors in self.arrays.values() if len(tensors[-1])) + 1
-        if targets is not inputs:  # inputs alone are tokens
-            self.num_classes, self.class_names = self.num_outputs, tuple(map(str, range(self.num_outputs)))
+        self.num_outputs = count_classes(self.arrays.values())
+        if targets is not inputs:  # which are tokens
+            self.num_classes = self.num_outputs
+            self.class_names = tuple(map(str, range(self.num_classes)))
 
     def load(self) -> dict[str, Split]:
         return self.arrays

@@ -28,14 +28,18 @@ class Points(InMemory):
         self.samples = samples
 
     def load(self) -> dict[str, Split]:
-        inputs, targets = torch.tensor(TRAIN[0], dtype=torch.float64), torch.tensor(TRAIN[1])
-        if self.samples is None:
-            test = torch.tensor(TEST[0], dtype=torch.float64), torch.tensor(TEST[1])
-            return {"train": (inputs, targets), "test": test}
-        generator = torch.Generator().manual_seed(0)
-        centres = torch.stack([inputs[targets == label].mean(dim=0) for label in (0, 1)])
-        train = _around(centres, self.samples, generator)
-        return {"train": train, "test": _around(centres, TEST_SAMPLES, generator)}
+        train, test = _tensors(*TRAIN), _tensors(*TEST)
+        if self.samples is not None:
+            generator = torch.Generator().manual_seed(0)
+            inputs, targets = train
+            centres = torch.stack([inputs[targets == label].mean(dim=0) for label in (0, 1)])
+            train = _around(centres, self.samples, generator)
+            test = _around(centres, TEST_SAMPLES, generator)
+        return {"train": train, "test": test}
+
+
+def _tensors(rows: list[list[float]], labels: list[int]) -> Split:
+    return torch.tensor(rows, dtype=torch.float64), torch.tensor(labels)
 
 
 def _around(centres: torch.Tensor, samples: int, generator: torch.Generator) -> Split:

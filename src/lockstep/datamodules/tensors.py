@@ -1,6 +1,6 @@
 """Data in memory: tensors by split, whose loaders fetch batches by index, and the conversion of a batch to floats."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.config_error import require
 
+STAGES = ("train", "val", "test")
+
 EVALUATION_BATCH = 1024
-"""Samples that Lockstep joins to a batch of an evaluation, which is faster: metrics of our modules stay the same."""
+"""Samples that Lockstep joins to a batch of an evaluation: metrics stay the same, and larger batches are faster."""
 
 Split = tuple[Tensor, ...]
 """Inputs (n, *sample_shape) and targets (n, …), or inputs alone."""
@@ -32,12 +34,12 @@ class InMemory(LightningDataModule):
 
     def __init__(self, batch_size: int = 64) -> None:
         super().__init__()
-        require(batch_size > 0, "batch_size", batch_size, "it must be 1 or more", "batch_size=64")
+        check_batch_size(batch_size)
         self.batch_size = batch_size
         self.splits: dict[str, Split] = {}
 
     def load(self) -> dict[str, Split]:
-        """Return inputs and targets by train, val and test; a split may be missing."""
+        """Return tensors by train, val and test; a split may be missing."""
         raise NotImplementedError
 
     def setup(self, stage: str | None = None) -> None:
@@ -45,7 +47,7 @@ class InMemory(LightningDataModule):
             self.splits = {name: split for name, split in self.load().items() if len(split[0])}
 
     def train_dataloader(self) -> Any:
-        return DataLoader(TensorDataset(*self.splits["train"]), self.batch_size, shuffle=True)
+        return DataLoader(TensorDataset(*self.splits["train"]), batch_size=self.batch_size, shuffle=True)
 
     def val_dataloader(self) -> Any:
         return self.evaluation_loader("val")
@@ -60,17 +62,14 @@ class InMemory(LightningDataModule):
         """Return a loader in order, or none for a split without samples."""
         if name not in self.splits:
             return []
-        return DataLoader(TensorDataset(*self.splits[name]), self.batch_size)
+        return DataLoader(TensorDataset(*self.splits[name]), batch_size=self.batch_size)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert pixels and real numbers of a batch to the dtype of the module."""
-        dtype, (inputs, *targets) = dtype_for(self), batch
-        return [as_float(inputs, dtype, self.mean, self.std), *(as_float(each, dtype) for each in targets)]
-
-
-def dtype_for(data: LightningDataModule) -> Any:
-    """Return the dtype of the module that takes the batches of a data module; float32 outside a Trainer."""
-    return data.trainer.lightning_module.dtype if data.trainer is not None else torch.float32
+        dtype = self.trainer.lightning_module.dtype if self.trainer is not None else torch.float32
+        inputs, *targets = batch
+        real = (each.to(dtype) if each.is_floating_point() else each for each in targets)
+        return [as_float(inputs, dtype, self.mean, self.std), *real]
 
 
 def as_float(tensor: Tensor, dtype: Any, mean: float = 0.0, std: float = 1.0) -> Tensor:
@@ -84,7 +83,7 @@ def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) 
     """Return train, val and test: consecutive ranges of the rows, in this order."""
     sizes = [len(inputs) - val_size - test_size, val_size, test_size]
     pairs = zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True)
-    return dict(zip(("train", "val", "test"), pairs, strict=True))
+    return dict(zip(STAGES, pairs, strict=True))
 
 
 def split_rows(total: int, sizes: Mapping[str, float]) -> dict[str, list[int]]:
@@ -102,9 +101,29 @@ def targets_for_loss(targets: Tensor) -> Tensor:
     return targets.long().flatten() if targets.dim() == 2 and targets.shape[1] == 1 else targets.long()
 
 
+def count_classes(splits: Iterable[Sequence[Tensor]]) -> int:
+    """Return the largest class, or token, of all splits and one; 0 if there are none."""
+    integers = [
+        each
+        for tensors in splits
+        for each in tensors
+        if len(each) and not each.is_floating_point() and (each is tensors[-1] or _are_tokens(*tensors))
+    ]
+    return max((int(each.max()) + 1 for each in integers), default=0)
+
+
+def _are_tokens(inputs: Tensor, targets: Tensor) -> bool:
+    return inputs.dtype != torch.uint8 and inputs.dim() == 2 and inputs.shape == targets.shape
+
+
+def check_batch_size(size: int) -> None:
+    fits = isinstance(size, int) and size >= 1
+    require(fits, "batch_size", size, "it must be 1 or more", "batch_size=64")
+
+
 def check_size(name: str, size: float, total: int, least: int = 0) -> None:
     """Raise unless a split has from `least` to less than `total` samples."""
-    reason = f"it must be from {least} to {total - 1}, of {total} samples"
+    reason = f"it must be from {least} to {total - 1}"
     fits, hint = isinstance(size, int) and least <= size < total, f"data.{name}={max(least, total // 10)}"
     require(fits, f"data.{name}", size, reason, hint)
 
@@ -112,4 +131,4 @@ def check_size(name: str, size: float, total: int, least: int = 0) -> None:
 def check_share(name: str, size: float) -> None:
     """Raise unless a size is a number of samples, or a share below 1."""
     fits = size >= 0 and (isinstance(size, int) or size < 1)
-    require(fits, f"data.{name}", size, "it must be a number of samples, or a share below 1", f"data.{name}=0.1")
+    require(fits, f"data.{name}", size, "it is a number of samples, or a share below 1", f"data.{name}=0.1")

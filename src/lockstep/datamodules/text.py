@@ -37,12 +37,12 @@ class Text(InMemory):
         numbers, tokens = np.unique(codes[: samples * length + 1], return_inverse=True)
         self.characters, self.tokens = "".join(map(chr, numbers)), torch.from_numpy(tokens.astype(np.int64))
         self.sample_shape, self.num_outputs = (length,), len(numbers)
-        self.sizes = {"val": val_size, "test": test_size}
+        self.rows = split_rows(samples, {"val": val_size, "test": test_size})
+        require(len(self.rows["train"]) > 0, "data.val_size", val_size, "it leaves nothing to train on", "less")
 
     def load(self) -> dict[str, Split]:
         inputs, targets = self.tokens[:-1].view(-1, *self.sample_shape), self.tokens[1:].view(-1, *self.sample_shape)
-        rows = split_rows(len(inputs), self.sizes)
-        return {name: (inputs[indices], targets[indices]) for name, indices in rows.items()}
+        return {name: (inputs[indices], targets[indices]) for name, indices in self.rows.items()}
 
 
 def _read_codes(file: str | None) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]":

@@ -1,4 +1,4 @@
-"""A trained net in the formats of other programs. What has been written is read again, and compared with the net."""
+"""A trained module in the formats of other programs. What has been written is read again, and compared with it."""
 
 import io
 import logging
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from lockstep.config_error import ConfigError, errors_as, require, shorten
 from lockstep.files import atomic_write
 from lockstep.inference.inputs import example_inputs
-from lockstep.inference.trained_net import read_run, restore
+from lockstep.inference.trained_module import read_run, restore
+from lockstep.parallel.net_proxy import net_of
 from lockstep.run_files import EXPORTED, run_of
 
 TOLERANCE = 1e-3  # by how much outputs may differ, as a fraction of the largest: other programs sum in another order
@@ -26,22 +27,22 @@ BATCH = torch.export.Dim("batch")
 
 
 def export(run: str | Path, kind: str, output: Path | None = None) -> tuple[Path, str]:
-    """Write the net of a run, and return the path and a line about how it was checked.
+    """Write the module of a run, and return the path and a line about how it was checked.
 
     Args:
-        kind: `safetensors`: the weights by their names in the net. `onnx` and `torch_export`: the net with its
-            preprocessing, for batches of any size, in float32 or float64.
+        kind: `safetensors`: the weights by their names in the module's `net`, or in the module if it has none. `onnx`
+            and `torch_export`: its `forward`, for batches of any size as they come out of the data module.
     """
     missing = [name for name in ("onnx", "onnxscript") if kind == "onnx" and find_spec(name) is None]
     require(not missing, "--format", kind, f"it needs {' and '.join(missing)}", "pip install onnx onnxscript")
     plan, checkpoint = read_run(run)
-    net = restore(plan, checkpoint)
+    module = restore(plan, checkpoint)
     path = output or run_of(Path(str(plan.ckpt_path))) / EXPORTED[kind]
     with atomic_write(path) as temporary, errors_as(partial(_not_exported, kind)), _silenced():
         if kind == "safetensors":
-            return path, _save_weights(net if plan.model.lightning else net.net, temporary)
-        net.autocast_dtype = None  # few programs compute in bfloat16
-        return path, _save_program(kind, net, example_inputs(plan, net), temporary)
+            net = net_of(module)
+            return path, _save_weights(module if net is None else net, temporary)
+        return path, _save_program(kind, module, example_inputs(plan, module), temporary)
 
 
 def _not_exported(kind: str, error: Exception) -> ConfigError | None:

@@ -1,26 +1,28 @@
-"""What a trained net says of inputs: rows for a table, and arrays for a file."""
+"""What a trained module says of inputs: rows for a table, arrays for a file, or more of a text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lockstep.config_error import ConfigError, errors_as
+from lockstep.config_error import ConfigError, errors_as, require
 from lockstep.files import atomic_write, save_table
-from lockstep.inference.inputs import Samples, batches
-from lockstep.inference.trained_net import Preprocessing, shapes_of
+from lockstep.inference.inputs import Inputs, batches
+from lockstep.models import LanguageModel
 from lockstep.plan import Plan
+from lockstep.precision import MIXED
 from lockstep.targets.frames import user_traceback
 from lockstep.targets.locate import UserCodeError
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The outputs (n, …) of a net for named inputs. classes: what to call them, if the outputs are their logits."""
+    """The outputs (n, …) of a module for named inputs. classes: what to call them, if the outputs are their logits."""
 
     names: Sequence[str]
     outputs: Tensor
@@ -35,10 +37,9 @@ class Predictions:
                 {"input": name, **{f"output {place}": value for place, value in enumerate(values)}}
                 for name, values in rows
             ]
-        labels = [*self.classes, *map(str, range(len(self.classes), self.outputs.shape[1]))]
         return [
-            {"input": name, "class": labels[values.index(max(values))], "probability": max(values)}
-            | {f"P({label})": value for label, value in zip(labels, values, strict=True)}
+            {"input": name, "class": self.classes[values.index(max(values))], "probability": max(values)}
+            | {f"P({label})": value for label, value in zip(self.classes, values, strict=True)}
             for name, values in rows
         ]
 
@@ -54,35 +55,53 @@ class Predictions:
             np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-@torch.inference_mode()
-def predict(plan: Plan, net: nn.Module, samples: Samples) -> Predictions:
-    """Return the outputs of a net, or what a LightningModule's `predict_step` returns, for each sample."""
+@torch.no_grad()
+def predict(plan: Plan, module: Any, files: Sequence[str]) -> Predictions:
+    """Return what a module's `predict_step` returns for the samples of files and folders."""
     names: list[str] = []
     outputs: list[Tensor] = []
-    prepare = Preprocessing(plan)
-    device = next((parameter.device for parameter in net.parameters()), torch.device("cpu"))
-    for index, (batch_names, inputs) in enumerate(batches(samples)):
-        with errors_as(partial(_refused_inputs, inputs, plan)):
-            is_module = plan.model.lightning
-            returned = net.predict_step(prepare(inputs).to(device), index) if is_module else net(inputs)  # type: ignore[operator]
+    inputs, dtype = Inputs(plan, module), MIXED.get(plan.precision)
+    autocast = torch.autocast(module.device.type, dtype, enabled=dtype is not None)
+    for index, (batch_names, batch) in enumerate(batches(inputs.read(files))):
+        with errors_as(partial(_refused_inputs, batch, plan)), autocast:
+            returned = module.predict_step(inputs.prepare(batch), index)
         shape = tuple(returned.shape) if isinstance(returned, Tensor) else ()
         if shape[:1] != (len(batch_names),) or (outputs and shape[1:] != outputs[0].shape[1:]):
             raise ConfigError(
-                f"RUN: its net returns {shape or type(returned).__name__} for {len(batch_names)} inputs, not a tensor "
-                "with a row for each; write lockstep.load(RUN) in Python."
+                f"RUN: its predict_step returns {shape or type(returned).__name__} for {len(batch_names)} inputs, not "
+                "a tensor with a row for each; write lockstep.load(RUN) in Python."
             )
         names += batch_names
         outputs.append(returned.float().cpu() if returned.element_size() == 2 else returned.cpu())
-    has_logits = plan.objective.classes and outputs[0].dim() == 2
-    return Predictions(names, torch.cat(outputs), plan.data.labels if has_logits else ())
+    classes = plan.data.class_names or tuple(map(str, range(plan.data.num_classes or 0)))
+    has_logits = outputs[0].dim() == 2 and outputs[0].shape[1] == len(classes)
+    return Predictions(names, torch.cat(outputs), classes if has_logits else ())
 
 
 def _refused_inputs(inputs: Tensor, plan: Plan, error: Exception) -> ConfigError:
-    """Return the error of a net that does not take its inputs; with its traceback if it is likely the net's own."""
-    shape, dtype = tuple(shapes_of(plan).shape), str(inputs.dtype).removeprefix("torch.")
-    hint = f"{plan.data.dtype} of shape {shape}, as the run had" if shape else "inputs as the run had"
-    hint += ", which predict_step gets alone" if plan.model.lightning else ""
-    text = f"INPUT: the net fails for {dtype} of shape {tuple(inputs.shape[1:])}: {error}; write {hint}."
+    """Return the error of a module that does not take its inputs; with its traceback if it is likely the module's."""
+    shape, dtype = plan.data.sample_shape, str(inputs.dtype).removeprefix("torch.")
+    hint = f"some of shape {shape}" if shape else "some"
+    text = (
+        f"INPUT: the module fails for {dtype} of shape {tuple(inputs.shape[1:])}: {error}; write {hint} as the run had."
+    )
     if isinstance(error, RuntimeError):  # torch's, for shapes and types
         return ConfigError(text)
     return UserCodeError(f"{user_traceback(error, is_called=True)}\n{text}")
+
+
+def characters_of(plan: Plan, module: Any) -> str:
+    """Return the characters that a module continues texts with; none if it does not."""
+    return getattr(Inputs(plan, module).owner, "characters", "") if isinstance(module, LanguageModel) else ""
+
+
+@torch.no_grad()
+def continue_text(module: Any, known: str, text: str, length: int) -> str:
+    """Return a text with the most likely next characters. known: all characters, by their numbers."""
+    unknown = sorted({character for character in text if character not in known})
+    reason = f"the net knows the characters {known!r} alone"
+    require(not unknown and text != "", "INPUT", text, reason, f'"{known[-8:]}", for example')
+    tokens = torch.tensor([[known.index(character) for character in text]], device=module.device)
+    for _ in range(length):
+        tokens = torch.cat([tokens, module(tokens)[:, -1].argmax(1, keepdim=True)], 1)
+    return "".join(known[token] for token in tokens[0].tolist())

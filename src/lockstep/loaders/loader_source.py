@@ -57,8 +57,9 @@ class LoaderSource:
         return stage in self.create and overrides(self.module, STEP[stage])
 
     def user_loaders(self, stage: str) -> list[Any]:
+        """Return the loaders of a stage; none if the method returns None."""
         returned = seeded(self.seed, self.create[stage])
-        loaders = [*returned.values()] if isinstance(returned, Mapping) else returned
+        loaders = [*returned.values()] if isinstance(returned, Mapping) else [] if returned is None else returned
         loaders = [*loaders] if isinstance(loaders, list | tuple) else [loaders]
         if is_combined_loader(returned) or (stage == "train" and len(loaders) != 1):
             kind = "a CombinedLoader" if is_combined_loader(returned) else f"{len(loaders)} loaders at a time"

@@ -7,6 +7,8 @@ from lockstep.config_error import ConfigError, as_typed
 from lockstep.schemas.target import KEY, PARTIAL
 
 REFERENCES = {part: f"${{{part}}}" for part in ("optimizer", "scheduler")}
+NOT_OF_A_NET = ("net", "optimizer", "scheduler", "sample_shape", "num_classes", "num_outputs")
+"""Keys that an option of another model has left, or that are filled in."""
 SETTINGS = {
     "_decay_bias_and_norm_": f"{KEY}: lockstep.optimizers.adamw_groups, {PARTIAL}: true",
     "_interval_": "scheduler_interval: step in the YAML of the model",
@@ -17,7 +19,8 @@ SETTINGS = {
 
 def net_error(call: Mapping[str, Any]) -> ConfigError:
     """Return the error of a model that is a plain net."""
-    model = {KEY: "lockstep.models.Classifier", "net": {**call}, **REFERENCES}
+    net = {name: value for name, value in call.items() if name not in NOT_OF_A_NET}
+    model = {KEY: "lockstep.models.Classifier", "net": net, **REFERENCES}
     renamed = "; its arguments shape and outputs are sample_shape and num_outputs now"
     return _error("model", call[KEY], f"it is a net, and a LightningModule trains it{renamed}", model)
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 CLASS = "__class__"
 
@@ -31,4 +31,9 @@ def _from_mapping(values: dict[str, Any]) -> Any:
     cls: Any = getattr(import_module(module), name) if module.startswith("lockstep.") else None
     assert is_dataclass(cls)
     hints = get_type_hints(cls)
-    return cls(**{key: tuple(value) if get_origin(hints[key]) is tuple else value for key, value in values.items()})  # type: ignore[operator]
+    tuples = {key for key, hint in hints.items() if tuple in map(get_origin, (hint, *get_args(hint)))}
+    return cls(
+        **{  # type: ignore[operator]
+            key: tuple(value) if key in tuples and isinstance(value, list) else value for key, value in values.items()
+        }
+    )

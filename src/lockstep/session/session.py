@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.content import PREFIX, named_as_in, net_weights
+from lockstep.checkpoint.content import named_as_in
 from lockstep.checkpoint.files import BEST, read_checkpoint
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager, replace_weights
@@ -105,7 +105,7 @@ class Session:
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
             if shows_net(plan):
-                array = self.data.transfer(self.module.example_input_array)
+                array = self.data.example()
                 example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
                 show_net(plan, self.loggers, self.module, example, self.device)
             compile_nets(plan, self.context.rank, self.module)
@@ -113,7 +113,7 @@ class Session:
     def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
         if checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            load_full_state_dict(self.net, named_as_in(self.net, net_weights(checkpoint)), strict)
+            load_full_state_dict(self.net, named_as_in(self.net, checkpoint["state_dict"]), strict)
 
     def choose_net_to_test(self) -> None:
         if self.plan.test == "best":
@@ -143,9 +143,8 @@ class Session:
 
     def extra_state(self) -> Mapping[str, Any]:
         """Return the content of a checkpoint beside the state of the engine. To be called by every rank."""
-        position, prefix = self.progress.position, "" if self.net is self.module else PREFIX
-        values, sums, module = self.results.values, self.step.sums, self.state.saved()
-        return self.checkpoints.extra_state(position, values, sums, module, self.progress.ended, prefix, self.random)
+        progress, values, sums, module = self.progress, self.results.values, self.step.sums, self.state.saved()
+        return self.checkpoints.extra_state(progress.position, values, sums, module, progress.ended, self.random)
 
     def end_finished(self, trainer: Any) -> None:
         """Restore a run that had finished training, maybe within an epoch, before it is tested."""

@@ -1,0 +1,222 @@
+"""The data modules whose samples are computed or come with a package: contents, splits, and a stock Trainer."""
+
+import subprocess
+import sys
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lockstep import datamodules
+from lockstep.config_error import ConfigError
+from lockstep.datamodules import Digits, Line, Points, RandomRegression, Text
+from lockstep.datamodules.digits import read_rows
+
+FIRST_DIGITS = {
+    "train": [6, 5, 5, 7, 9, 9, 8, 4, 6, 8, 6, 0],
+    "val": [8, 2, 1, 8, 7, 3, 9, 1, 1, 7, 7, 0],
+    "test": [2, 4, 8, 4, 9, 6, 8, 7, 7, 2, 1, 4],
+}
+FIRST_INK = [39_076_971, 5_611_806, 11_261_247]
+FIRST_POINT = [-1.3876080965168316, 3.3534731771906223, 0]
+FIRST_LINE = [1.7989874348957458, 6.36991272718585]
+FIRST_ROW = [
+    *(-1.323792803479847, 0.679571632502409, 1.0036128055552018, -1.0254961003411505, -0.21859923599817954),
+    *(-4.975614770641111, -1.5408275575562393),
+]
+FIRST_TOKENS = [32, 27, 37]
+"""Of the test splits, and of the first three training sequences of the text."""
+
+
+class Module(pl.LightningModule):
+    """Knows nothing of Lockstep; remembers the dtypes and the sizes of its batches."""
+
+    def __init__(self, data: Any) -> None:
+        super().__init__()
+        inputs = int(np.prod(data.sample_shape))
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(inputs, data.num_outputs))
+        self.seen: dict[str, list[Any]] = {"train": [], "val": [], "test": [], "predict": []}
+
+    def step(self, stage: str, batch: list[Tensor]) -> Tensor:
+        x, y = batch
+        self.seen[stage].append((len(x), x.dtype, y.dtype))
+        outputs = self.net(x.to(self.dtype))
+        return F.mse_loss(outputs, y) if y.is_floating_point() else F.cross_entropy(outputs, y)
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        return self.step("train", batch)
+
+    def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
+        self.step("val", batch)
+
+    def test_step(self, batch: list[Tensor], batch_idx: int) -> None:
+        self.step("test", batch)
+
+    def predict_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        return self.net(batch[0])  # type: ignore[no-any-return]
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+def stock(data: Any, **options: Any) -> Module:
+    """Train, validate, test and predict by Lightning alone."""
+    module = Module(data)
+    off: dict[str, Any] = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", devices=1, **off, **options)
+    trainer.fit(module, datamodule=data)
+    trainer.test(module, datamodule=data, verbose=False)
+    predictions: Any = trainer.predict(module, datamodule=data)
+    assert sum(map(len, predictions)) == sum(size for size, *_ in module.seen["test"])
+    return module
+
+
+SIZES: dict[str, tuple[Any, tuple[int, int, int]]] = {
+    "digits": (Digits(), (1257, 180, 360)),
+    "digits, no validation": (Digits(val_size=0, test_size=1), (1796, 0, 1)),
+    "points": (Points(2), (5, 0, 2)),
+    "generated points": (Points(samples=20), (20, 0, 1000)),
+    "line": (Line(samples=70, val_size=30), (70, 30, 1000)),
+    "line of three": (Line(inputs=[1.0, 2.0, 3.0], val_size=4), (3, 4, 1000)),
+    "regression": (RandomRegression(), (90, 0, 1000)),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", SIZES)
+def test_a_stock_trainer_takes_all_samples_in_the_dtype_of_the_module(name: str) -> None:
+    """A split without samples has no loader; `setup` is called again."""
+    data, sizes = SIZES[name]
+    for precision, dtype in (("32-true", torch.float32), ("64-true", torch.float64)):
+        seen = stock(data, precision=precision, num_sanity_val_steps=0).seen
+        assert tuple(sum(size for size, *_ in seen[stage]) for stage in ("train", "val", "test")) == sizes
+        assert max(size for size, *_ in seen["train"]) == min(data.batch_size, sizes[0])
+        assert {x for batches in seen.values() for _, x, _ in batches} == {dtype}
+        targets = {y for batches in seen.values() for *_, y in batches}
+        assert targets == {torch.int64 if data.num_classes else dtype}
+
+
+def test_setup_keeps_the_tensors() -> None:
+    data = Digits()
+    data.setup("fit")
+    images = data.splits["train"][0]
+    data.setup("test")
+    assert data.splits["train"][0] is images
+    assert images.dtype == torch.uint8, "a quarter of the memory of floats"
+
+
+def test_pixels_are_scaled_in_a_batch_alone_and_classes_stay() -> None:
+    data, images = Digits(), torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
+    data.mean, data.std = 0.5, 0.25
+    inputs, targets = data.on_after_batch_transfer([images, torch.tensor([1])], 0)
+    assert inputs.tolist() == [[[[-2.0, 2.0]]]]
+    assert targets.dtype == torch.int64
+    assert images.tolist() == [[[[0, 255]]]]
+
+
+def tensors(data: Any) -> dict[str, tuple[Tensor, ...]]:
+    data.setup("fit")
+    return data.splits  # type: ignore[no-any-return]
+
+
+def test_the_seven_points_are_those_of_the_source() -> None:
+    points = tensors(Points())
+    assert points["train"][0].tolist() == [[-1.2, 3.1], [-0.9, 2.9], [-0.5, 2.6], [2.3, -1.1], [2.7, -1.5]]
+    assert points["train"][1].tolist() == [0, 0, 0, 1, 1]
+    assert points["test"][0].tolist() == [[-0.8, 2.8], [2.6, -1.6]]
+    assert points["test"][1].tolist() == [0, 1]
+
+
+def test_generated_points_surround_the_same_classes() -> None:
+    inputs, targets = tensors(Points(samples=2000))["train"]
+    by_hand = torch.tensor([-2.6 / 3, 8.6 / 3], dtype=torch.float64)
+    assert torch.allclose(inputs[targets == 0].mean(dim=0), by_hand, atol=4 * 0.5 / 1000**0.5)  # four standard errors
+
+
+def test_a_generated_line_has_its_slope_intercept_and_noise() -> None:
+    line = tensors(Line(slope=2.0, intercept=3.0, noise=0.1, samples=10_000, val_size=500))
+    x, y = (column[:, 0] for column in line["train"])
+    solution = torch.linalg.lstsq(torch.stack([x, torch.ones_like(x)], dim=1), y[:, None]).solution[:, 0]
+    assert solution.tolist() == pytest.approx([2, 3], abs=0.005)
+    assert (y - 2 * x - 3).std().item() == pytest.approx(0.1, rel=0.05)
+    assert torch.equal(tensors(Line(val_size=500))["test"][1], line["test"][1])
+
+
+def test_digits_are_the_real_ones_each_in_one_split() -> None:
+    data = Digits()
+    splits = [*tensors(data).values()]
+    counts = torch.bincount(torch.cat([classes for _, classes in splits]), minlength=10)
+    assert counts.tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # of the UCI repository's page
+    ink = sorted(torch.cat([images.sum(dim=(1, 2, 3)) for images, _ in splits]).tolist())
+    originals = sorted((load_digits().images.sum(axis=(1, 2)) * 255 / 16 * 400 / 64).tolist())
+    assert ink == pytest.approx(originals, rel=0.05), "enlarging 8×8 to 20×20 spreads each digit's ink over 400/64"
+    pixels, _ = data.on_after_batch_transfer(splits[0], 0)
+    assert [pixels.mean().item(), pixels.std().item()] == pytest.approx([0, 1], abs=0.005)
+
+
+def test_scikit_learns_file_is_read_as_by_its_loader() -> None:
+    assert np.array_equal(read_rows(), np.column_stack(load_digits(return_X_y=True)))
+
+
+def test_rows_follow_a_hidden_linear_map() -> None:
+    rows = tensors(RandomRegression())
+    slopes = torch.linalg.lstsq(*rows["train"]).solution
+    residual = rows["test"][0] @ slopes - rows["test"][1]
+    assert residual.std().item() == pytest.approx(0.1, rel=0.1)
+
+
+def test_samples_and_their_order_stay_those_of_the_first_version() -> None:
+    """Results of runs are compared over versions: a few samples of each split, as version 0.1 had them."""
+    digits = tensors(Digits())
+    assert {name: labels[:12].tolist() for name, (_, labels) in digits.items()} == FIRST_DIGITS
+    assert [int(images.sum()) for images, _ in digits.values()] == FIRST_INK
+    for data, expected in ((Points(samples=20), FIRST_POINT), (Line(), FIRST_LINE), (RandomRegression(), FIRST_ROW)):
+        inputs, targets = tensors(data)["test"]
+        first = [*inputs[0].tolist(), *targets[:1].flatten().tolist()]
+        assert first == pytest.approx(expected, abs=1e-9), type(data).__name__
+    assert tensors(Text())["train"][0][:3, 0].tolist() == FIRST_TOKENS
+
+
+INVALID: dict[str, tuple[Any, dict[str, Any]]] = {
+    "data.val_size=1437: it must be from 0 to 1436": (Digits, {"val_size": 1437}),
+    "data.test_size=0: it must be from 1 to 1796": (Digits, {"test_size": 0}),
+    "data.val_size=0.5: it must be from 0": (Digits, {"val_size": 0.5}),
+    "batch_size=0: it must be 1 or more": (Digits, {"batch_size": 0}),
+    "data.samples=1: it must be 2 or more": (Points, {"samples": 1}),
+    "data.noise=-1: it must be 0 or more": (Line, {"noise": -1}),
+    "data.features=0: it must be 1 or more": (RandomRegression, {"features": 0}),
+    "data.val_size=1.5: it is a number of samples, or a share below 1": (Text, {"val_size": 1.5}),
+    "data.val_size=600: it leaves nothing to train on": (Text, {"val_size": 600}),
+}
+
+
+@pytest.mark.parametrize("sentence", INVALID)
+def test_wrong_values_are_told_on_construction(sentence: str) -> None:
+    kind, arguments = INVALID[sentence]
+    with pytest.raises(ConfigError, match=f"^{sentence}.*; write "):
+        kind(**arguments)
+
+
+@pytest.mark.slow
+def test_a_module_is_imported_when_it_is_used() -> None:
+    """By its path in the package; others would import torchvision or scikit-learn, which takes seconds."""
+    code = """
+import sys, lightning.pytorch
+before = {*sys.modules}
+import lockstep.datamodules as data
+data.Digits().setup(), data.MNIST, data.CIFAR10, data.Datasets, data.Text
+print(*({"torchvision", "PIL", "sklearn", "lockstep.datamodules.points"} & {*sys.modules} - before))
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout.strip()) == (0, ""), result.stderr
+    assert all(getattr(datamodules, name).__name__ == name for name in datamodules.__all__)
