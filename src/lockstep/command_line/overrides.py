@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
