@@ -1,12 +1,28 @@
 """Samples that are mappings: a plain net is trained on the keys that the data's configuration names."""
 
-import pytest
+from typing import Any
 
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from lockstep.config_error import ConfigError
+from lockstep.datamodules.samples import collate_values
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
 MLP = ("model=mlp", "model.net.hidden=[6]", "batch_size=16", "precision=64-true")
+
+
+def test_lists_and_a_users_collate_function() -> None:
+    """A table without a format has lists; torch's collate function would collate them place by place."""
+    samples: list[dict[str, Any]] = [{"x": [1.0, 2.0], "y": 1, "name": "a"}, {"x": [3.0, 4.0], "y": 0, "name": "b"}]
+    keys = {"data.input_key": "x", "data.target_key": "y"}
+    expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
+    for function in (default_collate, lambda samples: default_collate([*samples])):
+        assert all(map(torch.equal, collate_values(keys, function, samples), expected))
+    assert torch.equal(collate_values({"data.input_key": "x"}, default_collate, samples)[0], expected[0])
 
 
 def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUserPlan) -> None:
@@ -32,7 +48,6 @@ INVALID = {
     "data.input_key=z": "data.input_key=z: a sample has no such key: it is a dict; write one of x, y.",
     "data.target_key=z": "data.target_key=z: a sample has no such key: it is a dict; write one of x, y.",
     "data.input_key=null": "data.target_key=y: it needs the key of the inputs; write data.input_key=KEY",
-    "data.input_key=null data.target_key=null": "model.net.sample_shape is missing: MLP needs it; write ",
     "data=noisy +data.input_key=x": "data.input_key=x: a sample has no such key: it is a tuple; write one of none",
 }
 
@@ -40,3 +55,15 @@ INVALID = {
 @pytest.mark.parametrize("words", INVALID)
 def test_invalid_keys_are_rejected(words: str, make_user_plan: MakeUserPlan) -> None:
     require_refused(INVALID[words], make_user_plan, "model=mlp", "data=mapped", *SINGLE, *words.split())
+
+
+def test_a_mapping_without_keys_is_rejected(make_user_plan: MakeUserPlan) -> None:
+    """By the module: one of a user's may take mappings."""
+    words = ("data.input_key=null", "data.target_key=null", "model.net.sample_shape=[4]", "strategy.in_process=true")
+    plan = make_user_plan(
+        *MLP, "data=mapped", "engine=raw", *(f"+{word}" if "shape" in word else word for word in words)
+    )
+    with pytest.raises(
+        ConfigError, match=r"^data: a batch is a mapping of x, y; write data.input_key=KEY data.target_"
+    ):
+        trained(plan)

@@ -1,11 +1,25 @@
 """Checks of the first batch: a loss would broadcast a wrong shape, or fail far from the cause."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 from torch import Tensor
 
 from lockstep.config_error import ConfigError
+
+
+def pair_of(batch: Any) -> tuple[Tensor, Tensor]:
+    """Return the inputs and targets of a batch; raise unless it has both."""
+    if isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(each, Tensor) for each in batch):
+        return batch[0], batch[1]
+    if isinstance(batch, Mapping):
+        names = ", ".join(map(str, batch))
+        raise ConfigError(f"data: a batch is a mapping of {names}; write data.input_key=KEY data.target_key=KEY.")
+    parts = (
+        ", ".join(type(each).__name__ for each in batch) if isinstance(batch, list | tuple) else type(batch).__name__
+    )
+    raise ConfigError(f"data: a batch is ({parts}); expected a pair of tensors, inputs and targets.")
 
 
 def check_classes(logits: Any, targets: Tensor, num_classes: int) -> None:
