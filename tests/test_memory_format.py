@@ -77,9 +77,10 @@ def test_every_convolution_of_the_built_in_nets_is_in_the_table() -> None:
 @pytest.mark.parametrize("model", ["cnn", "lenet", "split_cnn"])
 def test_built_in_nets_have_their_channels_last(model: str, make_plan: MakePlan) -> None:
     plan = make_plan(f"model={model}", "accelerator=cpu")
-    weight = next(layer.weight for layer in prepare_module(plan)[0].modules() if isinstance(layer, nn.Conv2d))
+    net = prepare_module(plan)[0].net
+    weight = next(module.weight for module in net.modules() if isinstance(module, nn.Conv2d))
     assert weight.is_contiguous(memory_format=torch.channels_last)
-    plain, *_ = prepare_module(replace(plan, memory_format="contiguous"))
+    plain = prepare_module(replace(plan, memory_format="contiguous"))[0]
     assert all(parameter.is_contiguous() for parameter in plain.parameters())
 
 

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from lockstep.datamodules import Digits, Line
 from torch import Tensor, nn
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
+from lockstep.datamodules import Digits, Line
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.plan import Plan
 from tests.conftest import IN_PROCESS
+from tests.inspections import plan_here
 from tests.oracle import Oracle, largest_difference, one_cycle, spared_groups, warmup_linear
 from tests.rank_helpers import ENGINES, run_plans
 
@@ -33,7 +32,7 @@ DIGITS = ("data=digits", "data.test_size=1724", "data.val_size=12")
 SETTINGS = {
     "batchnorm": [
         *DIGITS,
-        *("model=cnn", "optimizer=sgd", "optimizer.lr=0.02", "optimizer.momentum=0.9"),
+        *("model=cnn", "model.net.norm=batch", "optimizer=sgd", "optimizer.lr=0.02", "optimizer.momentum=0.9"),
         *("scheduler=onecycle", "scheduler.warmup_fraction=0.4"),
     ],
     "cnn": [
@@ -52,13 +51,13 @@ SETTINGS = {
         *("scheduler=onecycle", "scheduler.warmup_fraction=0.5", "accumulate_grad_batches=4"),
     ],
     "line": [
-        *("model=regression", "data=line", "data.samples=61", "data.val_size=0", "optimizer=sgd", "optimizer.lr=0.01"),
-        *("optimizer.momentum=0.9", "drop_last=true", "accumulate_grad_batches=3", "gradient_clip_val=0.05"),
+        *("model=regression", "data=line", "data.samples=61", "data.val_size=0", "optimizer=sgd"),
+        *("optimizer.lr=0.01", "optimizer.momentum=0.9", "drop_last=true", "accumulate_grad_batches=3", "gradient_clip_val=0.05"),
     ],
     "spared": [
         *DIGITS,
-        *("model=cnn", "optimizer=adamw_groups", "optimizer.lr=1e-3", "optimizer.weight_decay=0.1"),
-        *("gradient_clip_val=0.5", "accumulate_grad_batches=3"),
+        *("model=cnn", "model.net.norm=batch", "optimizer=adamw_groups", "optimizer.lr=1e-3"),
+        *("optimizer.weight_decay=0.1", "gradient_clip_val=0.5", "accumulate_grad_batches=3"),
     ],
 }
 
@@ -68,8 +67,8 @@ def oracle(setting: str, wrong: str = "") -> Oracle:
     if setting == "line":
         inputs, targets = Line(samples=61, val_size=0).load()["train"]
     else:
-        pixels, targets = Digits(val_size=12, test_size=1724).load()["train"]
-        inputs = (pixels.double() / 255 - 0.1555) / 0.2769
+        images, targets = Digits(val_size=12, test_size=1724).load()["train"]
+        inputs = (images.double() / 255 - 0.1555) / 0.2769
     nets: dict[str, Callable[[], nn.Module]] = {
         "cnn": lambda: CNN((1, 28, 28), 10, "none"),
         "lenet": lambda: LeNet((1, 28, 28), 10, dropout=0.0),
@@ -116,7 +115,7 @@ def plan_of(cell: Cell, folder: Path) -> Plan:
     engine = [*ENGINES][([*SETTINGS].index(setting) + WORLDS.index((strategy, devices))) % 2]
     sync = ["sync_batchnorm=true"] if setting in NORMED and strategy == "ddp" else []
     world = [f"strategy={strategy}", f"devices={devices}", f"engine={engine}"]
-    return plan_from(compose_job([*COMMON, *SETTINGS[setting], *world, *sync])[0], folder / setting)
+    return plan_here([*COMMON, *SETTINGS[setting], *world, *sync], folder / setting)
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
 from lockstep.session.lightning_module import prepare_module
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
+from tests.inspections import plan_here
 from tests.oracle import largest_difference
-from tests.splits import splits_of
 
 COMMAND = re.compile(r"`(python (?:train\.py|-m lockstep\.collectives)[^`]*)`")
 SOURCES = (ROOT / "docs" / "sources.md").read_text()
@@ -72,14 +70,14 @@ def test_sgd_by_hand_is_sgd(command: Command, tmp_path: Path) -> None:
     line, double = of_experiment("sgd_by_hand"), "precision=64-true"
     train(command, line, double)
     [checkpoint] = command.folder.glob("logs/train/*/checkpoints/last.ckpt")
-    config, _ = compose_job([*shlex.split(line)[2:], double])
-    plan = plan_from(config, tmp_path)
-    inputs, targets = splits_of(plan)["train"]
+    plan = plan_here([*shlex.split(line)[2:], double], tmp_path)
     weights = list(net_state(checkpoint).values())
 
     def distance(steps: int, factor: float = 1.0) -> float:
         """Return how far the run ended from a plain loop on targets times a factor."""
-        net = prepare_module(plan)[0].net
+        module, source, _ = prepare_module(plan)
+        inputs, targets = source.data_module.load()["train"]
+        net = module.net
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
         for _ in range(steps):
             optimizer.zero_grad()
