@@ -10,7 +10,14 @@ import pytest
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 
-QUICK = ("threads=1", "max_epochs=2", "model.net.hidden=[16]", "data.test_size=1655", "data.val_size=12", "batch_size=12")
+QUICK = (
+    "threads=1",
+    "max_epochs=2",
+    "model.net.hidden=[16]",
+    "data.test_size=1655",
+    "data.val_size=12",
+    "batch_size=12",
+)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -54,7 +54,9 @@ def test_children_with_parameters_are_compiled() -> None:
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_engines_and_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
     """The last batch of an epoch is smaller than the others."""
-    plan = make_plan(*SMALL, "data=points", "data.samples=200", "batch_size=48", "model.net.hidden=[16]", "compile=true")
+    plan = make_plan(
+        *SMALL, "data=points", "data.samples=200", "batch_size=48", "model.net.hidden=[16]", "compile=true"
+    )
     folder = Path(plan.run_dir)
     counters["stats"].clear()
     digests = [trained(engine, plan)["digest"] for engine in ("raw", "lightning")]

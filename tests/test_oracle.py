@@ -42,7 +42,13 @@ SETTINGS = {
     ],
     "lenet": [
         *DIGITS,
-        *("model=lenet", "model.net.dropout=0", "optimizer=adamw_groups", "optimizer.lr=1e-3", "optimizer.weight_decay=0.1"),
+        *(
+            "model=lenet",
+            "model.net.dropout=0",
+            "optimizer=adamw_groups",
+            "optimizer.lr=1e-3",
+            "optimizer.weight_decay=0.1",
+        ),
         *("scheduler=warmup_linear", "scheduler.warmup_steps=4"),
     ],
     "split_cnn": [
@@ -52,7 +58,13 @@ SETTINGS = {
     ],
     "line": [
         *("model=regression", "data=line", "data.samples=61", "data.val_size=0", "optimizer=sgd"),
-        *("optimizer.lr=0.01", "optimizer.momentum=0.9", "drop_last=true", "accumulate_grad_batches=3", "gradient_clip_val=0.05"),
+        *(
+            "optimizer.lr=0.01",
+            "optimizer.momentum=0.9",
+            "drop_last=true",
+            "accumulate_grad_batches=3",
+            "gradient_clip_val=0.05",
+        ),
     ],
     "spared": [
         *DIGITS,

@@ -21,7 +21,14 @@ DIGITS = ("data=digits", "data.test_size=1735", "data.val_size=1")  # 61 are lef
 MOMENTUM = ("optimizer=sgd", "optimizer.lr=0.01", "optimizer.momentum=0.9")
 JOBS = {
     "linear": ("model=regression", *LINE, *MOMENTUM, "scheduler=warmup_linear", "scheduler.warmup_steps=3"),
-    "mlp": ("model=mlp", "model.net.hidden=[32]", *DIGITS, *MOMENTUM, "scheduler=onecycle", "accumulate_grad_batches=4"),
+    "mlp": (
+        "model=mlp",
+        "model.net.hidden=[32]",
+        *DIGITS,
+        *MOMENTUM,
+        "scheduler=onecycle",
+        "accumulate_grad_batches=4",
+    ),
     "lenet": ("model=lenet", "model.net.dropout=0", *DIGITS, "optimizer=adamw", "accumulate_grad_batches=2"),
     "cnn-sync": ("model=cnn", "model.net.norm=batch", "sync_batchnorm=true", *DIGITS, "optimizer=adam"),
     "split_cnn": ("model=split_cnn", *DIGITS, *MOMENTUM, "drop_last=true", "gradient_clip_val=0.5"),

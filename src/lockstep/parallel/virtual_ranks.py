@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by, seed_rank
-
 
 
 class VirtualRanks:

@@ -54,4 +54,3 @@ def prepare_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleS
     if plan.show_shapes and (net := net_of(module)) is not None:
         show_shapes(net, plan.strategy.layout(plan.devices).replicas)
     return module, create_source(plan.data, module, plan.seed, plan.batch_size), partial(kind, plan, module)
-
