@@ -11,7 +11,14 @@ from lockstep.disk import disk_errors_as_config_errors
 from tests.checkpoints import net_state
 from tests.conftest import ROOT, Command, Ended
 
-SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.net.hidden=[4]", "hydra.run.dir=run", "accelerator=cpu")
+SMALL = (
+    "data=points",
+    "data.samples=37",
+    "batch_size=8",
+    "model.net.hidden=[4]",
+    "hydra.run.dir=run",
+    "accelerator=cpu",
+)
 ENGINES = ("raw", pytest.param("lightning", marks=pytest.mark.slow))
 
 

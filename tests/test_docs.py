@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
-from lockstep import data
 from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import without_plus
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
 from lockstep.record.recorder import run_metadata
-from lockstep.session.task import create_net
+from lockstep.session.lightning_module import create_module
 from tests.comparing import metrics_in
 from tests.conftest import MNIST_ROOT, ROOT, Command, MakePlan
 from tests.test_layers import FILES, imports, room
@@ -107,9 +106,8 @@ def test_a_command_runs_as_it_stands_there(words: str, command: Command, request
     if {"resume=true", "ckpt_path=last"} & {*arguments} or "…" in words:
         [best] = command.train("max_epochs=1").folder.glob("logs/train/*/checkpoints/best.ckpt")
         arguments = [f"ckpt_path={best}" if "…" in argument else argument for argument in arguments]
-    if "RUN_A" in arguments:
-        for name in ("RUN_A", "RUN_B"):
-            command.train("engine=raw", "max_epochs=1", "logger=none", f"hydra.run.dir={name}")
+    for name in {"RUN", "RUN_A", "RUN_B"} & {*arguments}:
+        command.train("engine=raw", "max_epochs=1", "logger=none", f"hydra.run.dir={name}")
     if program == "tensorboard":
         arguments = ["--version_tb"]  # it serves until it is killed
     start = {
@@ -159,18 +157,16 @@ def test_your_code_as_it_stands_there(command: Command) -> None:
     shown = re.findall(r"```bash\n(.*?)\n```\n\n```\n(.*?)```", steps, re.DOTALL)
     lines = [line.words for line in commands(steps)]
     assert [words for words, _ in shown] == lines
-    assert len(lines) == 6
-    assert {line.words for line in commands(README) if re.search(YOUR_OWN, line.words)} == {lines[0], lines[3]}
+    assert len(lines) == 5
+    assert {line.words for line in commands(README) if re.search(YOUR_OWN, line.words)} == {lines[0], lines[2]}
     for words, output in shown:
         ended = command(sys.executable, *words.split()[1:], PYTHONPATH=str(command.folder / "src"))
         assert ended.status == 0, ended.err
         assert output in ended.out
     files = re.findall(r"`((?:src|conf)/[\w/]+\.\w+)`:\n\n```\w+\n(.*?)```", page, re.DOTALL)
-    assert len(files) == 4
+    assert len(files) == 7
     assert [content for _, content in files] == [(command.folder / name).read_text() for name, _ in files]
-    wrong = command(
-        sys.executable, *lines[2].split()[1:], "model=mine", "+model.widht=8", PYTHONPATH=str(command.folder / "src")
-    )
+    wrong = command(sys.executable, *lines[1].split()[1:], "+model.net.widht=8", PYTHONPATH=str(command.folder / "src"))
     assert (wrong.status, wrong.err.strip() in page) == (2, True), wrong.err
 
 
@@ -178,13 +174,18 @@ FROM_TEMPLATE = re.findall(r"^\| (`.*) \| (.*) \|$", PAGES["coming_from_lightnin
 
 
 @pytest.mark.parametrize(("there", "here"), [row for row in FROM_TEMPLATE if row[0] != row[1]])
-def test_words_of_the_template_are_understood(there: str, here: str, make_plan: MakePlan) -> None:
+def test_words_of_the_template_are_understood(
+    there: str, here: str, make_plan: MakePlan, request: pytest.FixtureRequest
+) -> None:
     """Those here make a plan; those there do too, or are refused with other words to write."""
     for column in (there, here):
         spans = [shlex.split(span) for span in re.findall(r"`([^`]+)`", column)]
         for words in spans:
             if all(re.match(r"[+\w.]+=", word) for word in words) and words != ["accelerator=gpu"]:
                 typed = [*map(without_plus, words)]
+                if "data=mnist" in typed:
+                    request.getfixturevalue("mnist")
+                    typed[-1] = f"data.root='{MNIST_ROOT}'"
                 refusal = ""
                 try:
                     with planning(typed):
@@ -233,7 +234,7 @@ def test_expected_agreement_is_what_compare_expects(name: str, rows: int, make_p
     assert len(AGREEMENTS[name]) == rows
     for one, other, both, expected in AGREEMENTS[name]:
         plans = [make_plan(*words.split(), *both.split()) for words in (one, other)]
-        a, b = (run_metadata(plan, create_net(plan, data.load(plan.data))) for plan in plans)
+        a, b = (run_metadata(plan, create_module(plan.model, plan.seed)) for plan in plans)
         assert str(tolerance_between(a, b)) == expected, (one, other, both)
 
 

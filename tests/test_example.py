@@ -1,4 +1,4 @@
-"""The net learns its data, and two ranks do in each step what one does."""
+"""The net and the LightningModule learn their data, and two ranks compute in each step what one does."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from lockstep.compare import compare
 ROOT = Path(__file__).parents[1]
 CONFIGS = f"hydra.searchpath=[file://{ROOT / 'conf'}]"
 NET = ("model=example", "data=example", "optimizer.lr=0.01")
-MODULE = ("model=example_module", "data=example_module")
+MODULE = ("model=example_module", "data=example_module", "optimizer=example")
 
 
 @pytest.mark.parametrize("user_code", [NET, MODULE])

@@ -45,7 +45,9 @@ WORDS = ["", *_words("true false null yes no on off None abc a/b .. ../x / ~ ~x 
 TEXT = ["größe", "日本", "a b", "'a b'", '"a b"', "'", '"', "'a", "a'b", "\\", "a\\", "a\nb", "'a\nb'", "\t"]
 LONG = ["é" * 300, "n" * 5000, "[" * 60 + "]" * 60, "{a:" * 40 + "1" + "}" * 40, "[" * 3000]
 SHAPES = _words("[] [1] [1,2] [[1]] [a,b] [true] [null] {} {a:1} {a:{b:[1]}} [1 {a: [ ( [-1]")
-LOOKUPS = _words("${seed} ${nope} ${name} ${model.net.hidden} ${oc.env:NOPE} ${now:%d} ${now:} ${ ${} ${ranks_of:1} $ $(x)")
+LOOKUPS = _words(
+    "${seed} ${nope} ${name} ${model.net.hidden} ${oc.env:NOPE} ${now:%d} ${now:} ${ ${} ${ranks_of:1} $ $(x)"
+)
 SWEEPS = _words("1,2 a,b range(3) choice(1,2) interval(0,1) glob(m*) shuffle(1,2) int(3.7) bool(x) int( foo(1)")
 VALUES = [HUGE, NUMBERS, WORDS, TEXT, LONG, SHAPES, LOOKUPS, SWEEPS]
 

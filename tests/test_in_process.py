@@ -16,7 +16,14 @@ from tests.fault_injection.command import Leaves, leaves
 from tests.terminal import CTRL_C, Terminal
 from tests.zygote import MARK
 
-SMALL = ("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model.net.hidden=[5]", "logger=none")
+SMALL = (
+    "data=digits",
+    "data.val_size=20",
+    "data.test_size=1740",
+    "batch_size=8",
+    "model.net.hidden=[5]",
+    "logger=none",
+)
 SHORT = (*SMALL, "max_epochs=3", "threads=1", "accelerator=cpu")
 LONG = (*SMALL, "max_epochs=2000", "threads=1", "accelerator=cpu")
 FAULTY = str(ROOT / "tests" / "fault_injection" / "train.py")
@@ -127,8 +134,7 @@ import gc, logging, os, random, signal, sys, threading, warnings
 import numpy, torch
 from lockstep import run
 engine, *overrides = sys.argv[1:]
-if engine == "lightning":
-    import lightning.pytorch
+import lightning.pytorch
 def state():
     return (
         dict(os.environ), os.getcwd(), [signal.getsignal(number) for number in range(1, 32)], threading.excepthook,

@@ -202,7 +202,10 @@ def part(path: str, name: str, **options: Any) -> dict[str, Any]:
     return {"__class__": f"lockstep.schemas.{path}", "name": name, **options}
 
 
-FACTS = {"class_names": [], "split": {}, "loader": {}, "num_classes": None, "input_key": None, "target_key": None}
+FACTS: dict[str, Any] = {
+    **{"class_names": [], "split": {}, "loader": {}},
+    **dict.fromkeys(("num_classes", "input_key", "target_key")),
+}
 
 
 def test_plans_of_the_earlier_version() -> None:

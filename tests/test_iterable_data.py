@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
-from lockstep.data import seeded
+from lockstep.loaders import seeded
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.loaders.stream_loader import StreamLoader, fingerprint
 from tests.conftest import MakeUserPlan

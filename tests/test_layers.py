@@ -13,18 +13,16 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "errors", "files", "streams", "nets", "objectives"},
-    {"constraints", "structures"},
+    {"private_api", "config_error", "errors", "files", "streams"},
+    {"constraints", "structures", "nets", "models", "datamodules", "optimizers", "schedulers"},
     {"safe_loading", "run_files", "progress", "text_table"},
     {"conf", "disk", "precision", "random_state"},
     {"parallel", "run_summary"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
     {"world", "targets", "step_plan"},
-    {"plan", "data"},
+    {"plan"},
     {"memory", "loggers", "time_limit", "fast_exit"},
-    {"optimizers"},
-    {"schedulers"},
     {"record"},
     {"checkpoint"},
     {"compare"},
@@ -32,11 +30,11 @@ LAYERS = [
     {"loaders"},
     {"steps"},
     {"session"},
-    {"lit", "raw", "early_start", "inference"},
+    {"callbacks", "early_start", "inference", "inspection"},
+    {"lit", "raw"},
     {"run_result"},
     {"entry_point"},
     {"collectives"},
-    {"inspection"},
     {"build"},
     {"command_line"},
     {"job"},
@@ -45,8 +43,8 @@ LAYERS = [
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-LIGHTNING_ROOMS = {"lit", "session", "steps", "loggers", "strategies", "private_api"}
-HYDRA_ROOMS = {"entry_point", "build", "command_line", "job", "sweep", "cli", "private_api"}
+LIGHTNING_ROOMS = {"models", "datamodules", "callbacks", "lit", "session", "loggers", "strategies", "private_api"}
+HYDRA_ROOMS = {"targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
 
 def room(path: Path) -> str:
@@ -143,7 +141,8 @@ def test_nothing_imports_the_tools() -> None:
     [
         ("launch", "def later():\n    from lockstep.lit.run import run"),
         ("launch", "import lightning.pytorch as pl"),
-        ("raw", "from lockstep.lit.metrics import EpochMetrics"),
+        ("raw", "from lockstep.lit.loop import EpochLoop"),
+        ("models", "from lockstep.parallel.messages import all_gather_bytes"),
         ("nets", "import torch.distributed as dist"),
     ],
 )
@@ -151,6 +150,7 @@ def test_a_forbidden_import_is_detected(importer: str, source: str) -> None:
     assert any(forbidden(importer, name) for name in imports(source))
 
 
+EXTRAS = {"torchvision", "sklearn", "scipy", "matplotlib", "tensorboard"}
 NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
 
 
@@ -160,10 +160,10 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
         ("lockstep, lockstep.early_start, lockstep.plan, lockstep.compare", NO_TORCH),
         ("lockstep.cli", {"torch", "lightning", "numpy"}),
         (
-            "lockstep.raw, lockstep.nets, lockstep.data.digits, lockstep.launch.attempt",
-            {"lightning", "lightning_fabric", "pytorch_lightning", "torchmetrics", "hydra", "omegaconf"}
-            | {"torchvision", "sklearn", "scipy", "matplotlib", "tensorboard"},
+            "lockstep.nets, lockstep.schedulers, lockstep.launch.attempt",
+            {"lightning", "torchmetrics", "hydra"} | EXTRAS,
         ),
+        ("lockstep.raw, lockstep.lit, lockstep.models, lockstep.datamodules, lockstep.session.inspection", EXTRAS),
     ],
 )
 def test_importing_brings_no_more_than_it_needs(modules: str, absent: set[str]) -> None:

@@ -33,7 +33,7 @@ def test_in_a_checkout_it_lies_beside_lockstep(tmp_path: Path) -> None:
     assert written == [
         *("src/mine/__init__.py", "src/mine/data.py", "src/mine/data_module.py", "src/mine/lightning_module.py"),
         *("src/mine/net.py", "conf/data/mine.yaml", "conf/data/mine_module.yaml", "conf/experiment/mine.yaml"),
-        *("conf/model/mine.yaml", "conf/model/mine_module.yaml", "tests/test_mine.py"),
+        *("conf/model/mine.yaml", "conf/model/mine_module.yaml", "conf/optimizer/mine.yaml", "tests/test_mine.py"),
     ]
     assert "example" not in "".join((tmp_path / path).read_text() for path in written)
     there = f"cd {tmp_path} && python train.py model=mine data=mine strategy=ddp devices=2 engine=both"

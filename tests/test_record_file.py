@@ -17,7 +17,15 @@ from tests.comparing import lines
 from tests.conftest import IN_PROCESS, Command, MakePlan
 from tests.rank_helpers import ALONE, ENGINES
 
-SMALL = ("data=points", "model.net.hidden=[4]", "logger=none", "accelerator=cpu", "test=false", "batch_size=2", "threads=1")
+SMALL = (
+    "data=points",
+    "model.net.hidden=[4]",
+    "logger=none",
+    "accelerator=cpu",
+    "test=false",
+    "batch_size=2",
+    "threads=1",
+)
 pytestmark = IN_PROCESS
 
 

@@ -3,7 +3,6 @@
 import pytest
 from torch import nn
 
-from lockstep.parallel.global_dropout import convert_dropout
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.record.recorder import depends_on_world, has_rank_buffers, run_metadata
 from tests.conftest import MakePlan
@@ -44,10 +43,8 @@ def test_by_the_types_of_modules(part: nn.Module, drops: bool, normalises: bool,
 
 
 def test_what_all_ranks_share_does_not_depend_on_them(make_plan: MakePlan) -> None:
-    """As converted: one mask of the global batch, one mean over it."""
-    plan = make_plan("strategy=ddp", "devices=2", "sync_batchnorm=true", "dropout_rng=global")
-    net = convert_batchnorm(Own(nn.Sequential(nn.Dropout(0.1), nn.BatchNorm1d(4))))
-    convert_dropout(plan, 0, net)
+    """As converted: one mean over the global batch."""
+    plan = make_plan("strategy=ddp", "devices=2", "sync_batchnorm=true")
+    net = convert_batchnorm(Own(nn.BatchNorm1d(4)))
     assert not depends_on_world(plan, net)
     assert not has_rank_buffers(plan, net)
-    assert run_metadata(plan, net)["dropout_rng"] == "global"

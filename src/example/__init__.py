@@ -1,1 +1,1 @@
-"""A place for code of your own. Nothing in it knows of Lockstep; `conf/` names it by its import path."""
+"""A place for code of your own. Nothing in it imports Lockstep; YAML files in `conf/` name it by its import path."""

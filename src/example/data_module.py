@@ -1,4 +1,4 @@
-"""A LightningDataModule, with DataLoaders of its own."""
+"""A LightningDataModule: three splits, and a DataLoader for each."""
 
 from lightning.pytorch import LightningDataModule
 from torch import Generator, Tensor
@@ -10,23 +10,29 @@ Loader = DataLoader[tuple[Tensor, int]]
 
 
 class RingsData(LightningDataModule):
-    """The data set of data.py in three splits. `batch_size` is that of all devices together."""
+    """The Dataset of data.py. `batch_size` is that of all devices together.
 
-    splits: list[Dataset[tuple[Tensor, int]]]
+    The attributes are for constructors of nets and modules that have arguments of these names.
+    """
+
+    sample_shape, num_classes, class_names = (2,), 2, Rings.classes
+    train: Dataset[tuple[Tensor, int]]
+    val: Dataset[tuple[Tensor, int]]
+    test: Dataset[tuple[Tensor, int]]
 
     def __init__(self, samples: int, batch_size: int, blur: float = 0.1) -> None:
         super().__init__()
         self.samples, self.batch_size, self.blur = samples, batch_size, blur
 
-    def setup(self, stage: str | None = None) -> None:
+    def setup(self, stage: str) -> None:
         rings = Rings(self.samples, self.blur)
-        self.splits = [*random_split(rings, [0.7, 0.1, 0.2], Generator().manual_seed(0))]
+        self.train, self.val, self.test = random_split(rings, [0.7, 0.1, 0.2], Generator().manual_seed(0))
 
     def train_dataloader(self) -> Loader:
-        return DataLoader(self.splits[0], self.batch_size, shuffle=True)
+        return DataLoader(self.train, self.batch_size, shuffle=True)
 
     def val_dataloader(self) -> Loader:
-        return DataLoader(self.splits[1], self.batch_size)
+        return DataLoader(self.val, self.batch_size)
 
     def test_dataloader(self) -> Loader:
-        return DataLoader(self.splits[2], self.batch_size)
+        return DataLoader(self.test, self.batch_size)

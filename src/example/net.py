@@ -1,4 +1,4 @@
-"""A net: any nn.Module, from inputs (batch, …) to outputs (batch, outputs)."""
+"""A net: any nn.Module, from inputs (batch, …) to outputs (batch, num_outputs)."""
 
 from torch import Tensor, nn
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_type_hints
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -56,8 +56,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         ConfigError: a key or a value is invalid.
         OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
-    keys = (*SEVERAL, *map(str, config))  # they are missing after logger=[] or ~logger
-    check_keys("", dict.fromkeys(keys), KEYS)
+    typed_values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
+    check_keys("", dict.fromkeys(SEVERAL) | typed_values, KEYS)  # these are missing after logger=[] or ~logger
     text, options = OmegaConf.to_yaml(config), options_of(config)
     config, typed = _with_derived(config)
     values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True)) | typed
@@ -68,7 +68,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         values[key] = coerce(kind, key, values[key])
     require_backend(values["process_group"])
     values = {key: value for key, value in values.items() if key not in (*PARTS, "scale_lr", "batch_size_per_device")}
-    plan = coerce(Plan, "", inspected(_resolved({**values, "run_dir": str(run_dir.absolute())})))
+    values = _typed(_resolved({**values, "run_dir": str(run_dir.absolute())}))
+    plan = coerce(Plan, "", inspected(values))
     return replace(plan, config=text, options=options)
 
 
@@ -83,7 +84,9 @@ def options_of(config: DictConfig) -> dict[str, Any]:
     return {key: value for key, value in options.items() if not is_below(key, unused)}
 
 
-def _flat(config: DictConfig, raw: Mapping[str, Any], root: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flat(
+    config: DictConfig, raw: Mapping[str, Any], root: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, Any]]:
     """Yield the keys and resolved values of a configuration. `raw`: the same with its interpolations."""
     for name, text in raw.items():
         is_reference = isinstance(text, str) and text.startswith("${") and text[2:-1] in root
@@ -204,6 +207,14 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "strategy": strategy, "trainer": trainer, "accelerator": accelerator}
 
 
+def _typed(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values, but lists, with the types of the plan, which the inspection expects; it finds a batch size."""
+    kinds = {**get_type_hints(Plan, include_extras=True), "batch_size": PositiveInt | None}
+    return {
+        key: value if isinstance(value, list) else coerce_value(kinds[key], key, value) for key, value in values.items()
+    }
+
+
 def at_a_terminal() -> bool:
     """Whether a debugger's prompt can be answered. Jobs of a sweep have no prompt."""
     sweeps = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
@@ -212,5 +223,3 @@ def at_a_terminal() -> bool:
 
 def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-

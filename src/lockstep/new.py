@@ -1,4 +1,4 @@
-"""`python -m lockstep.new NAME [FOLDER]`: write a package for your own code, its configs and a test, ready to run.
+"""`python -m lockstep.new NAME [FOLDER]`: write a package for your own code, its YAML files and a test, ready to run.
 
 They are the files of the example (`src/example/`) under another name.
 """
@@ -58,7 +58,7 @@ def is_checkout(folder: Path) -> bool:
 
 
 def command(name: str, folder: Path) -> str:
-    """Return the command that trains the package's net."""
+    """Return the command that trains the package's net on its data."""
     program = "python train.py" if (folder / "train.py").is_file() else "lockstep"
     configs = "" if is_checkout(folder) else "--config-dir conf "
     change_folder = "" if folder == Path() else f"cd {folder} && "

@@ -28,7 +28,9 @@ class Halving(nn.Module):
 
     def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
         super().__init__()
-        self.main = nn.Sequential(nn.Conv2d(sample_shape[0], 12, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(12))
+        self.main = nn.Sequential(
+            nn.Conv2d(sample_shape[0], 12, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(12)
+        )
         self.widen, self.shortcut = nn.Conv2d(sample_shape[0], 8, 3, padding=1), nn.Conv2d(8, 12, 1, stride=2)
         self.head = nn.Linear(12, num_outputs)
 

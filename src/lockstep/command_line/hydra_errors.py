@@ -29,7 +29,8 @@ from lockstep.config_error import (
 )
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.schemas.coerce import unknown_key
-from lockstep.schemas.groups import SEVERAL
+from lockstep.schemas.groups import PARTS, SEVERAL
+from lockstep.schemas.keys import is_below, key_of
 from lockstep.schemas.synonyms import synonym
 from lockstep.schemas.target import KEY
 
@@ -65,6 +66,10 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     elif plugin := re.search(r"Unknown plugin class : 'hydra_plugins\.(\w+)", str(error)):
         package = plugin[1].replace("_", "-")
         refusal = ConfigError(f"{package}: this plugin of Hydra is not installed; write pip install {package} first.")
+    elif group := re.match(r"Could not override '(\w+)'\.\s+No match in the defaults list", str(error)):
+        typed = next((word for word in overrides if key_of(word) == group[1]), group[1])
+        reason = "the configuration of --config-name has no groups to choose from"
+        refusal = ConfigError(f"{typed}: {reason}; write KEY=VALUE of its keys, or {typed} without --config-name.")
     elif "Ambiguous value" in str(error):
         refusal = next((_several(word) for word in parse(overrides) if word.is_sweep_override()), None)
     elif "INTERVAL_SWEEP" in str(error):
@@ -108,9 +113,11 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     keys = [name for name, default in composed.items() if _fits(name, value, default)]
     parent, _, name = key.rpartition(".")
     target = str(composed.get(f"{parent}.{KEY}", "lockstep."))
-    if not target.startswith("lockstep.") and not nearest(name, _children(parent, keys)):
+    hint = synonym(f"{key}={typed}")
+    is_known = target.startswith("lockstep.") or (is_below(key, PARTS) and bool(hint or options_with(key)))
+    if not is_known and not nearest(name, _children(parent, keys)):
         return config_error(key, typed, f"the YAML of {target} has no such key", f"+{key}={typed} to add this argument")
-    if hint := synonym(f"{key}={typed}"):
+    if hint is not None:
         together = _synonyms(f"{key}={typed}", overrides, composed)
         return together or config_error(key, typed, "there is no such key", hint + _beside(hint, composed))
     refusal, options = unknown_key(key, typed, keys), options_with(key)

@@ -13,7 +13,7 @@ from lockstep.config_error import require
 STAGES = ("train", "val", "test")
 
 EVALUATION_BATCH = 1024
-"""Samples that Lockstep joins to a batch of an evaluation: the metrics of ours are sums, and larger batches are faster."""
+"""Samples that Lockstep joins to a batch of an evaluation: metrics stay the same, and larger batches are faster."""
 
 Split = tuple[Tensor, ...]
 """Inputs (n, *sample_shape) and targets (n, …), or inputs alone."""
@@ -123,7 +123,7 @@ def check_batch_size(size: int) -> None:
 
 def check_size(name: str, size: float, total: int, least: int = 0) -> None:
     """Raise unless a split has from `least` to less than `total` samples."""
-    reason = f"it must be from {least} to {total - 1}, of {total} samples"
+    reason = f"it must be from {least} to {total - 1}"
     fits, hint = isinstance(size, int) and least <= size < total, f"data.{name}={max(least, total // 10)}"
     require(fits, f"data.{name}", size, reason, hint)
 

@@ -1,4 +1,4 @@
-"""A net that gives back its input."""
+"""A module that trains a net to return its input."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ from lockstep.models.optimizers import configure
 
 
 class Autoencoder(LightningModule):
-    """Mean squared error of outputs and inputs, which may have another shape; targets in a batch are left alone.
+    """Mean squared error of outputs and inputs, in any shape; targets in a batch are not used.
 
     Args:
         scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
-        monitor: what best.ckpt is best by, and what a ReduceLROnPlateau looks at.
+        monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
     """
 
     def __init__(

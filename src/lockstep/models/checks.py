@@ -1,11 +1,25 @@
 """Checks of the first batch: a loss would broadcast a wrong shape, or fail far from the cause."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 from torch import Tensor
 
 from lockstep.config_error import ConfigError
+
+
+def pair_of(batch: Any) -> tuple[Tensor, Tensor]:
+    """Return the inputs and targets of a batch; raise unless it has both."""
+    if isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(each, Tensor) for each in batch):
+        return batch[0], batch[1]
+    if isinstance(batch, Mapping):
+        names = ", ".join(map(str, batch))
+        raise ConfigError(f"data: a batch is a mapping of {names}; write data.input_key=KEY data.target_key=KEY.")
+    parts = (
+        ", ".join(type(each).__name__ for each in batch) if isinstance(batch, list | tuple) else type(batch).__name__
+    )
+    raise ConfigError(f"data: a batch is ({parts}); expected a pair of tensors, inputs and targets.")
 
 
 def check_classes(logits: Any, targets: Tensor, num_classes: int) -> None:
@@ -16,7 +30,7 @@ def check_classes(logits: Any, targets: Tensor, num_classes: int) -> None:
             "model._target_=lockstep.models.Regressor."
         )
     shape, batch = _shape(logits), tuple(targets.shape)
-    if shape[:1] + shape[2:] != batch or shape[1] < num_classes:
+    if len(shape) < 2 or shape[:1] + shape[2:] != batch or shape[1] < num_classes:
         expected = ", ".join(map(str, (batch[0], f"{num_classes} or more", *batch[1:])))
         raise _wrong_shape(logits, f"({expected})")
 
@@ -35,7 +49,9 @@ def check_numbers(outputs: Any, targets: Tensor) -> None:
 def check_reconstruction(outputs: Any, inputs: Tensor) -> None:
     """Raise unless there are as many outputs as inputs, in any shape."""
     if not inputs.is_floating_point():
-        raise ConfigError("data: its inputs are whole numbers, and an Autoencoder gives back real ones; write others.")
+        raise ConfigError(
+            "data: its inputs are whole numbers, and an Autoencoder returns real ones; write data of real numbers."
+        )
     shape = _shape(outputs)
     if shape[:1] != (len(inputs),) or prod(shape) != inputs.numel():
         raise _wrong_shape(outputs, f"({len(inputs)}, …) with {prod(inputs.shape[1:])} numbers a sample")
@@ -54,6 +70,5 @@ def _shape(outputs: Any) -> tuple[int, ...]:
 
 
 def _wrong_shape(outputs: Any, expected: str) -> ConfigError:
-    shape = _shape(outputs)
-    described = f"shape {shape}" if shape else f"a {type(outputs).__name__}"
+    described = f"shape {_shape(outputs)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"
     return ConfigError(f"model.net: it returns {described}; expected {expected}.")

@@ -1,4 +1,4 @@
-"""A net that tells classes: of samples, or of the elements of each, such as pixels."""
+"""A module that trains a net to predict classes: of samples, or of the elements of each, such as pixels."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,19 +10,18 @@ from torch.optim import Optimizer
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from lockstep.models.checks import check_classes
+from lockstep.models.checks import check_classes, pair_of
 from lockstep.models.optimizers import configure
 
 
 class Classifier(LightningModule):
     """Cross-entropy of logits (batch, classes, …) and classes (batch, …); accuracy, and macro F1 in evaluations.
 
-    Outputs beyond `num_classes` are never predicted.
-
     Args:
-        ignore_index: a class that does not count, such as -100.
+        num_classes: outputs of the net beyond these are never predicted.
+        ignore_index: a class whose targets do not count, such as -100.
         scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
-        monitor: what best.ckpt is best by, and what a ReduceLROnPlateau looks at.
+        monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
     """
 
     def __init__(
@@ -30,7 +29,8 @@ class Classifier(LightningModule):
         net: nn.Module,
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., Any] | None = None,
-        num_classes: int = 2,
+        *,
+        num_classes: int,
         ignore_index: int | None = None,
         scheduler_interval: str | None = None,
         monitor: str = "val/acc",
@@ -40,7 +40,8 @@ class Classifier(LightningModule):
         self.net, self.optimizer, self.scheduler = net, optimizer, scheduler
         self.num_classes, self.ignore_index, self.monitor = num_classes, ignore_index, monitor
         options: dict[str, Any] = {"num_classes": num_classes, "ignore_index": ignore_index, "validate_args": False}
-        metrics = {"acc": MulticlassAccuracy(average="micro", **options), "f1": MulticlassF1Score(**options)}
+        accuracy, f1 = MulticlassAccuracy(average="micro", **options), MulticlassF1Score(**options)
+        metrics: dict[str, Any] = {"acc": accuracy, "f1": f1}
         self.val_metrics, self.test_metrics = (MetricCollection(metrics).clone(f"{name}/") for name in ("val", "test"))
         self.is_checked = False
 
@@ -50,7 +51,7 @@ class Classifier(LightningModule):
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
         _, predicted, loss, weight = self.step(batch)
         hits = (predicted == batch[1]).double()
-        accuracy = hits.mean() if weight is None else hits.sum() / max(1, weight)
+        accuracy = hits.mean() if weight is None else hits[batch[1] != self.ignore_index].sum() / max(1, weight)
         self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
         self.log("train/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
         return loss if weight is None else {"loss": loss, "weight": weight}
@@ -73,8 +74,8 @@ class Classifier(LightningModule):
         return {"logits": logits, "targets": batch[1]}
 
     def step(self, batch: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, int | None]:
-        """Return logits, predicted classes, the mean loss, and how many classes count in it; None: those of all."""
-        x, targets = batch
+        """Return logits, predicted classes, the mean loss, and the number of targets in this mean; None: all."""
+        x, targets = pair_of(batch)
         logits = self(x)
         if not self.is_checked:
             check_classes(logits, targets, self.num_classes)

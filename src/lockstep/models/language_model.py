@@ -1,4 +1,4 @@
-"""A net that tells the next token at each place of a sequence."""
+"""A module that trains a net to predict the next token at each place of a sequence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,17 +8,32 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
-from torchmetrics import MeanMetric
+from torchmetrics import Metric
 
 from lockstep.models.checks import check_tokens
 from lockstep.models.optimizers import configure
 
 
-class Perplexity(MeanMetric):
-    """e to the mean cross-entropy of a token."""
+class Perplexity(Metric):
+    """The exponential of the mean cross-entropy of a token.
+
+    Its states are replaced, not changed in place as in torchmetrics' Perplexity: those of a Trainer.validate before a
+    Trainer.fit are inference tensors.
+    """
+
+    loss_sum: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("loss_sum", torch.zeros(()), "sum")
+        self.add_state("count", torch.zeros(()), "sum")
+
+    def update(self, loss: Tensor, count: int) -> None:
+        self.loss_sum, self.count = self.loss_sum + loss * count, self.count + count
 
     def compute(self) -> Tensor:
-        return super().compute().exp()  # type: ignore[no-any-return]
+        return (self.loss_sum / self.count).exp()
 
 
 class LanguageModel(LightningModule):
@@ -27,9 +42,9 @@ class LanguageModel(LightningModule):
     A batch is tokens and the next ones, or tokens (batch, length + 1) alone.
 
     Args:
-        ignore_index: a token that is not predicted, such as that of padding.
+        ignore_index: a token that does not count as a target, such as that of padding.
         scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
-        monitor: what best.ckpt is best by, and what a ReduceLROnPlateau looks at.
+        monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
     """
 
     def __init__(
@@ -52,7 +67,7 @@ class LanguageModel(LightningModule):
         return self.net(tokens)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss, accuracy, weight = self.measure("train", self.train_perplexity, batch)
+        loss, _, weight = self.measure("train", self.train_perplexity, batch)
         return loss if weight is None else {"loss": loss, "weight": weight}
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -75,7 +90,7 @@ class LanguageModel(LightningModule):
         return loss, accuracy, weight
 
     def step(self, batch: Any) -> tuple[Tensor, Tensor, int | None]:
-        """Return the mean loss and the accuracy of a batch, and how many tokens count in them; None: all."""
+        """Return the mean loss and the accuracy of a batch, and the number of tokens in these means; None: all."""
         tokens, targets = batch if isinstance(batch, list | tuple) and len(batch) == 2 else _shifted(batch)
         logits = self(tokens)
         if not self.is_checked:

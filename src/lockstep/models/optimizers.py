@@ -1,4 +1,4 @@
-"""What `configure_optimizers` of the modules returns."""
+"""Return what `configure_optimizers` of the modules returns."""
 
 import inspect
 from collections.abc import Callable
@@ -9,6 +9,10 @@ from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from lockstep.config_error import require
+
+INTERVALS = ("step", "epoch")
+
 
 def configure(
     module: LightningModule,
@@ -17,24 +21,27 @@ def configure(
     interval: str | None = None,
     monitor: str | None = None,
 ) -> Any:
-    """Return an optimizer of the module's parameters and, if there is one, the schedule of its rate.
+    """Return an optimizer of the module's parameters and, if there is one, the schedule of its learning rate.
 
     Args:
         interval: step or epoch, after which the rate changes; None: each step for a schedule that takes `total_steps`,
-            else each epoch.
+            else each epoch. A missing `total_steps` is the length of the run.
         monitor: the logged value that a ReduceLROnPlateau looks at.
     """
+    fits, hint = interval is None or interval in INTERVALS, "one of step, epoch"
+    require(fits, "model.scheduler_interval", interval, "it is not one of the possible values", hint)
     created = optimizer([parameter for parameter in module.parameters() if parameter.requires_grad])
     if scheduler is None:
         return created
     names = inspect.signature(scheduler).parameters
-    given = scheduler.keywords if isinstance(scheduler, partial) else {}
-    takes_total = "total_steps" in names and given.get("total_steps") is None and "epochs" not in given
-    arguments: dict[str, Any] = {"total_steps": module.trainer.estimated_stepping_batches} if takes_total else {}
-    if "schedulers" in given:  # those within a SequentialLR or a ChainedScheduler
-        arguments["schedulers"] = [each(created) for each in given["schedulers"]]
-    kind = scheduler.func if isinstance(scheduler, partial) else scheduler
+    kind, given = (scheduler.func, scheduler.keywords) if isinstance(scheduler, partial) else (scheduler, {})
+    arguments: dict[str, Any] = {}
+    if "total_steps" in names and given.get("total_steps") is None and given.get("epochs") is None:
+        arguments["total_steps"] = module.trainer.estimated_stepping_batches
     if isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau) and "mode" not in given:
         arguments["mode"] = "max" if str(monitor).endswith(("acc", "f1")) else "min"
-    config = {"scheduler": scheduler(created, **arguments), "interval": interval or ("step" if takes_total else "epoch")}
+    if "schedulers" in given:  # of a SequentialLR, or of a ChainedScheduler, which takes them first
+        arguments |= {"optimizer": created, "schedulers": [each(created) for each in given["schedulers"]]}
+    schedule = scheduler(**arguments) if "optimizer" in arguments else scheduler(created, **arguments)
+    config = {"scheduler": schedule, "interval": interval or ("step" if "total_steps" in names else "epoch")}
     return {"optimizer": created, "lr_scheduler": config | ({"monitor": monitor} if monitor else {})}

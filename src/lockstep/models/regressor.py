@@ -1,4 +1,4 @@
-"""A net that tells real numbers."""
+"""A module that trains a net to predict real numbers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 
-from lockstep.models.checks import check_numbers
+from lockstep.models.checks import check_numbers, pair_of
 from lockstep.models.optimizers import configure
 
 
@@ -17,7 +17,7 @@ class Regressor(LightningModule):
 
     Args:
         scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
-        monitor: what best.ckpt is best by, and what a ReduceLROnPlateau looks at.
+        monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Regressor(LightningModule):
 
     def step(self, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return the outputs and the mean squared error."""
-        x, targets = batch
+        x, targets = pair_of(batch)
         outputs = self(x)
         if not self.is_checked:
             check_numbers(outputs, targets)

@@ -18,7 +18,9 @@ class CNN(nn.Module):
         norm: batch puts BatchNorm after each convolution.
     """
 
-    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int, norm: Literal["batch", "none"] = "batch") -> None:
+    def __init__(
+        self, sample_shape: tuple[int, ...], num_outputs: int, norm: Literal["batch", "none"] = "batch"
+    ) -> None:
         super().__init__()
         require(norm in ("batch", "none"), "model.net.norm", norm, "it is no norm", "model.net.norm=batch, or none")
         check_images("CNN", sample_shape)

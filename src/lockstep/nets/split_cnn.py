@@ -15,7 +15,9 @@ class SplitCNN(nn.Module):
         check_images("SplitCNN", sample_shape)
         channels, *_ = sample_shape
         self.block1 = nn.Sequential(nn.Conv2d(channels, 10, 5), nn.ReLU(), nn.MaxPool2d(2))  # 12×12
-        self.block2 = nn.Sequential(nn.Conv2d(10, 20, 5), nn.ReLU(), nn.MaxPool2d(2), *pool_to_4x4(sample_shape), nn.Flatten())
+        self.block2 = nn.Sequential(
+            nn.Conv2d(10, 20, 5), nn.ReLU(), nn.MaxPool2d(2), *pool_to_4x4(sample_shape), nn.Flatten()
+        )
         self.linear1 = nn.Sequential(nn.Linear(320, 50), nn.ReLU())
         self.linear2 = nn.Linear(50, num_outputs)
 

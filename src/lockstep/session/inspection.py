@@ -29,7 +29,7 @@ NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precisio
 
 
 def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan with facts about its module and data; raise a ConfigError if these cannot be used."""
+    """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work."""
     model, data, seed = options["model"], options["data"], options["seed"]
     _check_others(options)
     trainer = SimpleNamespace(**{name: options[name] for name in NAMES}, max_steps=options["trainer"].max_steps)
@@ -136,7 +136,7 @@ def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
         module.configure_optimizers()
     except ConfigError:
         raise
-    except Exception:  # noqa: S110  # raised again on the ranks, if it is one there
+    except Exception:  # raised again on the ranks, if it is one there
         pass
 
 

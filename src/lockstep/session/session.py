@@ -103,7 +103,7 @@ class Session:
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
             if shows_net(plan):
-                array = self.data.transfer(self.module.example_input_array)
+                array = self.data.example()
                 example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
                 show_net(plan, self.loggers, self.module, example, self.device)
             compile_nets(plan, self.context.rank, self.module)

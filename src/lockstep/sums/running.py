@@ -9,7 +9,9 @@ from torch import Tensor
 Scalar = Tensor | float
 """A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
 
-BatchStats = tuple[Scalar, ...]  # of one batch: its loss times its weight, its samples, and what its loss is a mean over
+BatchStats = tuple[
+    Scalar, ...
+]  # of one batch: its loss times its weight, its samples, and what its loss is a mean over
 LOSS, SAMPLES, WEIGHT, SUMS = 0, 1, 2, 3  # their places, and their number
 
 

@@ -20,7 +20,10 @@ CALLERS = (str(Path(__file__).parents[1]) + sep, "<frozen ", str(importlib.__fil
 """Files that call the user's code: Lockstep's, and those of the import system."""
 STANDARD = tuple({sysconfig.get_path(name) + sep for name in ("stdlib", "platstdlib")})
 INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packages"))
-LIBRARIES = ("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy", "tqdm", "hydra")
+LIBRARIES = (
+    *("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy", "tqdm"),
+    *("hydra", "omegaconf"),
+)
 """Packages with frames between Lockstep's and the user's."""
 LOST_WORKER = ("dataloader worker (pid", "in rebuild_storage_fd")
 """In the traceback where a worker of a DataLoader was killed: before its batch came, or before the batch's tensors."""

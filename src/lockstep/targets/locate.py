@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
+from math import isfinite
 from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
 from lockstep.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL
@@ -45,13 +47,14 @@ def create(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | Non
     call = check(key, value, defaults)
     parameters = parameters_of(call)
     added = {name: default for name, default in (defaults or {}).items() if name in parameters and name not in value}
-    with user_errors(f"{key}.{KEY}={value[KEY]}", "it raises this when it is called."):
-        try:
-            return instantiate({**value}, **added)
-        except InstantiationException as error:
-            if error.__cause__ is None:
-                raise
-            raise error.__cause__ from None
+    try:
+        return instantiate({**value}, **added)
+    except InstantiationException as error:
+        named, inner = key, dict(value)
+        for name in re.findall(r"full_key: (\S+)$", str(error))[:1]:  # of the target within that has failed
+            named, inner = f"{key}.{name}", OmegaConf.select(OmegaConf.create(inner), name)
+        with user_errors(f"{named}.{KEY}={inner[KEY]}", "it raises this when it is called."):
+            raise error.__cause__ or error from None
 
 
 def check(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> Any:
@@ -178,15 +181,23 @@ def check_arguments(
             others = f"one of: {listed}" if listed else f"~{key}.{name} to leave it out"
             hint = f"{key}.{near}={as_typed(value)}, or another of {listed}" if near else others
             raise config_error(f"{key}.{name}", value, f"{title} takes no such argument{_suggestion(near)}", hint)
-        is_text = isinstance(value, str) and name in parameters and _takes_numbers(parameters[name].annotation)
-        require(not is_text, f"{key}.{name}", value, f"{title} takes a number", f"{key}.{name}=0.1, for example")
+        if name in parameters:
+            _check_number(f"{key}.{name}", value, title, _words(parameters[name].annotation))
     given = {*keywords, *defaults}
     for name, parameter in parameters.items() if complete else ():
         if name not in given and parameter.default is parameter.empty:
             raise ConfigError(f"{key}.{name} is missing: {title} needs it; write {key}.{name}=VALUE.")
 
 
-def _takes_numbers(annotation: Any) -> bool:
-    """Whether an annotation allows numbers, and tensors perhaps, but no text."""
-    words = {*re.findall(r"\w+", str(annotation))} - {"class", "typing", "torch"}
-    return bool(words & {"int", "float"}) and words <= NUMERIC
+def _words(annotation: Any) -> set[str]:
+    return {*re.findall(r"\w+", str(annotation))} - {"class", "typing", "torch"}
+
+
+def _check_number(key: str, value: object, title: str, annotation: set[str]) -> None:
+    """Raise for a text where an annotation allows numbers, and tensors perhaps, and for 1e3, a float, as an int."""
+    numeric = bool(annotation & {"int", "float"}) and annotation <= NUMERIC
+    require(not (numeric and isinstance(value, str)), key, value, f"{title} takes a number", f"{key}=0.1, for example")
+    if isinstance(value, float) and numeric and not annotation & {"float", "Tensor"}:
+        raise config_error(
+            key, value, f"{title} takes a whole number", f"{key}={round(value) if isfinite(value) else 1}"
+        )
