@@ -27,7 +27,7 @@ def compile_nets(plan: Plan, rank: int, module: Any) -> None:
         return
     torch.compiler.reset()  # an earlier run of this process counts its shapes, too
     options: dict[str, Any] = {"dynamic": plan.compile == "dynamic", "options": {"fallback_random": True}}
-    parts: list[nn.Module] = [*_called(module)]
+    parts: list[Any] = [*_called(module)]
     if plan.strategy.shards_weights(plan):  # FSDP gathers weights by hooks, around what can be compiled
         from torch.distributed.fsdp import FSDPModule
 
