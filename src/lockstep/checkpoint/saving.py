@@ -24,7 +24,7 @@ from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of, digest
 from lockstep.record.recorder import Recorder, depends_on_world, not_finite
 from lockstep.run_files import Metrics
-from lockstep.safe_loading import is_loadable
+from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.plan_json import to_json
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 SAFE_KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", SECTION)
 """Entries of a checkpoint that consist of tensors and plain values."""
+FROM_ARGUMENTS = ("optimizer_states", "lr_schedulers", "hyper_parameters")
+"""Entries that may hold an argument of a target, such as `betas`."""
 
 
 class CheckpointManager:
@@ -185,7 +187,8 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
 def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint without what would run code when it is loaded; print a line about that once."""
     safe = {}
-    for key, value in checkpoint.items():
+    for key, original in checkpoint.items():
+        value = plain(original) if key in FROM_ARGUMENTS else original
         if key in SAFE_KEYS or is_loadable(value):
             safe[key] = value
         elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not is_loadable(item)]):
