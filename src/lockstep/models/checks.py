@@ -61,8 +61,8 @@ def check_sequences(tokens: Tensor) -> None:
     """Raise unless there are whole numbers (batch, length), before a net looks them up in a table."""
     if tokens.is_floating_point() or tokens.dim() != 2:
         raise ConfigError(
-            "data: a LanguageModel needs sequences of whole numbers (batch, length), in int64, since bytes are taken for "
-            "pixels; write data=text."
+            "data: a LanguageModel needs sequences of whole numbers (batch, length), and bytes are taken "
+            "for pixels; write data=text."
         )
 
 
