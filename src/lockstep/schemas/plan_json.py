@@ -31,7 +31,7 @@ def _from_mapping(values: dict[str, Any]) -> Any:
     cls: Any = getattr(import_module(module), name) if module.startswith("lockstep.") else None
     assert is_dataclass(cls)
     hints = get_type_hints(cls)
-    tuples = {key for key, hint in hints.items() if tuple in map(get_origin, (hint, *get_args(hint)))}
+    tuples = {key for key, hint in hints.items() if any(get_origin(each) is tuple for each in (hint, *get_args(hint)))}
     return cls(
         **{  # type: ignore[operator]
             key: tuple(value) if key in tuples and isinstance(value, list) else value for key, value in values.items()
