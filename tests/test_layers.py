@@ -44,7 +44,7 @@ LAYERS = [
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 LIGHTNING_ROOMS = {"models", "datamodules", "callbacks", "lit", "session", "loggers", "strategies", "private_api"}
-HYDRA_ROOMS = {"targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
+HYDRA_ROOMS = {"safe_loading", "targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
 
 def room(path: Path) -> str:
