@@ -76,7 +76,7 @@ def test_summary_of_each_kind_of_net(
         plan = make_user_plan(*words, folder=str(asked))
         digests.append(RUN[engine](plan, ALONE)["digest"])
         out = capsys.readouterr().out
-        assert (out.count(text), out.count("Trainable params")) == (asked, asked), out
+        assert (out.count(text), out.count("Trainable params")) == (asked, asked)
         assert not asked or out.index(text) < out.index("epoch 1/1")
     assert digests[0] == digests[1]
 
