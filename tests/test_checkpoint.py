@@ -165,5 +165,7 @@ def test_code_in_an_option_is_resumed_in_its_folder(make_plan: MakePlan) -> None
 
 def test_facts_that_follow_from_an_option_are_not_named(make_plan: MakePlan) -> None:
     saved, plan = identity(make_plan(), False), make_plan("data.val_size=100")
-    with pytest.raises(ConfigError, match=r"^data.val_size=100: .* had data.val_size=180, .*; write data.val_size=180\.$"):
+    with pytest.raises(
+        ConfigError, match=r"^data.val_size=100: .* had data.val_size=180, .*; write data.val_size=180\.$"
+    ):
         require_same(plan, saved)

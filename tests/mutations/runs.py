@@ -86,7 +86,7 @@ datamodules/datasets.py test_datamodules_datasets.py::test_a_stream_keeps_its_or
 -stage == "train" and not is_stream
 +stage == "train"
 # a configuration's containers stay in a checkpoint
-checkpoint/saving.py test_safe_loading.py::test_containers_that_hydra_passes_are_saved_as_plain_ones
+safe_loading.py test_safe_loading.py::test_containers_that_hydra_passes_are_saved_as_plain_ones
 -    if OmegaConf.is_config(value):
 +    if False:
 # a sample is drawn alike in each epoch
@@ -208,6 +208,14 @@ time_limit.py test_trainer_keys.py::test_rank_zero_is_asked_now_and_then
 inference/export.py test_export.py::test_a_file_that_computes_something_else_is_refused
 -TOLERANCE = 1e-3
 +TOLERANCE = 1e9
+# inputs are not prepared as the data module does it
+inference/inputs.py test_predict.py::test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run
+-batch = hooks[0](batch, 0)
++pass
+# a net of an earlier version becomes one that is not known to have classes
+checkpoint/former.py test_inference.py::test_a_net_of_the_earlier_version_is_loaded_and_tested
+-"classification" if classes else
++"regression" if classes else
 # test=best loads the last net
 inference/trained_module.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
 -if plan.test == "best" else

@@ -63,8 +63,8 @@ models/classifier.py test_models.py::test_targets_that_do_not_count[-100]
 +weight = targets.numel()
 # perplexity is a loss
 models/language_model.py test_models.py::test_a_language_model_by_hand[None]
--super().compute().exp()
-+super().compute()
+-(self.loss_sum / self.count).exp()
++self.loss_sum / self.count
 # each token is its own target
 models/language_model.py test_models.py::test_a_language_model_by_hand[None]
 -tokens[:, :-1], tokens[:, 1:]
@@ -78,11 +78,11 @@ models/checks.py test_models.py::test_a_wrong_batch_is_refused_in_a_sentence
 -if _shape(outputs) != tuple(targets.shape):
 +if False:
 # an explicit null is filled in
-targets/from_data.py test_from_data.py::test_what_is_given_stays
+targets/from_data.py test_from_data.py::test_what_is_given_stays_and_so_does_an_explicit_null
 -and name not in target
 +and target.get(name) is None
 # a net of classes is not told their number
-targets/from_data.py test_from_data.py::test_arguments_that_are_absent_come_from_the_data
+targets/from_data.py test_from_data.py::test_the_number_of_classes_stands_for_that_of_the_outputs
 -known["num_outputs"] or known["num_classes"]
 +known["num_outputs"]
 # an evaluation draws from the generators of training
@@ -90,7 +90,7 @@ session/session.py test_seeding.py::test_training_does_not_depend_on_when_it_is_
 -        restore_random_state(self.random, self.plan.strategy.devices(self.plan))
 +
 # a rank in one process draws as rank 0 in an evaluation
-parallel/virtual_ranks.py test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank
+parallel/virtual_ranks.py test_strategies_virtual.py::test_the_noise_and_the_buffers_of_each_rank
 -seed_by(*self.evaluation, rank)
 +seed_by(*self.evaluation, 0)
 # a module's file seeds the generators when it is imported
@@ -102,11 +102,11 @@ session/session.py test_seeding.py::test_only_the_runs_seed_counts
 -        seed_rank(plan.seed, self.context.rank)  #
 +        #
 # biases in no group
-optimizers.py test_optimizers.py::test_every_parameter_is_trained[sgd]
+optimizers.py test_optimizers.py::test_every_parameter_is_in_one_group
 -        {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
 +
 # biases decay
-optimizers.py test_optimizers.py::test_biases_and_norm_layers_are_spared[adamw]
+optimizers.py test_optimizers.py::test_biases_and_norm_layers_are_spared
 -if parameter.dim() <= 1], "weight_decay": 0.0},
 +if parameter.dim() <= 1]},
 # a divided optimizer: other ranks miss an update
@@ -168,11 +168,11 @@ parallel/reduce.py test_raw_reduce.py::test_by_hand[2-ring_of_any_size]
 -        chunks[(rank - step - 1) % world].add_(arrived)
 +        chunks[(rank - step - 1) % world].copy_(arrived)
 # virtual ranks draw the same masks
-parallel/virtual_ranks.py test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank
+parallel/virtual_ranks.py test_strategies_virtual.py::test_the_noise_and_the_buffers_of_each_rank
 -                seed_rank(seed, rank)
 +                seed_rank(seed, 0)
 # virtual ranks share their statistics
-parallel/virtual_ranks.py test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank
+parallel/virtual_ranks.py test_strategies_virtual.py::test_the_noise_and_the_buffers_of_each_rank
 -        self._set(self.buffers.get(rank, {}))
 +        pass
 # ranks draw the same masks

@@ -61,7 +61,9 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     if groups & {*WORLD}:
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     here, there = (" ".join(_option(key, options) for key in keys) for options in (current, saved))
-    is_code = any(key.endswith(KEY) or f"{key}._target_" in saved or KEY in str(saved.get(key)) for key in keys)  # it cannot be typed
+    is_code = any(
+        key.endswith(KEY) or f"{key}._target_" in saved or KEY in str(saved.get(key)) for key in keys
+    )  # it cannot be typed
     hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}" if is_code else there
     if not typed:
         hint = "ckpt_path=null, or restore the data"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from lockstep.checkpoint.content import SECTION, Content, Progress, RankState, state_of_rank
@@ -25,7 +24,7 @@ from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of, digest
 from lockstep.record.recorder import Recorder, depends_on_world, not_finite
 from lockstep.run_files import Metrics
-from lockstep.safe_loading import is_loadable
+from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.plan_json import to_json
 
 if TYPE_CHECKING:
@@ -186,9 +185,8 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
 def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint without what would run code when it is loaded; print a line about that once."""
     safe = {}
-    for key, value in checkpoint.items():
-        if key not in SAFE_KEYS:
-            value = _without_omegaconf(value)
+    for key, original in checkpoint.items():
+        value = original if key == "state_dict" else plain(original)  # arguments of targets, such as `betas`
         if key in SAFE_KEYS or is_loadable(value):
             safe[key] = value
         elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not is_loadable(item)]):
@@ -197,15 +195,6 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         else:
             _report(key, (type(value).__name__,))
     return safe
-
-
-def _without_omegaconf(value: Any) -> Any:
-    """Return dictionaries and lists in place of the containers that Hydra passes to a module or a callback."""
-    if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value, resolve=True)
-    if type(value) is dict:
-        return {key: _without_omegaconf(item) for key, item in value.items()}
-    return [*map(_without_omegaconf, value)] if type(value) is list else value
 
 
 @cache
