@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import exp, log
+from math import exp, isnan, log
 from typing import Any
 
 import pytest
@@ -126,8 +126,11 @@ def test_a_classifier_by_hand() -> None:
 def test_outputs_beyond_the_classes_are_never_predicted() -> None:
     """The loss is over all five outputs."""
     logits, targets = torch.tensor([[0.0, 1, 0, 9, 9], [2, 1, 0, 9, 9]]), torch.tensor([1, 0])
-    values = measured(Classifier(Given(), Slow, num_classes=3), logits, targets)
+    module = Classifier(Given(), Slow, num_classes=3)
+    values = measured(module, logits, targets)
     assert (values["acc"], values["f1"]) == (1.0, 1.0)
+    module.log = module.log_dict = lambda *_, **__: None  # type: ignore[assignment]
+    assert torch.equal(module.test_step([logits, targets], 0)["logits"], logits[:, :3]), "as the confusion matrix"
     assert values["loss"] == pytest.approx(float(cross_entropy(logits, targets)), rel=1e-6)
 
 
@@ -182,6 +185,13 @@ def test_a_language_model_by_hand(ignored: int | None) -> None:
         assert values["acc"] == pytest.approx(float(hits.double().mean()), rel=1e-6)
 
 
+def test_a_diverged_language_model_has_no_perplexity() -> None:
+    """torchmetrics would leave out the batch whose loss is NaN."""
+    net = Tokens(vocabulary=2)
+    net.table.weight.data[1] = torch.nan
+    assert isnan(measured(LanguageModel(net, Slow), torch.tensor([[0, 0], [1, 0]]), batch_size=1)["perplexity"])
+
+
 def test_what_evaluations_return() -> None:
     """Callbacks that draw pictures take logits or predictions, and targets."""
     x, classes = torch.randn(2, 3), torch.tensor([0, 1])
@@ -208,6 +218,12 @@ def of_three(net: nn.Module) -> LightningModule:
     [
         (of_three, FLOATS, (FLOATS, FLOATS), "model: the targets of the data are real numbers, and a Classifier needs"),
         (of_three, FLOATS[:, :2], (FLOATS, CLASSES), "model.net: it returns shape (4, 2); expected (4, 3 or more)."),
+        (
+            of_three,
+            torch.zeros(4, 5),
+            (FLOATS, CLASSES + 4),
+            "model.num_classes=3: the data has a target of class 4, c",
+        ),
         (of_three, FLOATS[:2], (FLOATS, CLASSES), "model.net: it returns shape (2, 3); expected (4, 3 or more)."),
         (of_three, FLOATS[:, 0], (FLOATS, CLASSES), "model.net: it returns shape (4,); expected (4, 3 or more)."),
         (of_three, FLOATS[0, 0], (FLOATS, CLASSES), "model.net: it returns shape (); expected (4, 3 or more)."),
@@ -216,6 +232,12 @@ def of_three(net: nn.Module) -> LightningModule:
         (Regressor, FLOATS, (FLOATS, CLASSES), "model: the targets of the data are whole numbers, and a Regressor ne"),
         (Regressor, FLOATS[:, :1], (FLOATS, FLOATS), "model.net: it returns shape (4, 1); expected (4, 3)."),
         (Autoencoder, FLOATS, (SEQUENCES,), "data: its inputs are whole numbers, and an Autoencoder returns real ones"),
+        (
+            Autoencoder,
+            FLOATS[:, 0],
+            (FLOATS[:, :1],),
+            "model.net: it returns shape (4,); expected (4, …) with 1 numbers",
+        ),
         (Autoencoder, FLOATS[:, :2], (FLOATS,), "model.net: it returns shape (4, 2); expected (4, …) with 3 numbers a"),
         (
             LanguageModel,
@@ -234,6 +256,21 @@ def test_a_wrong_batch_is_refused_in_a_sentence(
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}") as refused:
         module.validation_step([*batch], 0)
     assert "\n" not in str(refused.value)
+
+
+def test_inputs_are_looked_at_before_a_net_fails() -> None:
+    """An embedding of real numbers and an affine map of tokens end in an error of torch's."""
+    net, batch = nn.Embedding(5, 5), [FLOATS, CLASSES]
+    with pytest.raises(ConfigError, match=r"^data: a LanguageModel needs sequences of whole numbers"):
+        LanguageModel(net, Slow).training_step(batch, 0)
+    with pytest.raises(ConfigError, match=r"^data: its inputs are whole numbers, and an Autoencoder returns real ones"):
+        Autoencoder(nn.Linear(5, 5), Slow).training_step(SEQUENCES, 0)
+
+
+def test_a_target_that_does_not_count_is_no_class() -> None:
+    module = Classifier(Fixed(FLOATS), Slow, num_classes=3, ignore_index=255)
+    module.log = lambda *_, **__: None  # type: ignore[method-assign]
+    assert module.training_step([FLOATS, torch.tensor([0, 255, 2, 255])], 0)["weight"] == 2
 
 
 def configured(scheduler: Any, **options: Any) -> dict[str, Any]:
@@ -290,13 +327,16 @@ def test_a_plateau_lowers_the_rate_in_a_stock_trainer() -> None:
 
 
 def test_schedules_of_schedules_are_made_of_partials() -> None:
-    parts = [
+    parts: list[Any] = [
         partial(lr_scheduler.ConstantLR, factor=0.5, total_iters=2),
         partial(lr_scheduler.ExponentialLR, gamma=0.5),
     ]
+    chained = partial(lr_scheduler.ChainedScheduler, schedulers=parts)
+    children: list[Any] = [chained]
     for make, expected in (
         (partial(lr_scheduler.SequentialLR, schedulers=parts, milestones=[2]), [0.25, 0.25, 0.5, 0.25]),
-        (partial(lr_scheduler.ChainedScheduler, schedulers=parts), [0.25, 0.125, 0.125, 0.0625]),
+        (chained, [0.25, 0.125, 0.125, 0.0625]),
+        (partial(lr_scheduler.ChainedScheduler, schedulers=children), [0.25, 0.125, 0.125, 0.0625]),
     ):
         schedule, rates = configured(make)["scheduler"], []
         for _ in range(4):

@@ -8,17 +8,10 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
-from torchmetrics import MeanMetric
 
-from lockstep.models.checks import check_tokens
+from lockstep.models.checks import check_sequences, check_tokens
 from lockstep.models.optimizers import configure
-
-
-class Perplexity(MeanMetric):
-    """The exponential of the mean cross-entropy of a token."""
-
-    def compute(self) -> Tensor:
-        return super().compute().exp()
+from lockstep.models.perplexity import Perplexity
 
 
 class LanguageModel(LightningModule):
@@ -52,7 +45,7 @@ class LanguageModel(LightningModule):
         return self.net(tokens)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss, accuracy, weight = self.measure("train", self.train_perplexity, batch)
+        loss, _, weight = self.measure("train", self.train_perplexity, batch)
         return loss if weight is None else {"loss": loss, "weight": weight}
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -77,6 +70,8 @@ class LanguageModel(LightningModule):
     def step(self, batch: Any) -> tuple[Tensor, Tensor, int | None]:
         """Return the mean loss and the accuracy of a batch, and the number of tokens in these means; None: all."""
         tokens, targets = batch if isinstance(batch, list | tuple) and len(batch) == 2 else _shifted(batch)
+        if not self.is_checked:
+            check_sequences(targets)
         logits = self(tokens)
         if not self.is_checked:
             check_tokens(logits, targets)
