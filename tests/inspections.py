@@ -3,11 +3,16 @@
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
 from lockstep.launch import child
+from lockstep.plan import Plan
 
 CHANGING = ("PYTEST_CURRENT_TEST",)
 """Variables of the environment that user code does not read."""
@@ -38,3 +43,10 @@ def asked_once(folder: Path) -> Callable[..., Any]:
         return pickle.loads(KNOWN[key])
 
     return in_child
+
+
+def plan_here(overrides: Sequence[str], folder: Path) -> Plan:
+    """Return the plan of overrides, inspected in this process: for Lockstep's modules and data."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lockstep.launch.child.in_child", asked_here)
+        return plan_from(compose_job([*overrides])[0], folder)

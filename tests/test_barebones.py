@@ -29,7 +29,7 @@ def test_barebones_writes_less_and_computes_the_same(job: tuple[str, ...], make_
     tensors = [lines(run, "tensor") for run in (usual, *runs)]
     assert tensors[1] == tensors[2] == tensors[0] != []
     logged = [{*metrics_in(run)} for run in (usual, runs[0])]
-    assert any("val" in name for name in logged[0] - logged[1]) == (job[0] == "model=autoencoder"), logged
+    assert any("val" in name for name in logged[0] - logged[1]), logged
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_options_that_barebones_disables(override: str, make_plan: MakePlan) -> 
 def test_barebones_rejects_a_callback_that_saves(make_user_plan: MakeUserPlan) -> None:
     saving = ("callbacks=timer", "callbacks.timer._target_=lightning.pytorch.callbacks.ModelCheckpoint")
     with pytest.raises(ConfigError, match=r"^callbacks=ModelCheckpoint: trainer.barebones=true saves no checkpoint"):
-        make_user_plan("model=late", "data=model", BARE, *saving, "~callbacks.timer.duration", folder="saving")
+        make_user_plan("model=late", "data=none", BARE, *saving, "~callbacks.timer.duration", folder="saving")

@@ -13,70 +13,60 @@ step 2, all four samples
     dL/db = ½ · 13.625 = 6.8125                                     b ← 0.6875 - 6.8125/8 = -0.1640625
 """
 
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from lockstep.data.samples import Splits
-from lockstep.data.tensors import Split
 
-from lockstep import data, schemas
-from lockstep.launch.topology import RankContext
-from lockstep.nets.linear import Linear
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.datamodules.tensors import InMemory, Split
+from lockstep.nets import Linear
 from tests.checkpoints import net_state
 from tests.comparing import lines
-from tests.conftest import MakePlan
-from tests.rank_helpers import ENGINES, on_ranks, with_engine
+from tests.conftest import IN_PROCESS, MakePlan
+from tests.rank_helpers import ENGINES, run_plans, with_engine
 
+pytestmark = IN_PROCESS
 SEED = 7
 """Orders three samples 0 1 2."""
 
 FOUR = [(1.0, 2.0), (2.0, 3.0), (3.0, 7.0), (4.0, 9.0)]
 
 
-def integers(samples: int, *_: object) -> Splits:
-    x, y = torch.tensor(FOUR[:samples]).T[:, :, None]
-    return Splits(Split(x, y), Split(x[:0], y[:0]), Split(x, y), outputs=1)
+class Integers(InMemory):
+    """The first of FOUR."""
+
+    sample_shape, num_outputs = (1,), 1
+
+    def __init__(self, batch_size: int, samples: int) -> None:
+        super().__init__(batch_size)
+        self.samples = samples
+
+    def load(self) -> dict[str, Split]:
+        x, y = torch.tensor(FOUR[: self.samples]).T[:, :, None]
+        return {"train": (x, y), "test": (x, y)}
 
 
-def from_one_and_zero(*_: Any, **__: Any) -> Linear:
-    net = Linear((1,), 1)
-    with torch.no_grad():
-        net.affine.weight.fill_(1.0)
-        net.affine.bias.fill_(0.0)
-    return net
+class FromOneAndZero(Linear):
+    """y = 1 x + 0."""
 
-
-def by_both_engines(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: each case by both engines, on the integers, from w = 1 and b = 0."""
-    schemas.Linear.path = f"{__name__}.{from_one_and_zero.__name__}"
-    for case, each in cases_of(plan).items():
-        data.load = partial(integers, each.data.train_samples)
-        for name, run in ENGINES.items():
-            run(with_engine(each, name, Path(plan.run_dir) / case / name), context)
-    return {}
-
-
-def cases_of(plan: Plan) -> dict[str, Plan]:
-    """Return two epochs of four samples; one of three in batches of two, and the same in one step."""
-    assert isinstance(plan.data, schemas.Line)
-    ragged = replace(plan, max_epochs=1, batch_size=2, seed=SEED, data=replace(plan.data, samples=3))
-    return {
-        "four": plan,
-        "ragged": ragged,
-        "accumulated": replace(ragged, accumulate_grad_batches=2, optimizer=plan.optimizer.with_lr(3 / 32)),
-    }
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
+        super().__init__(sample_shape, num_outputs)
+        torch.nn.init.ones_(self.affine.weight)
+        torch.nn.init.zeros_(self.affine.bias)
 
 
 REGRESSION = [
-    *("model=linear", "data=line", "data.val_size=0", "data.samples=4", "batch_size=4", "optimizer=sgd"),
-    *("optimizer.lr=0.125", "max_epochs=2", "logger=none", "accelerator=cpu"),
+    *("model=regression", f"model.net._target_={__name__}.FromOneAndZero", "data=points", "data.samples=4"),
+    *(f"data._target_={__name__}.Integers", "batch_size=4", "optimizer=sgd", "optimizer.lr=0.125"),
+    *("max_epochs=2", "logger=none", "accelerator=cpu", "threads=1"),
 ]
+RAGGED = ("max_epochs=1", "batch_size=2", f"seed={SEED}", "data.samples=3")
+CASES = {
+    "four": (),
+    "ragged": RAGGED,
+    "accumulated": (*RAGGED, "accumulate_grad_batches=2", f"optimizer.lr={3 / 32}"),
+}
+"""Two epochs of four samples; one of three in batches of two, and the same in one step."""
 
 
 @pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("ddp", 2), ("dp", 2)])
@@ -90,10 +80,14 @@ def test_steps_on_integers(strategy: str, devices: int, make_plan: MakePlan) -> 
         dL/dw · lr = 1/16 · (-1 - 2 - 12) = -0.9375, dL/db · lr = 1/16 · -6 = -0.375     w ← 1.9375, b ← 0.375
     """
     assert torch.randperm(3, generator=torch.Generator().manual_seed(SEED)).tolist() == [0, 1, 2]
-    plan = make_plan(*REGRESSION, f"strategy={strategy}", f"devices={devices}")
-    on_ranks(plan, by_both_engines)
+    world = (f"strategy={strategy}", f"devices={devices}")
+    plans = {case: make_plan(*REGRESSION, *world, *words) for case, words in CASES.items()}
+    folder = Path(plans["four"].run_dir)
+    run_plans(
+        [with_engine(plan, name, folder / case / name) for case, plan in plans.items() for name in ENGINES], folder
+    )
     for name in ENGINES:
-        first, second = lines(Path(plan.run_dir) / "four" / name, "step")
+        first, second = lines(folder / "four" / name, "step")
         assert (first["loss_sum"], second["loss_sum"]) == (43.0, 50.2734375)
         assert first["grad_norm"] == pytest.approx((17.5**2 + 5.5**2) ** 0.5, rel=1e-7)
         assert second["grad_norm"] == pytest.approx((18.75**2 + 6.8125**2) ** 0.5, rel=1e-7)
@@ -101,9 +95,7 @@ def test_steps_on_integers(strategy: str, devices: int, make_plan: MakePlan) -> 
             (1, 1, 4, 0.125),
             (2, 2, 4, 0.125),
         ]
-        states = {
-            case: net_state(Path(plan.run_dir) / case / name / "checkpoints" / "last.ckpt") for case in cases_of(plan)
-        }
+        states = {case: net_state(folder / case / name / "checkpoints" / "last.ckpt") for case in CASES}
         weights = {case: [tensor.item() for tensor in state.values()] for case, state in states.items()}
         assert weights["four"] == [0.84375, -0.1640625]
         assert weights["ragged"] == [3.34375, 0.90625]

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from lockstep import optimizers
 from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
 from lockstep.loaders import map_loader
@@ -16,7 +15,7 @@ from lockstep.parallel import reduce
 from lockstep.plan import Plan
 from lockstep.raw.precision import Precision
 from lockstep.run_files import Metrics
-from lockstep.steps import task_module
+from lockstep.steps import module_step
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 from tests.test_compare import SMALL, first_of
@@ -100,15 +99,14 @@ def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
 
 def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
     """By 1 %, in both engines: the gradients are all-reduced, so every norm is equal on all ranks."""
-    right = optimizers.create_optimizer
+    right = module_step.update_together
 
-    def wrong(choice: Any, net: torch.nn.Module) -> torch.optim.Optimizer:
-        optimizer = right(choice, net)
-        for group in optimizer.param_groups:
+    def wrong(optimizer: Optimizer) -> Optimizer:
+        for group in right(optimizer).param_groups:
             group["lr"] *= 1.01 if context.rank == 1 else 1
         return optimizer
 
-    task_module.create_optimizer = wrong  # type: ignore[attr-defined]
+    module_step.update_together = wrong  # type: ignore[attr-defined]
     lightning_run(plan, context)
     return raw_run(plan, context)
 

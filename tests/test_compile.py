@@ -23,7 +23,6 @@ REFUSED = {
     "strategy=dp devices=2": "compile=true: strategy=dp computes with new copies of the net in each batch; write",
     "strategy=virtual devices=2": "compile=true: strategy=virtual exchanges the buffers of the net",
     "strategy=model_parallel model=split_cnn devices=2": "compile=true: strategy=model_parallel calls the stages",
-    "model=lenet dropout_rng=global": "dropout_rng=global: it runs beside the net, and would not be compiled; write",
     "show_shapes=true": "show_shapes=true: it runs beside the net",
     "train=false ckpt_path=x.ckpt": "compile=true: it is for training, and train=false; write compile=false.",
 }

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from lockstep.data.download import DataFile, fetch
 
 from lockstep.config_error import ConfigError
+from lockstep.datamodules.download import DataFile, fetch
 
 CONTENT = bytes(range(256)) * 40
 PACKED = gzip.compress(CONTENT)
@@ -131,7 +131,7 @@ class Trickle(Handler):
 
 def test_a_mirror_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It sends a byte now and then, so the limit between two bytes never ends it."""
-    monkeypatch.setattr("lockstep.data.download.DOWNLOAD_LIMIT", 0.5)
+    monkeypatch.setattr("lockstep.datamodules.download.DOWNLOAD_LIMIT", 0.5)
     began = time.monotonic()
     with served(Trickle) as (address, _), pytest.raises(ConfigError, match=r"bytes within 0\.5 s"):
         fetch("root", FILE, tmp_path / "numbers", [address])
@@ -141,6 +141,6 @@ def test_a_mirror_that_trickles_is_given_up(tmp_path: Path, monkeypatch: pytest.
 def test_a_lock_of_another_process_is_awaited_for_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.data.download.DOWNLOAD_LIMIT", 0.05)
+    monkeypatch.setattr("lockstep.datamodules.download.DOWNLOAD_LIMIT", 0.05)
     with FileLock(tmp_path / ".download.lock"), pytest.raises(ConfigError, match=r"lock.* could not be acquired"):
         fetch("root", FILE, tmp_path / "numbers", [NOWHERE])

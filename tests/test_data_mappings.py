@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep.data.samples import collate_values
 from torch.utils.data import default_collate
 
+from lockstep.config_error import ConfigError
+from lockstep.datamodules.samples import collate_values
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
@@ -17,16 +18,16 @@ MLP = ("model=mlp", "model.net.hidden=[6]", "batch_size=16", "precision=64-true"
 def test_lists_and_a_users_collate_function() -> None:
     """A table without a format has lists; torch's collate function would collate them place by place."""
     samples: list[dict[str, Any]] = [{"x": [1.0, 2.0], "y": 1, "name": "a"}, {"x": [3.0, 4.0], "y": 0, "name": "b"}]
-    keys = {"data.inputs": "x", "data.targets": "y"}
+    keys = {"data.input_key": "x", "data.target_key": "y"}
     expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
     for function in (default_collate, lambda samples: default_collate([*samples])):
         assert all(map(torch.equal, collate_values(keys, function, samples), expected))
-    assert torch.equal(collate_values({"data.inputs": "x"}, default_collate, samples)[0], expected[0])
+    assert torch.equal(collate_values({"data.input_key": "x"}, default_collate, samples)[0], expected[0])
 
 
 def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUserPlan) -> None:
     job = (*MLP, "data=mapped", "engine=raw", "strategy.in_process=true")
-    pairs = ("data.dataset._target_=strange_loaders.BlobPairs", "~data.inputs", "~data.targets")
+    pairs = ("data.dataset._target_=strange_loaders.BlobPairs", "~data.input_key", "~data.target_key")
     runs = (trained(make_user_plan(*job, *words, folder=name)) for name, words in (("mapped", ()), ("pairs", pairs)))
     assert len({metrics_in(run)["digest"] for run in runs}) == 1
 
@@ -44,15 +45,25 @@ def test_named_keys_in_every_world(data: str, make_user_plan: MakeUserPlan) -> N
 
 
 INVALID = {
-    "data.inputs=z": "data.inputs=z: a sample has no such key: it is a dict; write one of x, y.",
-    "data.targets=z": "data.targets=z: a sample has no such key: it is a dict; write one of x, y.",
-    "data.inputs=null": "data.targets=y: it needs the key of the inputs; write data.inputs=KEY",
-    "data.inputs=[x]": "data.inputs=[x]: it takes text; write data.inputs=a.",
-    "data.inputs=null data.targets=null": "write data.inputs=KEY data.targets=KEY, of x, y.",
-    "data=noisy +data.inputs=x": "data.inputs=x: a sample has no such key: it is a tuple; write one of none",
+    "data.input_key=z": "data.input_key=z: a sample has no such key: it is a dict; write one of x, y.",
+    "data.target_key=z": "data.target_key=z: a sample has no such key: it is a dict; write one of x, y.",
+    "data.input_key=null": "data.target_key=y: it needs the key of the inputs; write data.input_key=KEY",
+    "data=noisy +data.input_key=x": "data.input_key=x: a sample has no such key: it is a tuple; write one of none",
 }
 
 
 @pytest.mark.parametrize("words", INVALID)
 def test_invalid_keys_are_rejected(words: str, make_user_plan: MakeUserPlan) -> None:
     require_refused(INVALID[words], make_user_plan, "model=mlp", "data=mapped", *SINGLE, *words.split())
+
+
+def test_a_mapping_without_keys_is_rejected(make_user_plan: MakeUserPlan) -> None:
+    """By the module: one of a user's may take mappings."""
+    words = ("data.input_key=null", "data.target_key=null", "model.net.sample_shape=[4]", "strategy.in_process=true")
+    plan = make_user_plan(
+        *MLP, "data=mapped", "engine=raw", *(f"+{word}" if "shape" in word else word for word in words)
+    )
+    with pytest.raises(
+        ConfigError, match=r"^data: a batch is a mapping of x, y; write data.input_key=KEY data.target_"
+    ):
+        trained(plan)

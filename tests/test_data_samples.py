@@ -5,14 +5,14 @@ import random
 import numpy as np
 import pytest
 import torch
-from lockstep.data.samples import Splits, as_batch, targets_for_loss
-from lockstep.data.seeded import Seeded
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from lockstep.config_error import ConfigError
+from lockstep.datamodules.tensors import targets_for_loss
+from lockstep.loaders.map_loader import MapLoader
+from lockstep.loaders.rank_loader import RankSlice
+from lockstep.loaders.seeded import Seeded
 from lockstep.random_state import seed_by
-from tests.split_loading import split_loader
 
 
 def draw() -> list[float]:
@@ -30,15 +30,27 @@ class Draws(Dataset[tuple[Tensor, int]]):
         return torch.tensor([float(index), *draw()], dtype=torch.float64), index
 
 
-def sample_data(workers: int = 0) -> Splits:
-    return Splits(Draws(), Draws(), Draws(), {"num_workers": workers})
+def draws_loader(
+    rank: int = 0,
+    world: int = 1,
+    workers: int = 0,
+    begin: tuple[int, int] = (0, 0),
+    seed: int = 9,
+    training: bool = True,
+) -> MapLoader:
+    """Return a loader in the epoch and at the batch where training begins."""
+    user_loader = DataLoader(Draws(), batch_size=7, shuffle=True, num_workers=workers)
+    loader = MapLoader(user_loader, RankSlice(rank, world), seed, training, None)
+    loader.begin = begin
+    loader.set_epoch(begin[0])
+    return loader
 
 
 def batches(
     rank: int = 0, world: int = 1, workers: int = 0, epoch: int = 4, first: int = 0, seed: int = 9
 ) -> list[Tensor]:
     """Return the inputs of this rank's samples in each batch."""
-    loader = split_loader(sample_data(workers), rank=rank, world=world, begin=(epoch, first), seed=seed)
+    loader = draws_loader(rank, world, workers, (epoch, first), seed)
     rank_inputs = []
     for inputs, targets in loader:
         share = loader.shares.popleft()
@@ -89,7 +101,7 @@ def test_neither_ranks_nor_workers_nor_a_resume_change_a_sample(workers: int) ->
 
 def test_an_evaluation_is_the_same_in_each_epoch() -> None:
     """In the order of epoch 0 if its loader shuffles. Lightning sets the epoch of its sampler too."""
-    loader = split_loader(sample_data(), stage="val", shuffle=True)
+    loader = draws_loader(training=False)
     first = [inputs for inputs, _ in loader]
     loader.sampler.set_epoch(3)
     assert all(map(torch.equal, first, [inputs for inputs, _ in loader]))
@@ -106,10 +118,3 @@ def test_one_number_a_sample_is_a_column() -> None:
 def test_integers_are_classes(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     classes = targets_for_loss(torch.ones(shape, dtype=dtype))
     assert (classes.dtype, classes.shape) == (torch.int64, (5,))
-
-
-def test_a_mapping_without_keys_is_rejected() -> None:
-    with pytest.raises(
-        ConfigError, match=r"a batch of it is a mapping, .*; write data.inputs=KEY data.targets=KEY, of x"
-    ):
-        as_batch({"x": torch.zeros(4, 3)}, "pairs", torch.float32)

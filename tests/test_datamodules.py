@@ -1,5 +1,6 @@
 """The data modules whose samples are computed or come with a package: contents, splits, and a stock Trainer."""
 
+import hashlib
 import subprocess
 import sys
 from typing import Any
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 
 from lockstep import datamodules
 from lockstep.config_error import ConfigError
-from lockstep.datamodules import Digits, Line, Points, RandomRegression, Text
+from lockstep.datamodules import MNIST, Digits, Line, Points, RandomRegression, Text
 from lockstep.datamodules.digits import read_rows
 
 FIRST_DIGITS = {
@@ -67,7 +68,12 @@ class Module(pl.LightningModule):
 def stock(data: Any, **options: Any) -> Module:
     """Train, validate, test and predict by Lightning alone."""
     module = Module(data)
-    off = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    off: dict[str, Any] = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
     trainer = pl.Trainer(max_epochs=1, accelerator="cpu", devices=1, **off, **options)
     trainer.fit(module, datamodule=data)
     trainer.test(module, datamodule=data, verbose=False)
@@ -90,13 +96,12 @@ SIZES: dict[str, tuple[Any, tuple[int, int, int]]] = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SIZES)
 def test_a_stock_trainer_takes_all_samples_in_the_dtype_of_the_module(name: str) -> None:
-    """A split without samples has no loader; evaluation batches have 1,024 samples; `setup` is called again."""
+    """A split without samples has no loader; `setup` is called again."""
     data, sizes = SIZES[name]
     for precision, dtype in (("32-true", torch.float32), ("64-true", torch.float64)):
         seen = stock(data, precision=precision, num_sanity_val_steps=0).seen
         assert tuple(sum(size for size, *_ in seen[stage]) for stage in ("train", "val", "test")) == sizes
         assert max(size for size, *_ in seen["train"]) == min(data.batch_size, sizes[0])
-        assert len(seen["test"]) == 1
         assert {x for batches in seen.values() for _, x, _ in batches} == {dtype}
         targets = {y for batches in seen.values() for *_, y in batches}
         assert targets == {torch.int64 if data.num_classes else dtype}
@@ -183,8 +188,8 @@ def test_samples_and_their_order_stay_those_of_the_first_version() -> None:
     assert tensors(Text())["train"][0][:3, 0].tolist() == FIRST_TOKENS
 
 
-INVALID = {
-    "data.val_size=1437: it must be from 0 to 1436, of 1437 samples": (Digits, {"val_size": 1437}),
+INVALID: dict[str, tuple[Any, dict[str, Any]]] = {
+    "data.val_size=1437: it must be from 0 to 1436": (Digits, {"val_size": 1437}),
     "data.test_size=0: it must be from 1 to 1796": (Digits, {"test_size": 0}),
     "data.val_size=0.5: it must be from 0": (Digits, {"val_size": 0.5}),
     "batch_size=0: it must be 1 or more": (Digits, {"batch_size": 0}),
@@ -216,3 +221,39 @@ print(*({"torchvision", "PIL", "sklearn", "lockstep.datamodules.points"} & {*sys
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout.strip()) == (0, ""), result.stderr
     assert all(getattr(datamodules, name).__name__ == name for name in datamodules.__all__)
+
+
+OF_BEFORE: dict[str, tuple[Any, str]] = {
+    "digits": (Digits(), "b93f1e98b402f425"),
+    "more digits": (Digits(val_size=0, test_size=100), "745eaeefdfddc1c0"),
+    "points": (Points(), "2ba3726c8007f9d9"),
+    "generated points": (Points(samples=20), "de00c931205e9eb3"),
+    "line": (Line(), "9ef259b5a0f0a37a"),
+    "line of three": (Line(intercept=0.0, noise=0.0, inputs=[1.0, 2.0, 3.0], val_size=4), "e6a25853194f8c98"),
+    "regression": (RandomRegression(), "4f24721669964270"),
+    "text": (Text(), "96c873c9c41002ad"),
+    "more text": (Text(length=50, val_size=7, test_size=0.25), "3764959b89c58432"),
+}
+"""Of the samples of version 9b27836b, which had another way to load them."""
+
+
+def digest_of(data: Any) -> str:
+    """Return a digest of types, shapes and bytes of all splits."""
+    digest = hashlib.sha256()
+    for name, split in tensors(data).items():
+        for tensor in split:
+            digest.update(
+                f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor.contiguous().numpy().tobytes()
+            )
+    return digest.hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", OF_BEFORE)
+def test_samples_and_splits_are_those_of_before(name: str) -> None:
+    data, expected = OF_BEFORE[name]
+    assert digest_of(data) == expected
+
+
+def test_mnist_is_that_of_before(mnist: str) -> None:
+    assert digest_of(MNIST(mnist)) == "64fee377ee4c0781"
+    assert digest_of(MNIST(mnist, val_size=50, samples=300)) == "ead1c5d2f64f2203"

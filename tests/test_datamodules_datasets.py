@@ -10,6 +10,8 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset, default_col
 from lockstep.config_error import ConfigError
 from lockstep.datamodules import Datasets
 from lockstep.datamodules.samples import collate_values
+from lockstep.loaders.loader_source import create_data
+from lockstep.schemas import Data
 from tests.test_datamodules import stock
 from tests.user_code.strange_data import Endless, MappedStream, Noisy, blobs, sine
 
@@ -42,7 +44,7 @@ FORMS: dict[str, tuple[Datasets, tuple[int, int, int], tuple[int, ...], int, tup
 def test_sizes_and_shapes_are_known(form: str) -> None:
     data, sizes, shape, outputs, names = FORMS[form]
     assert (sizes_of(data), data.sample_shape, data.num_outputs) == (sizes, shape, outputs)
-    assert (data.num_classes, data.class_names) == (len(names) or None, names)
+    assert (data.num_classes, data.class_names) == (len(names), names)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -60,6 +62,19 @@ def test_a_split_has_every_sample_once_and_is_always_the_same() -> None:
     assert torch.equal(rows, BLOBS[0][order])
     subset: Subset[Any] = again.datasets["val"]
     assert [*subset.indices] == order[32:36].tolist()
+
+
+def test_a_target_draws_under_the_seed() -> None:
+    """The generators of the rank are preserved."""
+    dataset = {"_target_": "tests.user_code.strange_data.drawn", "samples": 40}
+    choice = Data("Datasets", "data", {"_target_": "lockstep.datamodules.Datasets", "dataset": dataset})
+    torch.manual_seed(1)
+    one, same, other = (create_data(choice, seed).datasets["train"].tensors[0] for seed in (1, 1, 2))
+    drawn = torch.rand(())
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(()), drawn)
 
 
 def transferred(data: Datasets) -> Any:
@@ -117,11 +132,20 @@ def unlabelled(count: int) -> list[tuple[Tensor, int]]:
     return [(torch.zeros(2), index) for index in range(count)]
 
 
+def test_a_number_of_classes_that_nothing_tells_is_none() -> None:
+    """A module of a user's may not need it; that of a Classifier has to be typed."""
+    data = Datasets(Rows(unlabelled(20)))
+    assert (data.sample_shape, data.num_outputs, data.num_classes, data.class_names) == ((2,), None, None, ())
+
+
 INVALID: dict[str, dict[str, Any]] = {
     "data.val_size=1.5: it is a number of samples, or a share below 1": {"dataset": BLOBS, "val_size": 1.5},
     "data.val_size=40: it leaves nothing to train on": {"dataset": BLOBS, "val_size": 40},
     "data.num_classes=1: it must be 2 or more": {"dataset": BLOBS, "num_classes": 1},
-    "data.num_classes=null: the targets are whole numbers": {"dataset": Rows(unlabelled(20))},
+    "data.loader={num_worker:1}: DataLoader.__init__.. got an unexpected": {
+        "dataset": BLOBS,
+        "loader": {"num_worker": 1},
+    },
     "data.loader.batch_size=8: the run determines it": {"dataset": BLOBS, "loader": {"batch_size": 8}},
     "data.target_key=y: it needs the key of the inputs": {"dataset": BLOBS, "target_key": "y"},
     "data.input_key=z: a sample has no such key: it is a dict": {"dataset": Rows([{"x": 1}] * 20), "input_key": "z"},

@@ -19,14 +19,14 @@ EXPLAINED = [
     ("devicez=2", "devicez=2: there is no such key (did you mean devices?); write devices=2."),
     ("optimizer.lrr=1", "did you mean optimizer.lr?"),
     ("strategy=dpp", "strategy=dpp: there is no such option (did you mean dp?); write strategy=dp, or another of"),
-    ("model=zzz", "model=zzz: there is no such option; write one of char_rnn, cnn, example, example_module, lenet, "),
+    ("model=zzz", "model=zzz: there is no such option; write one of autoencoder, char_rnn, cnn, example, "),
     ("devices=1,2", "devices=1,2: several values are a list or a sweep; write -m devices=1,2 to run a job for each."),
     (
         "logger=csv,tensorboard",
         "sweep; write logger=[csv,tensorboard], or -m logger=csv,tensorboard to run a job for each.",
     ),
     ("tags=a,b", "tags=a,b: several values are a list or a sweep; write tags=[a,b], or -m tags=a,b to run"),
-    ("model.dropout=0.1", "the chosen model has no such key; write model=example or lenet."),
+    ("model.dropout=0.1", "there is no such key; write model.net.dropout=0.1 beside model=example or lenet."),
     ("devices", "devices: this cannot be parsed; write KEY=VALUE"),
     ("=1", "=1: this cannot be composed (ValueError: Config group override must be a string or a list. Got int)"),
     ("+devices=2", "+devices=2: Could not append to config. An item is already at 'devices'. Either remove + prefix"),
@@ -42,12 +42,21 @@ EXPLAINED = [
     ("max_steps=5", "max_steps=5: there is no such key (did you mean trainer.max_steps?); write trainer.max_steps=5."),
     ("trainer.strategy=ddp", "trainer.strategy=ddp: there is no such key; write strategy=ddp."),
     ("lr=0.1", "lr=0.1: there is no such key; write optimizer.lr=0.1."),
-    ("data=text data._split_.val=5", "there is no such key (did you mean data.split.val?); write data.split.val=5."),
-    ("data._split_.val=5", "data._split_.val=5: there is no such key; write one that python train.py --help lists."),
+    ("data=text data._split_.val=5", "data._split_.val=5: there is no such key; write data.val_size=5."),
+    ("data.split.test=0.2", "data.split.test=0.2: there is no such key; write data.test_size=0.2."),
+    ("data=example data._loader_.num_workers=2", "there is no such key; write data.loader.num_workers=2."),
+    ("data=example data._classes_=3", "there is no such key; write data.num_classes=3"),
+    ("model.hidden=[3]", "model.hidden=[3]: there is no such key; write model.net.hidden=[3]."),
+    ("model.optimizer.lr=0.1", "model.optimizer.lr=0.1: there is no such key; write optimizer.lr=0.1."),
+    ("optimizer.decay_bias_and_norm=false", "there is no such key; write optimizer=adamw_groups."),
+    ("task=autoencoding", "task=autoencoding: there is no such key; write model=autoencoder."),
+    ("task.name=regression", "write a LightningModule with this loss, as python -m lockstep.new mine writes one."),
+    ("dropout_rng=global", "strategy=virtual devices=N draws the masks of ddp devices=N."),
+    ("data=model", "data=model: there is no such option; write data=none."),
     ("model.lr=0.1", "model.lr=0.1: there is no such key; write optimizer.lr=0.1."),
-    ("data.batch_size=8", "there is no such key; write batch_size=8."),
+    ("data.batch_size=8", "data.batch_size=8: the size of a batch is a key of the run; write batch_size=8."),
     ("optimizer.momentum=0.9", "optimizer.momentum=0.9: the chosen optimizer has no such key; write optimizer=sgd."),
-    ("num_workers=4", "there is no such key; write data.loader.num_workers=4 beside data=example or image_folder."),
+    ("num_workers=4", "there is no such key; write data.loader.num_workers=4 beside data=example."),
     ("precison=64", "precison=64: there is no such key (did you mean precision?); write precision=64."),
     ("dataset=mnist", "dataset=mnist: there is no such key (did you mean data?); write data=mnist."),
     ("debug=true", "debug=true: there is no such option; write one of default, fdr, "),
@@ -58,17 +67,13 @@ EXPLAINED = [
     ("validate=true", "validate=true: there is no such key; write one that python train.py --help lists."),
     ("trainer.data=x", "trainer.data=x: there is no such key; write one that python train.py --help lists."),
     ("scheduler=cosine", "scheduler=cosine: there is no such option; write one of none, "),
-    ("optimizer.foo=1", "optimizer.foo=1: there is no such key; write one that python train.py --help lists."),
+    ("optimizer.foo=1", "the YAML of torch.optim.Adam has no such key; write +optimizer.foo=1 to add this argument."),
     (
-        "model=example model.norm=3",
-        "model.norm=3: the YAML of example.net.Net has no such key; write +model.norm=3 to add this argument.",
+        "model=example model.net.norm=3",
+        "model.net.norm=3: the YAML of example.net.Net has no such key; write +model.net.norm=3 to add this argument.",
     ),
-    ("model=example model.widht=3", "model.widht=3: there is no such key (did you mean model.width?); write model.wid"),
+    ("model=example model.net.widht=3", "no such key (did you mean model.net.width?); write model.net.width=3."),
     ("model={_target_: a.B, depth: 3}", "merged into the chosen model, and does not replace it; write it into a file"),
-    (
-        "optimizer._target_=a.B",
-        "the chosen optimizer is no class of yours; write it into a file conf/optimizer/NAME.yaml",
-    ),
     ("~ckpt_path", "~ckpt_path: Could not delete from config."),
 ]
 
@@ -84,14 +89,14 @@ def test_an_error_of_hydra_becomes_one_sentence(override: str, sentence: str) ->
 
 def test_the_override_that_hydra_names_is_named() -> None:
     words = ["model=mlp", "model.dropout=0.1", "devices=2"]
-    with pytest.raises(ConfigError, match=r"^model\.dropout=0\.1: the chosen model has no such key"), planning(words):
+    with pytest.raises(ConfigError, match=r"^model\.dropout=0\.1: there is no such key"), planning(words):
         compose_job(words)
 
 
 def test_keys_of_configurations_of_a_user_are_suggested() -> None:
-    words, folder = ["model=residual", "model.widht=3"], USER_CODE / "conf"
+    words, folder = ["model=residual", "model.net.widht=3"], USER_CODE / "conf"
     with (
-        pytest.raises(ConfigError, match=r"did you mean model\.width\?"),
+        pytest.raises(ConfigError, match=r"did you mean model\.net\.width\?"),
         planning(["--config-dir", str(folder), *words]),
     ):
         compose_job([f"hydra.searchpath=[file://{folder}]", *words])
@@ -143,7 +148,7 @@ TEMPLATE = [
     ("trainer.max_epochs=2 paths.data_dir=/x", "trainer.max_epochs=2: there is no such key; write max_epochs=2."),
     ("paths=default", "paths=default: there is no such key; write nothing in its place."),
     ("datamodule=mnist", "datamodule=mnist: there is no such key; write data=mnist."),
-    ("model.net.width=8", "write model.width=8 beside model=char_rnn or example or example_module."),
+    ("model.net.width=8", "the chosen model has no such key; write model=char_rnn or example or example_module."),
     ("model.scheduler.patience=3", "write scheduler=onecycle or scheduler=warmup_linear, or a YAML of yours in "),
     ("trainer.min_epochs=1", "write nothing in its place: without callbacks=early_stopping a run has max_epochs"),
     ("trainer.callbacks=null", "trainer.callbacks=null: there is no such key; write callbacks=none."),
@@ -190,7 +195,9 @@ def test_no_key_counts_as_a_word_of_another_tool() -> None:
         for group in OPTIONS
         for path in (CONF / group).glob("*.yaml")
     }
-    keys = [f"{group}.{name}" for (group, file), options in files.items() for name in options if "example" not in file]
+    rare = ("data.batch_size", "data.num_workers")  # few data modules have these
+    keys = [f"{group}.{name}" for (group, file), values in files.items() for name in values if "example" not in file]
+    keys = [key for key in keys if key not in rare]
     keys += yaml.safe_load((CONF / "train.yaml").read_text())
     assert [key for key in keys if synonym(f"{key}=1")] == []
     assert [option for option in files if synonym("=".join(option))] == []

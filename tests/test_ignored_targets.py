@@ -1,4 +1,4 @@
-"""task.ignore_index: means are over the targets that count, whatever batches, ranks and steps they are in."""
+"""ignore_index of a module: means are over the targets that count, whatever batches, ranks and steps they are in."""
 
 import csv
 from collections.abc import Callable
@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep.data.user_data import load
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lockstep.compare import compare
+from lockstep.loaders.loader_source import create_data
 from lockstep.plan import Plan
-from lockstep.schemas import UserData
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan
@@ -22,8 +21,8 @@ from tests.user_code.strange_tasks import Pixels, Tokens
 
 FAST = ("precision=64-true", "optimizer=sgd", "optimizer.lr=0.1", "batch_size=8", "accumulate_grad_batches=2")
 JOBS = {
-    "holes": ("task=classification", "task.ignore_index=-100", "model=pixels", "data=holes"),
-    "padded": ("task=language_modelling", "task.ignore_index=0", "model=tokens", "data=sequences"),
+    "holes": ("+model.ignore_index=-100", "model=pixels", "data=holes"),
+    "padded": ("+model.ignore_index=0", "model=tokens", "data=sequences"),
 }
 NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], Any], int]] = {
     "holes": (lambda: Pixels(3), lambda outputs: outputs, -100),
@@ -36,10 +35,15 @@ WORLDS = [
 ]
 
 
+def splits_of(plan: Plan) -> list[tuple[Tensor, Tensor]]:
+    """Return inputs and targets of each split; of tokens alone all but the last, and all but the first."""
+    tensors = [dataset.tensors for dataset in create_data(plan.data, plan.seed).datasets.values()]
+    return [each if len(each) == 2 else (each[0][:, :-1], each[0][:, 1:]) for each in tensors]
+
+
 def by_hand(plan: Plan, name: str) -> tuple[nn.Module, float]:
     """A plain loop of steps of two batches, and the mean over the targets of the validation split that count."""
-    assert isinstance(plan.data, UserData)
-    data: Any = load(plan.data, plan.seed, plan.task.samples)
+    train, val, _ = splits_of(plan)
     make, logits, ignored = NETS[name]
     torch.manual_seed(plan.seed)
     net = make().double()
@@ -50,13 +54,13 @@ def by_hand(plan: Plan, name: str) -> tuple[nn.Module, float]:
         return F.cross_entropy(logits(net(inputs)), targets, ignore_index=ignored)
 
     for epoch in range(plan.max_epochs):
-        order = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(plan.seed + epoch))
+        order = torch.randperm(len(train[0]), generator=torch.Generator().manual_seed(plan.seed + epoch))
         for ids in torch.split(order, 2 * plan.batch_size):
             optimizer.zero_grad()
-            loss(data.train.inputs[ids], data.train.targets[ids]).backward()  # type: ignore[no-untyped-call]
+            loss(train[0][ids], train[1][ids]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     with torch.no_grad():
-        return net, float(loss(data.val.inputs, data.val.targets))
+        return net, float(loss(*val))
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -66,17 +70,15 @@ def test_it_is_the_mean_over_those_that_count(name: str, make_user_plan: MakeUse
     folder = trained(plan)
     net, validated = by_hand(plan, name)
     for key, tensor in net_state(folder / "checkpoints" / "last.ckpt").items():
-        assert (tensor - net.state_dict()[key]).abs().max() < 1e-12
+        assert (tensor - net.state_dict()[key.removeprefix("net.")]).abs().max() < 1e-12
     metrics = metrics_in(folder)
     assert metrics["val/loss"] == pytest.approx(validated, abs=1e-12)
     if name == "holes":
         with (folder / "confusion.csv").open() as file:
             counts = sum(int(count) for row in [*csv.reader(file)][1:] for count in row[1:])
-        assert isinstance(plan.data, UserData)
-        tested: Any = load(plan.data, plan.seed, plan.task.samples).test
-        assert counts == int((tested.targets != -100).sum())
+        assert counts == int((splits_of(plan)[2][1] != -100).sum())
     else:
-        other = trained(make_user_plan(*JOBS[name], *FAST, "task.ignore_index=1", "engine=raw", folder="other"))
+        other = trained(make_user_plan(*JOBS[name], *FAST, "model.ignore_index=1", "engine=raw", folder="other"))
         assert not compare(folder, other).within_tolerance
 
 

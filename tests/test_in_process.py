@@ -134,8 +134,7 @@ import gc, logging, os, random, signal, sys, threading, warnings
 import numpy, torch
 from lockstep import run
 engine, *overrides = sys.argv[1:]
-if engine == "lightning":
-    import lightning.pytorch
+import lightning.pytorch
 def state():
     return (
         dict(os.environ), os.getcwd(), [signal.getsignal(number) for number in range(1, 32)], threading.excepthook,

@@ -17,9 +17,6 @@ MISSING = {
     "ckpt_path=nope.ckpt model=example": "nope.ckpt: there is no such file; write the path of a .ckpt file, or null.",
     "ckpt_path=last model=example": "ckpt_path=last: no run below logs/train has left an undamaged checkpoint; write",
     "resume=true model=example": "resume=true: no run below logs/train has left an undamaged checkpoint; write",
-    "data=image_folder data.root=nope": "data.root=nope: there is no such path; write data.root=FOLDER, with a",
-    "data=npz data.file=nope.npz": "data.file=nope.npz: there is no such path; write data.file=FILE.npz, with",
-    "data=text data.file=nope.txt": "data.file=nope.txt: there is no such path; write data.file=FILE.txt, or null.",
     "model=example model._target_=nope.Net": "model._target_=nope.Net: there is no module nope; write",
     "model=example model._target_=src.models.Net": "src.models.Net: there is no module src.models; write",
 }
@@ -57,4 +54,4 @@ def test_the_title_comes_before_user_code(
     (tmp_path / "logs" / "train" / "before" / "checkpoints" / "last.ckpt").touch()
     with pytest.raises(ConfigError, match="Imported"):
         make("model=example", "strategy=ddp", "devices=2", "engine=both", "accelerator=cpu", f"resume={resumes}")
-    assert capsys.readouterr().out == f"Net on digits, ddp × 2, both, cpu{folder}\n"
+    assert capsys.readouterr().out == f"Net on Digits, ddp × 2, both, cpu{folder}\n"

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from lockstep.data import seeded
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
+from lockstep.loaders import seeded
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.loaders.stream_loader import StreamLoader, fingerprint
 from tests.conftest import MakeUserPlan

@@ -4,13 +4,12 @@ import csv
 from pathlib import Path
 
 import pytest
-import torch
-from lockstep.session.task import create_net
 from sklearn.metrics import confusion_matrix, f1_score
 from torch.nn.functional import cross_entropy
 
-from lockstep import data
+from lockstep.datamodules import Digits
 from lockstep.record.fingerprint import digest
+from lockstep.session.lightning_module import create_module
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import MakePlan
@@ -31,16 +30,17 @@ def test_counts_are_of_every_sample_once(strategy: str, devices: int, make_plan:
     """361 test digits on three ranks: 121, 120, 120. The net is bad enough for all classes to be confused."""
     plan = make_plan(f"strategy={strategy}", f"devices={devices}", "data.val_size=179", "data.test_size=361", *JOB)
     on_ranks(plan, by_engines)
-    splits = data.load(plan.data)
-    net = create_net(plan, splits)
+    data = Digits(val_size=179, test_size=361)
+    data.setup()
+    module = create_module(plan.model, plan.seed)
     for name in ENGINES:
         folder = Path(plan.run_dir) / name
-        net.load_state_dict(net_state(folder / "checkpoints" / "last.ckpt"))
+        module.load_state_dict(net_state(folder / "checkpoints" / "last.ckpt"))
         measured = metrics_in(folder)
-        assert measured["digest"] == digest(net.state_dict())
-        for stage, split in (("val", splits.val), ("test", splits.test)):
-            inputs, targets = split.as_float(split[torch.arange(len(split))], torch.float32)
-            outputs = net(inputs).detach()
+        assert measured["digest"] == digest(module.state_dict())
+        for stage in ("val", "test"):
+            inputs, targets = data.on_after_batch_transfer([*data.splits[stage]], 0)
+            outputs = module(inputs).detach()
             predicted = outputs.argmax(1)
             f1 = f1_score(targets, predicted, average="macro")
             assert measured[f"{stage}/f1"] == pytest.approx(f1, abs=1e-12)

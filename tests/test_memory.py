@@ -84,5 +84,5 @@ def test_a_net_too_large_for_the_machine_is_refused_in_a_sentence(command: Comma
     assert ended.status == 2
     assert ended.err.splitlines()[-2:] == [
         f"Memory ran out: {MEMORY_HINT}.",
-        "model._target_=lockstep.nets.mlp.MLP: it raises this when it is called.",
+        "model.net._target_=lockstep.nets.MLP: it raises this when it is called.",
     ]

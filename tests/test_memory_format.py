@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep.session.task import create_net
 from torch import nn
 
-from lockstep import data
 from lockstep.checkpoint.identity import identity
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
@@ -21,6 +19,7 @@ from lockstep.memory.format import TESTED, is_tested, memory_format_of
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
+from lockstep.session.lightning_module import prepare_module
 from tests.conftest import ROOT, MakePlan
 from tests.user_code.strange_nets import Halving
 
@@ -78,10 +77,10 @@ def test_every_convolution_of_the_built_in_nets_is_in_the_table() -> None:
 @pytest.mark.parametrize("model", ["cnn", "lenet", "split_cnn"])
 def test_built_in_nets_have_their_channels_last(model: str, make_plan: MakePlan) -> None:
     plan = make_plan(f"model={model}", "accelerator=cpu")
-    tensors = data.load(plan.data)
-    weight = next(module.weight for module in create_net(plan, tensors).modules() if isinstance(module, nn.Conv2d))
+    net = prepare_module(plan)[0].net
+    weight = next(module.weight for module in net.modules() if isinstance(module, nn.Conv2d))
     assert weight.is_contiguous(memory_format=torch.channels_last)
-    plain = create_net(replace(plan, memory_format="contiguous"), tensors)
+    plain = prepare_module(replace(plan, memory_format="contiguous"))[0]
     assert all(parameter.is_contiguous() for parameter in plain.parameters())
 
 

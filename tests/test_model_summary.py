@@ -54,8 +54,8 @@ def test_net_and_generators_are_unchanged(make_plan: MakePlan, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("job", "key", "text"),
     [
-        (SMALL, "model_summary", "mlp: forward of an example"),
-        ((*SMALL, "callbacks=timer"), "model_summary", "mlp: forward of an example"),
+        (SMALL, "model_summary", "MLP: forward of an example"),
+        ((*SMALL, "callbacks=timer"), "model_summary", "MLP: forward of an example"),
         (MODULES["autoencoder"], "model_summary", "AutoEncoder: forward of an example"),
         (MODULES["classifier"], "trainer.enable_model_summary", "Classifier: parameters"),
     ],

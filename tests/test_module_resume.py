@@ -1,4 +1,4 @@
-"""A user's LightningModule after a kill: the resumed run ends as an unbroken one, to the byte of its record."""
+"""A LightningModule after a kill: the resumed run ends as an unbroken one, to the byte of its record."""
 
 import pytest
 

@@ -115,8 +115,8 @@ def test_run_in_tensorboard(engine: str, make_plan: MakePlan) -> None:
     assert pictures == {"val/confusion": [7, 14], "val/worst": [7, 14], "weights/first layer": [7, 14]}
     assert {events.Images("val/confusion")[0].width, events.Images("val/confusion")[0].height} == {28 * 10 + 44}
     assert events.Tags()["graph"]
-    assert [one.step for one in events.Histograms("weights/layers.0.weight")] == [14]
-    assert "weights/layers.0.weight/gradient" in events.Tags()["histograms"]
+    assert [one.step for one in events.Histograms("weights/net.layers.0.weight")] == [14]
+    assert "weights/net.layers.0.weight/gradient" in events.Tags()["histograms"]
     assert len(tags(events, "pr_curves")) == 10
 
 
@@ -167,7 +167,7 @@ def test_most_confident_errors_are_collected() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan) -> None:
     """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
-    words = ("model=drawing", "data=model", *SINGLE, "logger=tensorboard", "max_epochs=1", "test=false")
+    words = ("model=drawing", "data=none", *SINGLE, "logger=tensorboard", "max_epochs=1", "test=false")
     plan = make_user_plan(*words, f"engine={engine}")
     RUN[engine](plan, ALONE)
     assert [one.step for one in events_of(Path(plan.run_dir), images=0).Images("mine")] == [1]
@@ -180,9 +180,9 @@ def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan)
     [
         (MODULES["classifier"], "net.0.weight"),
         (MODULES["gan"], "discriminator.0.weight"),
-        (("model.net.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
+        (("model.net.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "net.layers.0.weight"),
         pytest.param(
-            *(("model=resnet18", "data=pictures", "trainer.limit_train_batches=3"), "conv1.weight"),
+            *(("model=resnet18", "data=pictures", "trainer.limit_train_batches=3"), "net.conv1.weight"),
             marks=pytest.mark.slow,
         ),
     ],

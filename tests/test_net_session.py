@@ -1,4 +1,4 @@
-"""A plain net beside callbacks, or in a user's loaders: the results are the same as without them."""
+"""A Classifier beside callbacks, or with the loaders of a LightningDataModule: the results are the same."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ STOPPING = (
 
 
 def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan) -> None:
-    """A checkpoint within an epoch has the task's sums; a run without callbacks can test it."""
+    """A checkpoint within an epoch has the sums of metrics; a run without callbacks can test it."""
     job = ("model=mlp", "data=blobs", "model.net.hidden=[6]", "engine=raw")
     plan = make_user_plan(*job, *DDP, "batch_size=16", *STOPPING, "checkpoint.every_n_steps=2")
     expected = start(plan)
@@ -57,16 +57,10 @@ def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan) -> None:
     assert tested["test/loss"] == pytest.approx(expected["test/loss"], rel=1e-6)
 
 
-def test_callbacks_of_a_sharded_net_are_rejected(make_user_plan: MakeUserPlan) -> None:
-    sentence = "strategy=fsdp: callbacks beside a plain net would see shards of its weights; write strategy=ddp"
-    job = ("model=mlp", "data=digits", "strategy=fsdp", "devices=2", "callbacks=timer")
-    require_refused(sentence, make_user_plan, *job)
-
-
 NET = ("model=mlp", "model.net.hidden=[6]")
 LOADERS = {
     "pairs_data": ("data=pairs_data", "scheduler=onecycle", "accumulate_grad_batches=3"),
-    "endless": ("data=endless", "batch_size=9", "task=classification"),
+    "endless": ("data=endless", "batch_size=9"),
 }
 """61 pairs in batches of 8; an iterable without a length."""
 
@@ -101,13 +95,5 @@ def test_loaders_are_resumed(name: str, world: tuple[str, ...], engine: str, mak
     same_after_kill(plan, 5)
 
 
-INVALID = {
-    "data=pairs_data ++data.loaders=2": "data=PairsData: its val_dataloader returns 2 loaders, and a plain",
-    "data=endless ++data.classes=null": "data.classes is missing: the targets are whole numbers; write",
-    "data=endless scheduler=onecycle": "the length of an epoch of data=streamed is unknown; write scheduler=none.",
-}
-
-
-@pytest.mark.parametrize("words", INVALID)
-def test_invalid_loaders_are_rejected(words: str, make_user_plan: MakeUserPlan) -> None:
-    require_refused(INVALID[words], make_user_plan, *NET, *words.split())
+def test_a_schedule_of_an_unknown_length_is_rejected(make_user_plan: MakeUserPlan) -> None:
+    require_refused("the length of an epoch", make_user_plan, *NET, "data=endless", "scheduler=onecycle")

@@ -19,7 +19,14 @@ SAMPLES, BATCH, SEED = 16, 4, 3
 POISON = 15
 """Which sample is too large: the square of its error is more than float32 holds."""
 INPUTS = ",".join("1e30" if index == POISON else str(index / SAMPLES) for index in range(SAMPLES))
-LINE = ("data=line", "data.val_size=0", f"data.inputs=[{INPUTS}]", "model=linear", "optimizer=sgd", "optimizer.lr=0.01")
+LINE = (
+    "data=line",
+    "data.val_size=0",
+    f"data.inputs=[{INPUTS}]",
+    "model=regression",
+    "optimizer=sgd",
+    "optimizer.lr=0.01",
+)
 JOB = (*LINE, f"batch_size={BATCH}", f"seed={SEED}", "max_epochs=2", "checkpoint.every_n_steps=1", "logger=none")
 WRITE = "write a smaller optimizer.lr, gradient_clip_val=1.0, say, or detect_nan=false to train on."
 

@@ -1,67 +1,54 @@
-"""Schedules of a run's length by hand and by torch's; weight decay by groups; Adam of all parameters at once."""
-
-import re
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+from torch.optim.lr_scheduler import OneCycleLR
 
 from lockstep.config_error import ConfigError
 from lockstep.optimizers import adamw_groups, update_together
-from lockstep.schedulers import one_cycle, warmup_linear
-
-
-def rates_of(create: Callable[[Any], LRScheduler], steps: int) -> list[float]:
-    """Return the learning rate of each step of an optimizer with lr=1."""
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-    scheduler, rates = create(optimizer), []
-    for step in range(steps):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        if step < steps - 1:
-            scheduler.step()
-    return rates
+from lockstep.schedulers import one_cycle, one_cycle_factor, warmup_linear, warmup_linear_factor
+from lockstep.targets.locate import create
+from tests.conftest import MakePlan
 
 
 def test_warm_up_and_decay_by_hand() -> None:
-    rates = rates_of(lambda optimizer: warmup_linear(optimizer, total_steps=10, warmup_steps=4), 10)
-    assert rates == [1 / 4, 2 / 4, 3 / 4, 4 / 4, 6 / 6, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
-    rates = rates_of(lambda optimizer: warmup_linear(optimizer, total_steps=4, warmup_steps=0), 4)
-    assert rates == [1, 3 / 4, 2 / 4, 1 / 4]
+    factors = [warmup_linear_factor(step, warmup=4, total=10) for step in range(10)]
+    assert factors == [1 / 4, 2 / 4, 3 / 4, 4 / 4, 6 / 6, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6]
+    assert [warmup_linear_factor(step, warmup=0, total=4) for step in range(4)] == [1, 3 / 4, 2 / 4, 1 / 4]
 
 
 @pytest.mark.parametrize(("fraction", "total"), [(0.3, 20), (0.5, 101), (0.9, 40), (0.05, 200)])
 def test_one_cycle_is_torchs(fraction: float, total: int) -> None:
-    options: dict[str, Any] = {"max_lr": 1.0, "pct_start": fraction, "cycle_momentum": False}
-    torchs = rates_of(lambda optimizer: OneCycleLR(optimizer, total_steps=total, **options), total)
-    ours = rates_of(lambda optimizer: one_cycle(optimizer, total, warmup_fraction=fraction), total)
-    assert ours == pytest.approx(torchs, abs=1e-12)
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    torchs = OneCycleLR(optimizer, max_lr=1.0, total_steps=total, pct_start=fraction, cycle_momentum=False)
+    rates = []
+    for _ in range(total):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if len(rates) < total:
+            torchs.step()
+    assert [one_cycle_factor(step, fraction, total) for step in range(total)] == pytest.approx(rates, abs=1e-12)
 
 
 @pytest.mark.parametrize("total", [1, 2, 3, 10])
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5])
 def test_one_cycle_of_few_steps_stays_a_rate(fraction: float, total: int) -> None:
-    """Beyond the end, too: a resumed run may have more steps."""
-    assert all(0 < rate <= 1 for rate in rates_of(lambda optimizer: one_cycle(optimizer, total, fraction), total + 5))
+    assert all(0 < one_cycle_factor(step, fraction, total) <= 1 for step in range(total + 5))
 
 
 @pytest.mark.parametrize(
-    ("create", "sentence"),
-    [
-        (lambda sgd: warmup_linear(sgd, 20, 20), "scheduler.warmup_steps=20: the run has 20 steps; write scheduler.wa"),
-        (lambda sgd: warmup_linear(sgd, 1, 5), "scheduler.warmup_steps=5: the run has 1 step; write scheduler.warmup_"),
-        (lambda sgd: warmup_linear(sgd, 20, -1), "scheduler.warmup_steps=-1: "),
-        (lambda sgd: one_cycle(sgd, 20, 1.0), "scheduler.warmup_fraction=1.0: it must be at least 0 and below 1; writ"),
-        (lambda sgd: one_cycle(sgd, float("inf")), "scheduler=onecycle: the length of an epoch of the data is unknown"),  # type: ignore[arg-type]
-        (lambda sgd: warmup_linear(sgd, 0), "scheduler=warmup_linear: the length of an epoch of the data is unknown; "),
-    ],
+    ("name", "by_hand"),
+    # the first step moves by lr·g/(|g| + eps), with bias-corrected moments; AdamW also shrinks the weight by lr·decay
+    [("adam", 1 - 0.01), ("adamw", 1 * (1 - 0.01 * 0.1) - 0.01), ("sgd", 1 - 0.01 * (1 + 0.1))],
 )
-def test_a_schedule_that_does_not_fit_the_run_is_refused(create: Callable[[Any], LRScheduler], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}"):
-        rates_of(create, 1)
+def test_what_the_files_of_the_group_name(name: str, by_hand: float, make_plan: MakePlan) -> None:
+    plan = make_plan(f"optimizer={name}", "optimizer.weight_decay=0.1", "optimizer.lr=0.01")
+    weight = nn.Parameter(torch.ones((), dtype=torch.float64))
+    weight.grad = torch.ones_like(weight)
+    create("optimizer", plan.model.call["optimizer"])([weight]).step()
+    assert weight.item() == pytest.approx(by_hand, abs=1e-9)
 
 
 def test_biases_and_norm_layers_are_spared() -> None:
@@ -72,24 +59,15 @@ def test_biases_and_norm_layers_are_spared() -> None:
         nn.init.ones_(parameter)
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    moved = {key for key, parameter in net.named_parameters() if (parameter != 1).any()}
-    assert moved == {"0.weight", "2.weight"}
+    assert {key for key, parameter in net.named_parameters() if (parameter != 1).any()} == {"0.weight", "2.weight"}
     assert net.state_dict()["0.weight"][0, 0, 0, 0].item() == pytest.approx(1 - 0.01 * 0.1)
 
 
-def test_spared_parameters_are_trained() -> None:
-    """Each that requires gradients is in one group, and goes down its gradient."""
-    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2))
-    net[0].weight.requires_grad_(False)
-    optimizer = adamw_groups(net.parameters(), lr=0.01, weight_decay=0.1)
-    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+def test_every_parameter_is_in_one_group() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 2).requires_grad_(False))
+    optimizer = adamw_groups(net.parameters())
     grouped = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
-    assert sorted(grouped) == sorted(map(id, trained))
-    before = [parameter.detach().clone() for parameter in trained]
-    for parameter in trained:
-        parameter.grad = torch.ones_like(parameter)
-    optimizer.step()
-    assert all((after < start).all() for after, start in zip(trained, before, strict=True))
+    assert sorted(grouped) == sorted(id(parameter) for parameter in net.parameters() if parameter.requires_grad)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
@@ -115,3 +93,39 @@ def test_options_of_an_optimizer_stay() -> None:
     with_tensor = torch.optim.Adam(parameters, lr=torch.tensor(0.1))  # rejects foreach
     for optimizer in (chosen, with_tensor):
         assert not update_together(optimizer).param_groups[0]["foreach"]
+
+
+@pytest.mark.parametrize(
+    ("make", "total", "sentence"),
+    [
+        (
+            partial(one_cycle, warmup_fraction=1.0),
+            10,
+            r"^scheduler.warmup_fraction=1.0: it must be at least 0 and be",
+        ),
+        (
+            one_cycle,
+            float("inf"),
+            r"^scheduler=onecycle: the length of an epoch of the data is unknown; write sched",
+        ),
+        (warmup_linear, float("inf"), r"^scheduler=warmup_linear: the length of an epoch of the data is unknown"),
+        (warmup_linear, 50, r"^scheduler.warmup_steps=100: the run has 50 steps; write scheduler.warmup_steps=5\.$"),
+        (partial(warmup_linear, warmup_steps=-1), 50, r"^scheduler.warmup_steps=-1: the run has 50 steps"),
+    ],
+)
+def test_schedules_that_do_not_fit_the_run_are_refused(make: Any, total: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        make(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0), total)
+
+
+def test_schedules_multiply_the_rate_of_the_optimizer() -> None:
+    for schedule, factor in (
+        (partial(one_cycle, warmup_fraction=0.5), lambda step: one_cycle_factor(step, 0.5, 20)),
+        (partial(warmup_linear, warmup_steps=4), lambda step: warmup_linear_factor(step, 4, 20)),
+    ):
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
+        scheduler = schedule(optimizer, 20)
+        for step in range(20):
+            assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * factor(step), abs=1e-12)
+            optimizer.step()
+            scheduler.step()

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from lockstep.data import digits, line
 from torch import Tensor, nn
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
+from lockstep.datamodules import Digits, Line
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet
 from lockstep.nets.split_cnn import SplitCNN
 from lockstep.plan import Plan
 from tests.conftest import IN_PROCESS
+from tests.inspections import plan_here
 from tests.oracle import Oracle, largest_difference, one_cycle, spared_groups, warmup_linear
 from tests.rank_helpers import ENGINES, run_plans
 
@@ -33,18 +32,24 @@ DIGITS = ("data=digits", "data.test_size=1724", "data.val_size=12")
 SETTINGS = {
     "batchnorm": [
         *DIGITS,
-        *("model=cnn", "model.norm=batch", "optimizer=sgd", "optimizer.lr=0.02", "optimizer.momentum=0.9"),
+        *("model=cnn", "model.net.norm=batch", "optimizer=sgd", "optimizer.lr=0.02", "optimizer.momentum=0.9"),
         *("scheduler=onecycle", "scheduler.warmup_fraction=0.4"),
     ],
     "cnn": [
         *DIGITS,
-        *("model=cnn", "model.norm=none", "optimizer=sgd", "optimizer.lr=0.1", "optimizer.weight_decay=0.1"),
+        *("model=cnn", "model.net.norm=none", "optimizer=sgd", "optimizer.lr=0.1", "optimizer.weight_decay=0.1"),
         *("scheduler=warmup_linear", "scheduler.warmup_steps=3", "accumulate_grad_batches=2"),
     ],
     "lenet": [
         *DIGITS,
-        *("model=lenet", "model.dropout=0", "optimizer=adamw", "optimizer.lr=1e-3", "optimizer.weight_decay=0.1"),
-        *("optimizer.decay_bias_and_norm=false", "scheduler=warmup_linear", "scheduler.warmup_steps=4"),
+        *(
+            "model=lenet",
+            "model.net.dropout=0",
+            "optimizer=adamw_groups",
+            "optimizer.lr=1e-3",
+            "optimizer.weight_decay=0.1",
+        ),
+        *("scheduler=warmup_linear", "scheduler.warmup_steps=4"),
     ],
     "split_cnn": [
         *DIGITS,
@@ -52,13 +57,19 @@ SETTINGS = {
         *("scheduler=onecycle", "scheduler.warmup_fraction=0.5", "accumulate_grad_batches=4"),
     ],
     "line": [
-        *("model=linear", "data=line", "data.samples=61", "data.val_size=0", "optimizer=sgd", "optimizer.lr=0.01"),
-        *("optimizer.momentum=0.9", "drop_last=true", "accumulate_grad_batches=3", "gradient_clip_val=0.05"),
+        *("model=regression", "data=line", "data.samples=61", "data.val_size=0", "optimizer=sgd"),
+        *(
+            "optimizer.lr=0.01",
+            "optimizer.momentum=0.9",
+            "drop_last=true",
+            "accumulate_grad_batches=3",
+            "gradient_clip_val=0.05",
+        ),
     ],
     "spared": [
         *DIGITS,
-        *("model=cnn", "model.norm=batch", "optimizer=adamw", "optimizer.lr=1e-3", "optimizer.weight_decay=0.1"),
-        *("optimizer.decay_bias_and_norm=false", "gradient_clip_val=0.5", "accumulate_grad_batches=3"),
+        *("model=cnn", "model.net.norm=batch", "optimizer=adamw_groups", "optimizer.lr=1e-3"),
+        *("optimizer.weight_decay=0.1", "gradient_clip_val=0.5", "accumulate_grad_batches=3"),
     ],
 }
 
@@ -66,11 +77,10 @@ SETTINGS = {
 def oracle(setting: str, wrong: str = "") -> Oracle:
     """Return the setting in plain PyTorch."""
     if setting == "line":
-        split = line.load(slope=2.0, intercept=3.0, noise=0.1, samples=61, val_size=0).train
-        inputs = split.inputs
+        inputs, targets = Line(samples=61, val_size=0).load()["train"]
     else:
-        split = digits.load(val_size=12, test_size=1724).train
-        inputs = (split.inputs.double() / 255 - 0.1555) / 0.2769
+        images, targets = Digits(val_size=12, test_size=1724).load()["train"]
+        inputs = (images.double() / 255 - 0.1555) / 0.2769
     nets: dict[str, Callable[[], nn.Module]] = {
         "cnn": lambda: CNN((1, 28, 28), 10, "none"),
         "lenet": lambda: LeNet((1, 28, 28), 10, dropout=0.0),
@@ -79,7 +89,7 @@ def oracle(setting: str, wrong: str = "") -> Oracle:
     }
     torch.manual_seed(9)
     net = nets.get(setting, lambda: CNN((1, 28, 28), 10, "batch"))().double()
-    data = net, inputs, split.targets, 9, 12, 2
+    data = net, inputs, targets, 9, 12, 2
     match setting:
         case "batchnorm":  # twelve steps
             sgd = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
@@ -117,7 +127,7 @@ def plan_of(cell: Cell, folder: Path) -> Plan:
     engine = [*ENGINES][([*SETTINGS].index(setting) + WORLDS.index((strategy, devices))) % 2]
     sync = ["sync_batchnorm=true"] if setting in NORMED and strategy == "ddp" else []
     world = [f"strategy={strategy}", f"devices={devices}", f"engine={engine}"]
-    return plan_from(compose_job([*COMMON, *SETTINGS[setting], *world, *sync])[0], folder / setting)
+    return plan_here([*COMMON, *SETTINGS[setting], *world, *sync], folder / setting)
 
 
 @pytest.fixture(scope="module")

@@ -8,20 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from tests.comparing import require_identical
 from tests.conftest import IN_PROCESS
+from tests.inspections import plan_here
 from tests.rank_helpers import run_plans
 
 LINE = ("data=line", "data.samples=61", "data.val_size=1")
 DIGITS = ("data=digits", "data.test_size=1735", "data.val_size=1")  # 61 are left to train on
 MOMENTUM = ("optimizer=sgd", "optimizer.lr=0.01", "optimizer.momentum=0.9")
 JOBS = {
-    "linear": ("model=linear", *LINE, *MOMENTUM, "scheduler=warmup_linear", "scheduler.warmup_steps=3"),
+    "linear": ("model=regression", *LINE, *MOMENTUM, "scheduler=warmup_linear", "scheduler.warmup_steps=3"),
     "mlp": (
         "model=mlp",
         "model.net.hidden=[32]",
@@ -30,13 +29,13 @@ JOBS = {
         "scheduler=onecycle",
         "accumulate_grad_batches=4",
     ),
-    "lenet": ("model=lenet", "dropout_rng=global", *DIGITS, "optimizer=adamw", "accumulate_grad_batches=2"),
-    "cnn-sync": ("model=cnn", "model.norm=batch", "sync_batchnorm=true", *DIGITS, "optimizer=adam"),
+    "lenet": ("model=lenet", "model.net.dropout=0", *DIGITS, "optimizer=adamw", "accumulate_grad_batches=2"),
+    "cnn-sync": ("model=cnn", "model.net.norm=batch", "sync_batchnorm=true", *DIGITS, "optimizer=adam"),
     "split_cnn": ("model=split_cnn", *DIGITS, *MOMENTUM, "drop_last=true", "gradient_clip_val=0.5"),
 }
 PER_RANK_JOBS = {
     "lenet-dropout": ("model=lenet", *DIGITS),
-    "cnn-batchnorm": ("model=cnn", "model.norm=batch", *DIGITS, "drop_last=true"),
+    "cnn-batchnorm": ("model=cnn", "model.net.norm=batch", *DIGITS, "drop_last=true"),
     "bf16": ("model=mlp", "precision=bf16-mixed", "accumulate_grad_batches=2", *DIGITS),
 }
 """Jobs whose numbers depend on the number of ranks."""
@@ -58,8 +57,7 @@ def refusal_of(job: str, strategy: str) -> str | None:
 
 
 def plan_of(overrides: tuple[str, ...], strategy: str, devices: int, *more: str, folder: Path) -> Plan:
-    job, _ = compose_job([*COMMON, *overrides, f"strategy={strategy}", f"devices={devices}", *more])
-    return plan_from(job, folder)
+    return plan_here([*COMMON, *overrides, f"strategy={strategy}", f"devices={devices}", *more], folder)
 
 
 def jobs_of(strategy: str) -> dict[str, tuple[str, ...]]:

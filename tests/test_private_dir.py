@@ -21,7 +21,7 @@ from lockstep.launch.private_dir import make_private_dir, private_folder, remove
 from tests.conftest import ROOT, Command
 from tests.sockets import tree
 
-TRAIN = (sys.executable, str(ROOT / "train.py"), "data=line", "model=linear", "data.samples=64", "data.val_size=0")
+TRAIN = (sys.executable, str(ROOT / "train.py"), "data=line", "model=regression", "data.samples=64", "data.val_size=0")
 SHORT = (*TRAIN, "max_epochs=1", "logger=none", "engine=raw", "accelerator=cpu", "threads=1")
 
 

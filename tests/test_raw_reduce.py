@@ -9,8 +9,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
@@ -19,6 +17,7 @@ from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.conftest import MakePlan
+from tests.inspections import plan_here
 from tests.rank_helpers import ENGINES, on_ranks, run_plans, with_engine
 
 
@@ -74,7 +73,7 @@ def all_checks(plan: Plan, context: RankContext) -> Metrics:
 def wrong_on(devices: int) -> Metrics:
     with tempfile.TemporaryDirectory() as folder:
         overrides = ["strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "accelerator=cpu"]
-        return on_ranks(plan_from(compose_job(overrides)[0], Path(folder)), all_checks)
+        return on_ranks(plan_here(overrides, Path(folder)), all_checks)
 
 
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
@@ -93,7 +92,7 @@ def test_every_method_trains_to_the_same_weights(
     """Clipped by the norm of the mean: each rank's own gradient would be clipped otherwise."""
     plan = make_plan(
         *("strategy=ddp", f"devices={devices}", f"precision={precision}", "batch_size=12", "max_epochs=2"),
-        *("data.test_size=1655", "data.val_size=12", "model=lenet", "model.dropout=0", "threads=1"),
+        *("data.test_size=1655", "data.val_size=12", "model=lenet", "model.net.dropout=0", "threads=1"),
         *("optimizer=sgd", "optimizer.momentum=0.9", "test=false", "logger=none", "accelerator=cpu"),
         *("accumulate_grad_batches=2", "gradient_clip_val=0.1"),
     )

@@ -45,12 +45,3 @@ def test_a_run_that_begins_at_a_checkpoint_has_none(engine: str, make_user_plan:
     assert notes.read_text() == "0:0 1:0 "
     start_ranks(replace(going_on_with(plan), trainer=replace(plan.trainer, max_steps=-1)), ENGINES[engine])
     assert notes.read_text() == "0:0 1:0 "
-
-
-@pytest.mark.slow
-def test_of_a_plain_net(make_user_plan: MakeUserPlan) -> None:
-    job = ("model=residual", "data=noisy", "batch_size=16", *DDP, "logger=csv")
-    usual = trained(make_user_plan(*job, "engine=raw", folder="usual"))
-    for engine in ENGINES:
-        run = trained(make_user_plan(*job, f"{CHECK}=-1", f"engine={engine}", folder=engine))
-        require_identical(usual, run)

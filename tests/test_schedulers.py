@@ -26,28 +26,29 @@ STEPS = 4
 
 
 def named(target: str, *arguments: str) -> tuple[str, ...]:
-    return (f"+scheduler._target_={target}", *(f"+scheduler.{argument}" for argument in arguments))
+    given = ",".join((f"_target_:{target}", "_partial_:true", *arguments))
+    return (f"+scheduler={{{given}}}",)
 
 
 SEQUENCE = (
-    f"schedulers=[{{_target_:{TORCH}.ConstantLR,factor:0.5,total_iters:2}},"
-    f"{{_target_:{TORCH}.ExponentialLR,gamma:0.5}}]",
-    "milestones=[2]",
+    f"schedulers:[{{_target_:{TORCH}.ConstantLR,_partial_:true,factor:0.5,total_iters:2}},"
+    f"{{_target_:{TORCH}.ExponentialLR,_partial_:true,gamma:0.5}}]",
+    "milestones:[2]",
 )
 Make = Callable[[torch.optim.Optimizer], LRScheduler]
 SCHEDULES: dict[str, tuple[tuple[str, ...], int, Make]] = {
     "epochs": (
-        named(f"{TORCH}.StepLR", "step_size=2", "_partial_=true"),
+        named(f"{TORCH}.StepLR", "step_size:2"),
         STEPS,
         lambda optimizer: StepLR(optimizer, 2),
     ),
     "whole run": (
-        named(f"{TORCH}.OneCycleLR", "max_lr=0.5", "cycle_momentum=false", "_interval_=step"),
+        named(f"{TORCH}.OneCycleLR", "max_lr:0.5", "cycle_momentum:false"),
         1,
         lambda optimizer: OneCycleLR(optimizer, 0.5, total_steps=20, cycle_momentum=False),
     ),
     "a function": (
-        named(f"{TORCH}.LambdaLR", "lr_lambda={_target_:strange_schedules.half,_partial_:true,share:0.5}"),
+        named(f"{TORCH}.LambdaLR", "lr_lambda:{_target_:strange_schedules.half,_partial_:true,share:0.5}"),
         STEPS,
         lambda optimizer: ExponentialLR(optimizer, 0.5),
     ),
@@ -83,11 +84,8 @@ def test_the_rates_are_torchs(name: str, make_user_plan: MakeUserPlan) -> None:
     require_identical(raw, trained(make_user_plan(*JOB, *typed, "engine=lightning", folder="lightning")))
 
 
-PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience=0", "factor=0.5", "threshold=0.05")
-UNVALIDATED = (
-    *("~data._target_", "~data.samples", "+data.dataset={_target_:strange_data.blobs,samples:120}"),
-    "+data.split={val:0}",
-)
+PLATEAU = named(f"{TORCH}.ReduceLROnPlateau", "patience:0", "factor:0.5", "threshold:0.05")
+UNVALIDATED = ("+data.val_size=0", "+model.monitor=train/loss")
 EPOCHS = 9
 
 
@@ -95,7 +93,7 @@ EPOCHS = 9
     ("words", "metric", "sign"),
     [
         ((), "val/acc", 1),
-        pytest.param(("+scheduler._monitor_=val/loss",), "val/loss", -1, marks=pytest.mark.slow),
+        pytest.param(("+model.monitor=val/loss",), "val/loss", -1, marks=pytest.mark.slow),
         pytest.param(UNVALIDATED, "train/loss", -1, marks=pytest.mark.slow),
     ],
     ids=["usual", "loss", "no validation"],
@@ -103,7 +101,7 @@ EPOCHS = 9
 def test_a_plateau_of_the_monitored_metric(
     words: tuple[str, ...], metric: str, sign: int, make_user_plan: MakeUserPlan
 ) -> None:
-    """It steps by the metric of best.ckpt unless told otherwise; the rates follow from the metrics in the record."""
+    """It steps by the module's `monitor`; the rates follow from the metrics in the record."""
     job = (*JOB, *PLATEAU, *words, f"max_epochs={EPOCHS}")
     raw = trained(make_user_plan(*job, "engine=raw", folder="raw"))
     by_epoch = [[line for line in lines(raw, "step") if line["epoch"] == epoch + 1] for epoch in range(EPOCHS)]
@@ -137,18 +135,17 @@ def test_killed_in_any_step_it_ends_the_same(engine: str, typed: tuple[str, ...]
 
 INVALID = {
     "scheduler.step_sise=2: StepLR takes no such argument (did you mean step_size?); write ": named(
-        f"{TORCH}.StepLR", "step_sise=2"
+        f"{TORCH}.StepLR", "step_sise:2"
     ),
-    "scheduler._interval_=hour: it is not one of the possible values; write one of step, epoch.": named(
-        f"{TORCH}.StepLR", "step_size=2", "_interval_=hour"
+    "model.scheduler_interval=hour: it is not one of the possible values; write one of step, epoch.": (
+        *named(f"{TORCH}.StepLR", "step_size:2"),
+        "+model.scheduler_interval=hour",
     ),
-    "a plateau is looked for after each epoch; write scheduler._int": (*PLATEAU, "+scheduler._interval_=step"),
-    "this run does not measure it; write one of train/loss,": (*PLATEAU, "+scheduler._monitor_=val/mae"),
+    "scheduler._interval_: there is no such key any more; write scheduler_interval": named(
+        f"{TORCH}.StepLR", "step_size:2", "_interval_:step"
+    ),
     "NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the": named("strange_schedules.NoSchedule"),
     "Keeps: its state is more than plain values and tensors, so": named("strange_schedules.Keeps"),
-    "no schedule today\nscheduler._target_=strange_schedules.Raises: it raises this when it is called.": named(
-        "strange_schedules.Raises"
-    ),
 }
 
 

@@ -7,12 +7,11 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
-from lockstep.session.task import create_net
 from torch import nn
 
-from lockstep import data
 from lockstep.random_state import seed_rank
 from lockstep.record.fingerprint import digest
+from lockstep.session.lightning_module import create_module
 from tests.comparing import require_close, require_identical
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
@@ -23,7 +22,7 @@ def test_ranks_share_weights_and_nothing_else(make_plan: MakePlan) -> None:
     plan = make_plan("model=lenet")
     streams = defaultdict(set)
     for rank in range(3):
-        streams["weights"].add(digest(create_net(plan, data.load(plan.data)).state_dict()))
+        streams["weights"].add(digest(create_module(plan.model, plan.seed).state_dict()))
         seed_rank(plan.seed, rank)
         streams["masks"].add(str(nn.Dropout(0.5)(torch.ones(64)).tolist()))
         streams["python"].add(str(random.random()))

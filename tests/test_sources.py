@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from lockstep.session.task import create_net
 
-from lockstep import data
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
+from lockstep.session.lightning_module import prepare_module
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
+from tests.inspections import plan_here
 from tests.oracle import largest_difference
 
 COMMAND = re.compile(r"`(python (?:train\.py|-m lockstep\.collectives)[^`]*)`")
@@ -72,18 +70,18 @@ def test_sgd_by_hand_is_sgd(command: Command, tmp_path: Path) -> None:
     line, double = of_experiment("sgd_by_hand"), "precision=64-true"
     train(command, line, double)
     [checkpoint] = command.folder.glob("logs/train/*/checkpoints/last.ckpt")
-    config, _ = compose_job([*shlex.split(line)[2:], double])
-    plan = plan_from(config, tmp_path)
-    splits = data.load(plan.data)
+    plan = plan_here([*shlex.split(line)[2:], double], tmp_path)
     weights = list(net_state(checkpoint).values())
 
     def distance(steps: int, factor: float = 1.0) -> float:
         """Return how far the run ended from a plain loop on targets times a factor."""
-        net = create_net(plan, splits)
+        module, source, _ = prepare_module(plan)
+        inputs, targets = source.data_module.load()["train"]
+        net = module.net
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
         for _ in range(steps):
             optimizer.zero_grad()
-            torch.nn.MSELoss()(net(splits.train.inputs), splits.train.targets * factor).backward()
+            torch.nn.MSELoss()(net(inputs), targets * factor).backward()
             optimizer.step()
         return largest_difference(weights, [parameter.detach() for parameter in net.parameters()])
 

@@ -72,7 +72,7 @@ class Toy(Strategy):
         from lockstep.parallel.reduce import average_gradients
 
         plain = super().wrap(plan, module)
-        return Wrapped(plain.forward, lambda: average_gradients(self.way, module))
+        return Wrapped(plain.forward, lambda: average_gradients(self.way, module, False))
 
     def lightning(self, plan):
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -85,7 +85,7 @@ class Toy(Strategy):
                 pass
 
             def post_backward(strategy, closure_loss):
-                average_gradients(self.way, strategy.model.net)
+                average_gradients(self.way, strategy.model, False)
 
         return ToyStrategy(cluster_environment=TorchElasticEnvironment())
 '''

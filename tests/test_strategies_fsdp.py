@@ -12,8 +12,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
@@ -23,10 +21,11 @@ from lockstep.run_files import Metrics
 from lockstep.strategies.fsdp import FSDP
 from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan, require_refused
+from tests.inspections import plan_here
 from tests.rank_helpers import ENGINES, StopAfter, on_ranks
 
 TRAINING = [
-    *("data=digits", "data.test_size=1735", "data.val_size=1", "model=lenet", "dropout_rng=global", "optimizer=adam"),
+    *("data=digits", "data.test_size=1735", "data.val_size=1", "model=lenet", "model.net.dropout=0", "optimizer=adam"),
     *("batch_size=12", "max_epochs=2", "accumulate_grad_batches=2", "gradient_clip_val=0.5", "seed=11"),
     *("threads=1", "accelerator=cpu", "logger=none", "test=true"),
 ]
@@ -39,8 +38,7 @@ STOPPED_AFTER = 5
 
 def plan_of(folder: Path, *overrides: str) -> Plan:
     folder.mkdir(parents=True, exist_ok=True)
-    config, _ = compose_job([*TRAINING, *overrides])
-    return plan_from(config, folder)
+    return plan_here([*TRAINING, *overrides], folder)
 
 
 def run_all(plan: Plan, context: RankContext) -> Metrics:
@@ -167,7 +165,7 @@ def test_each_fingerprint_says_whether_it_is_of_shards(runs: Path, tmp_path: Pat
 def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) -> None:
     """DDP averages after the last batch of a step, and was stopped before it."""
     stopped = torch.load(runs / "stopped-ddp" / "checkpoints" / "at-the-stop.ckpt", weights_only=True)
-    one, other = (rank["gradients"]["head.0.bias"] for rank in stopped["lockstep"]["ranks"])
+    one, other = (rank["gradients"]["net.head.0.bias"] for rank in stopped["lockstep"]["ranks"])
     assert not torch.equal(one, other)
     assert 0 < furthest(runs / "single-64", runs / "stopped-ddp") < 1e-10
 

@@ -135,7 +135,7 @@ def test_tensorboard_needs_utf8_folders(bytes_folder: Command) -> None:
     shell = ("bash", "-c", '"$@" 2>err', "bash", sys.executable, str(ROOT / "train.py"))
     ended = bytes_folder(*shell, *SMALL, "logger=tensorboard", "hydra.run.dir=run")
     said = (bytes_folder.folder / "err").read_bytes()
-    assert (ended.status, ended.out) == (2, "")
+    assert ended.status == 2
     assert said == (
         b"logger=tensorboard: TensorBoard writes to folders with UTF-8 names only, and the run's is "
         + str(bytes_folder.folder / "run").encode(errors="backslashreplace")

@@ -26,7 +26,7 @@ def test_the_main_job(command: Command) -> None:
     assert metrics.keys() >= METRICS_KEYS
     assert metrics["test/acc"] >= 0.95
     assert (metrics["strategy"], metrics["world_size"], metrics["threads"]) == ("ddp", 2, max(1, os.cpu_count() // 2))  # type: ignore[operator]
-    title = f"mlp on digits, ddp × 2, lightning, cpu: {ended.run_dir.relative_to(command.folder)}\n"
+    title = f"MLP on Digits, ddp × 2, lightning, cpu: {ended.run_dir.relative_to(command.folder)}\n"
     assert ended.out.startswith(title)
     assert f"  {ended.run_dir}" in ended.out.splitlines()[-1]
     assert re.search(rf"\n  test +loss .*acc {metrics['test/acc']:.4g},", ended.out)
@@ -93,7 +93,7 @@ def test_under_torchrun_another_world_is_refused(command: Command) -> None:
         f"runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')\n"
     )
     started = [*torchrun(command, 2)[:-1], str(script)]
-    ended = command(*started, "strategy=ddp", "devices=3", "batch_size=66")
+    ended = command(*started, "strategy=ddp", "devices=3")
     assert ended.status != 0
     assert "write devices=2 num_nodes=1" in ended.err
     assert ended.err.count("devices=3:") == 1

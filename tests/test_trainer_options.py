@@ -10,7 +10,7 @@ from lockstep import schemas
 from tests.conftest import MakePlan, require_refused
 
 SMALL = ("data=digits", "model.net.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
-PLATEAU = "+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +scheduler.mode=max"
+PLATEAU = "+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +scheduler._partial_=true +scheduler.mode=max"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.test_user_code import QUIET
 
 make_user_plan = test_user_code.make_user_plan
 
-FAILING = ("model=residual", "model._target_=strange_nets.Failing", "data=blobs")
+FAILING = ("model=residual", "model.net._target_=strange_nets.Failing", "data=blobs")
 
 
 def shown(plan: object) -> str:
@@ -40,7 +40,7 @@ def test_an_error_in_a_net_is_shown_from_the_users_first_frame_on(
     engine: str, strategy: str, make_user_plan: MakeUserPlan
 ) -> None:
     world = (f"engine={engine}", f"strategy={strategy}", "devices=2")
-    text = shown(make_user_plan(*FAILING, "+model.where=rank 1", *world))
+    text = shown(make_user_plan(*FAILING, "+model.net.where=rank 1", *world))
     assert text.splitlines()[0] == "rank 1 failed: Traceback (most recent call last):"
     assert frames(text) == [("strange_nets.py", "forward")]
     assert text.splitlines()[-1] == "RuntimeError: of 6 rows"
@@ -51,7 +51,7 @@ VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=true")
 
 def test_of_virtual_ranks_it_says_which(make_user_plan: MakeUserPlan) -> None:
     """The third call is that of rank 0 in the second batch; below the user's frame torch's are shown."""
-    text = shown(make_user_plan(*FAILING, "+model.where=layer", "engine=raw", *VIRTUAL))
+    text = shown(make_user_plan(*FAILING, "+model.net.where=layer", "engine=raw", *VIRTUAL))
     assert frames(text) == [("strange_nets.py", "forward"), ("strange_nets.py", "forward"), ("linear.py", "forward")]
     assert text.splitlines()[-1] == "In rank 0 of strategy=virtual."
 
@@ -173,7 +173,7 @@ def test_torchrun_names_a_rank_that_loops(command: Command) -> None:
 
 @pytest.mark.slow
 def test_torchrun_shows_it_once(command: Command) -> None:
-    ended = under_torchrun(command, *FAILING, "+model.where=rank 1", "engine=raw")
+    ended = under_torchrun(command, *FAILING, "+model.net.where=rank 1", "engine=raw")
     assert ended.status == 1
     assert ended.err.count("RuntimeError: of 6 rows") == 1
     assert "rank 1 failed: Traceback" in ended.err

@@ -27,9 +27,9 @@ from tests.rank_helpers import by_engines, on_ranks
 MODULES = {
     "classifier": ("model=classifier", "data=blobs_data"),
     "gan": ("model=gan", "data=blobs_data"),
-    "autoencoder": ("model=autoencoder", "data=blobs", "batch_size=12"),
+    "autoencoder": ("model=coder_module", "data=blobs", "batch_size=12"),
     "stream": ("model=regressor", "data=stream"),
-    "late": ("model=late", "data=model"),
+    "late": ("model=late", "data=none"),
 }
 PLAIN = {"classifier": ("+model.norm=false",)}
 """Without BatchNorm per rank the number of ranks changes nothing."""
@@ -161,7 +161,7 @@ def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
 
 def test_epochs_ended_early(make_user_plan: MakeUserPlan) -> None:
     """Both engines end them as Lightning does; the checkpoint can be tested."""
-    job = ("model=short", "data=model", *SINGLE)
+    job = ("model=short", "data=none", *SINGLE)
     runs = by_both(make_user_plan(*job, folder="both"))
     require_identical(runs[0], runs[1])
     metrics = [metrics_in(run) for run in runs]

@@ -19,17 +19,18 @@ LAYERS = """
 from torch import nn
 
 class Net(nn.Module):
-    def __init__(self, outputs, {argument}):
+    def __init__(self, num_outputs, {argument}):
         super().__init__()
         self.{layer} = nn.Linear(4, {argument})
-        self.last = nn.Linear({argument}, outputs)
+        self.last = nn.Linear({argument}, num_outputs)
 
     def forward(self, x):
         return self.last(self.{layer}(x) * FACTOR)
 
 FACTOR = 2.0
 """
-DATA = {"_target_": "strange_data.blobs", "samples": 60}
+BLOBS = {"_target_": "strange_data.blobs", "samples": 60}
+DATA = {"_target_": "lockstep.datamodules.Datasets", "dataset": BLOBS, "batch_size": "${batch_size}"}
 DDP = ("strategy=ddp", "devices=2")
 Train = Callable[..., Path]
 
@@ -49,6 +50,12 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     return start
 
 
+def classifier(path: str, **arguments: int) -> dict[str, Any]:
+    """Return the content of a YAML file that trains a plain net."""
+    net = {"_target_": path, **arguments}
+    return {"_target_": "lockstep.models.Classifier", "net": net, "optimizer": "${optimizer}"}
+
+
 def in_main(source: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What a cell defines: a module that lies in no file."""
     monkeypatch.setattr(sys.modules["__main__"], "Net", None, raising=False)
@@ -60,9 +67,9 @@ def in_main(source: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_class_of_a_cell_is_that_of_a_file(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = LAYERS.format(argument="width", layer="first")
     (tmp_path / "filed.py").write_text(source)
-    net = in_main(source, monkeypatch)
+    in_main(source, monkeypatch)
     world = ("strategy=ddp_spawn", "devices=2")
-    models = ({"_target_": "filed.Net", "width": 5}, functools.partial(net, width=5))
+    models = [classifier(f"{module}.Net", width=5) for module in ("filed", "__main__")]
     assert len({metrics_in(train(*world, model=model))["digest"] for model in models}) == 1
     assert "filed" not in sys.modules
 
@@ -72,9 +79,9 @@ import torch
 from lightning.pytorch import LightningModule
 
 class Net(LightningModule):
-    def __init__(self):
+    def __init__(self, num_classes):
         super().__init__()
-        self.last = torch.nn.Linear(4, 3)
+        self.last = torch.nn.Linear(4, num_classes)
 
     def training_step(self, batch, batch_idx):
         return torch.nn.functional.cross_entropy(self.last(batch["x"]), batch["y"])
@@ -89,7 +96,8 @@ def test_a_lightning_module_of_a_cell(train: Train, tmp_path: Path, monkeypatch:
     (tmp_path / "filed_module.py").write_text(MODULE)
     data = {"_target_": "strange_loaders.BlobsData"}
     net = in_main(MODULE, monkeypatch)
-    runs = [train(*DDP, model=model, data=data) for model in ({"_target_": "filed_module.Net"}, net)]
+    models = ({"_target_": "filed_module.Net", "num_classes": 3}, functools.partial(net, num_classes=3))
+    runs = [train(*DDP, model=model, data=data) for model in models]
     assert len({metrics_in(run)["digest"] for run in runs}) == 1
 
 
@@ -97,13 +105,13 @@ def test_an_edited_module_counts_in_the_next_run(train: Train, tmp_path: Path) -
     """Another argument, which the inspection must have read; another layer, which the ranks must have."""
     (tmp_path / "layers.py").write_text(LAYERS.format(argument="width", layer="first"))
     (tmp_path / "net_of_layers.py").write_text("from layers import Net\n")
-    target = {"_target_": "net_of_layers.Net"}
-    before = (train(*DDP, model={**target, "width": 5}) / "record.jsonl").read_text()
+    target = "net_of_layers.Net"
+    before = (train(*DDP, model=classifier(target, width=5)) / "record.jsonl").read_text()
     (tmp_path / "layers.py").write_text(LAYERS.format(argument="neurons", layer="hidden"))
-    after = (train(*DDP, model={**target, "neurons": 5}) / "record.jsonl").read_text()
+    after = (train(*DDP, model=classifier(target, neurons=5)) / "record.jsonl").read_text()
     assert ("first.weight" in before, "first.weight" in after, "hidden.weight" in after) == (True, False, True)
-    with pytest.raises(ConfigError, match=r"^model.width=5: Net takes no such argument"):
-        train(*DDP, model={**target, "width": 5})
+    with pytest.raises(ConfigError, match=r"^model.net.width=5: Net takes no such argument"):
+        train(*DDP, model=classifier(target, width=5))
 
 
 def local() -> type:
@@ -121,7 +129,7 @@ def local() -> type:
             "_target_=__main__.Nte: it cannot be sent to the ranks (AttributeError: module '__main__' has no attribute",
         ),
         ((), {"model": local()}, "model=local.<locals>.Local: it is neither a class nor a function at the top of"),
-        ((), {"modle": nn.Linear}, "run=modle: this is no group that takes your own code (did you mean model?); wri"),
+        ((), {"modle": nn.Linear}, "run=modle: this is no group that takes code (did you mean model?); wri"),
         (("+model.width=3",), {"model": nn.Linear}, "+model.width=3: this is passed from Python; write it there, or"),
     ],
 )
@@ -137,12 +145,12 @@ def test_what_cannot_come_along(
 def test_from_a_program_without_a_file(command: Command) -> None:
     """Its standard input is the program, as a notebook's kernel has it; ranks, both engines, a verdict."""
     source = (
-        LAYERS.format(argument="width", layer="first")
+        MODULE
         + f"""
 from functools import partial
 from lockstep import run
 words = {[*QUIET, *DDP, "engine=both"]}
-print(run(words, model=partial(Net, width=5), data={DATA})["verdict"])
+print(run(words, model=partial(Net, num_classes=3), data={{"_target_": "strange_loaders.BlobsData"}})["verdict"])
 """
     )
     ended = command(sys.executable, "-c", source, PYTHONPATH=str(USER_CODE))

@@ -65,9 +65,7 @@ INVALID = {
     "model=gan data=blobs_data accumulate_grad_batches=2": "accumulate_grad_batches=2: GAN optimizes manually, and",
     "model=gan data=blobs_data strategy=virtual devices=2": "model=GAN: it optimizes manually, and strategy=virtual",
     RING: "engine.gradient_sync=ring: GAN optimizes manually, and only DistributedDataParallel averages",
-    "model=residual data=blobs_data": "data: a batch of it is a mapping, and nothing says which keys a plain net",
-    "model=classifier data=model": "data=model: it has no train_dataloader; write data with one.",
-    "model=classifier data=model +data.dataset._target_=strange_loaders.BlobsData +data.split.val=1": "split={val:1}:",
+    "model=classifier data=none": "data=none: it has no train_dataloader; write data with one.",
     "model=classifier data=blobs_data optimizer.lr=0.1": "optimizer=adam: Classifier configures its optimizer itself;",
 }
 

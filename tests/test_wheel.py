@@ -73,5 +73,5 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
             f"unheard=1: there is no such key; write one that {name} --help lists.\n"
         )
 
-    text = command(lockstep, "data=text", "task=language_modelling", "model=char_rnn", "model.width=4", "max_epochs=1")
+    text = command(lockstep, "data=text", "model=char_rnn", "model.net.width=4", "max_epochs=1")
     assert text.status == 0, text.err

@@ -24,7 +24,7 @@ OPTIONS = (
 
 
 def inspected(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its module and data; raise a ConfigError if they cannot be used."""
+    """Return the options of a plan, with facts about its module and data; raise a ConfigError if these do not work."""
     for target in targets_in(values):
         require_package(f"{target.key}.{KEY}", target.path)
         if isinstance(target, schemas.Logger):

@@ -1,6 +1,7 @@
 """Optimizers: how they step, and what conf/ makes of torch's."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor
 from torch.optim import LBFGS, Adam, AdamW, Optimizer
@@ -12,7 +13,7 @@ def adamw_groups(params: Iterable[Tensor], lr: float = 1e-3, weight_decay: float
     Those are the parameters of one dimension: a shift or a scale has no excess that decay should take away.
     """
     parameters = [parameter for parameter in params if parameter.requires_grad]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [parameter for parameter in parameters if parameter.dim() > 1]},
         {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
     ]

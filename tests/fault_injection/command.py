@@ -115,4 +115,4 @@ class Faulty:
     def curve(self) -> set[int]:
         """Return the steps of the loss's curve in TensorBoard."""
         events = events_of(self.run_dir)
-        return {event.step for event in events.Scalars("train/loss")}
+        return {event.step for event in events.Scalars("train/loss_step")}

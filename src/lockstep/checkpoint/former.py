@@ -1,24 +1,27 @@
-"""Plans in checkpoints of the version that trained plain nets by a `task`, as plans of the LightningModules of today."""
+"""Plans in checkpoints of the version that trained plain nets by a `task`, as plans of LightningModules."""
 
 import json
 from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from lockstep.config_error import require
 from lockstep.plan import Plan
 from lockstep.schemas.plan_json import CLASS, from_json
 from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.targets.locate import locate, parameters_of
 
 GONE = ("task", "optimizer", "scheduler", "dropout_rng")
-NETS = {"linear": "Linear", "mlp": "MLP", "cnn": "CNN", "lenet": "LeNet", "split_cnn": "SplitCNN"}
-OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"}
-MODELS = {"autoencoding": "Autoencoder", "language_modelling": "LanguageModel", "classification": "Classifier"}
-DATA = {
+PARTS = {
+    **{"linear": "Linear", "mlp": "MLP", "cnn": "CNN", "lenet": "LeNet", "split_cnn": "SplitCNN"},
+    **{"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"},
+    **{"autoencoding": "Autoencoder", "language_modelling": "LanguageModel"},
+    **{"classification": "Classifier", "regression": "Regressor"},
     **{"digits": "Digits", "mnist": "MNIST", "points": "Points", "line": "Line", "cifar10": "CIFAR10"},
     **{"random_regression": "RandomRegression", "image_folder": "ImageFolder", "npz": "NPZ", "text": "Text"},
 }
-FACTS = {"shape": "sample_shape", "outputs": "num_outputs", "classes": "num_classes", "class_names": "class_names"}
+"""Classes of nets, optimizers, modules and data modules, by the names of options."""
+FACTS = {"shape": "sample_shape", "outputs": "num_outputs", "classes": "num_classes"}
 """Facts about data, as they were called and as they are."""
 
 
@@ -27,17 +30,11 @@ def plan_of(text: str) -> Plan:
     values: dict[str, Any] = json.loads(text)
     if "task" in values:
         call, facts = _data(values["data"])
-        model = {CLASS: "lockstep.schemas.model:Module", **_module(values, facts), "key": "model"}
-        data = {
-            CLASS: "lockstep.schemas.data:Data",
-            "name": values["data"]["name"],
-            "key": "data",
-            "call": call,
-            **facts,
-        }
+        data = {CLASS: "lockstep.schemas.data:Data", "name": values["data"]["name"], "key": "data", "call": call}
+        model = {CLASS: "lockstep.schemas.model:Module", "name": values["model"]["name"], "key": "model"}
         engine = values["engine"] | ({"fast_loop": True} if values["engine"]["name"] == "lightning" else {})
-        values |= {"model": model, "data": data, "engine": engine, "resume": False, "compile": False}
-        values |= {"logger": [], "callbacks": []}
+        values |= {"data": data | facts, "model": model | _module(values, facts), "engine": engine}
+        values |= {"logger": [], "callbacks": [], "resume": False, "compile": False}
         text = json.dumps({name: value for name, value in values.items() if name not in GONE})
     plan: Plan = from_json(text)
     return plan
@@ -45,47 +42,41 @@ def plan_of(text: str) -> Plan:
 
 def _data(old: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the call of a LightningDataModule, and what was known of its samples."""
-    kind, path, arguments = str(old[CLASS]).rpartition(":")[2], str(old.get(KEY, "")), {**old.get("arguments", {})}
-    facts = {new: old[name] or None for name, new in FACTS.items() if name in old} | {
-        "class_names": old.get("class_names", ())
-    }
-    if kind in ("ModelLoaders", "UserLoaders"):
+    path, arguments = str(old.get(KEY, "")), {**old.get("arguments", {})}
+    facts = {new: old.get(name) or None for name, new in FACTS.items()} | {"class_names": old.get("class_names", ())}
+    if str(old[CLASS]).endswith("Loaders"):
         return ({KEY: path, **arguments} if path else {}), facts
     sizes = {**old.get("split", {}), **{name: arguments[name] for name in ("val", "test") if name in arguments}}
     named = {f"{name}_size": size for name, size in sizes.items()}
-    if "key" in old and not path.startswith("lockstep.data."):
+    if path and not path.startswith("lockstep.data."):
         dataset = {KEY: path, **arguments} if path != "builtins.dict" else arguments
         rest = {name: old[name] for name in ("loader", "num_classes", "input_key", "target_key")}
         return {KEY: "lockstep.datamodules.Datasets", "dataset": dataset, **named, **rest}, facts
-    target = f"lockstep.datamodules.{DATA[path.rpartition('.')[2] or str(old['name'])]}"
-    cls = locate("data", target)
-    options = {**old, **arguments, **named}
-    if "key" not in old:  # its class knew them
-        shape = {"sample_shape": [old["features"]], "num_outputs": old["outputs"]} if "features" in old else {}
-        facts = {name: getattr(cls, name, None) or facts.get(name) for name in FACTS.values()} | shape
+    target = f"lockstep.datamodules.{PARTS[path.rpartition('.')[2] or str(old['name'])]}"
+    cls, options = locate("data", target), {**old, **arguments, **named}
+    if not path:  # its class knew them
+        facts = {name: getattr(cls, name, None) or fact for name, fact in facts.items()}
+        facts |= {"sample_shape": [old["features"]]} if "features" in old else {}
     return {KEY: target, **{name: options[name] for name in parameters_of(cls) if name in options}}, facts
 
 
 def _module(values: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a LightningModule as it is; or one that trains the net by the task."""
-    old, task, optimizer = values["model"], values["task"]["name"], values["optimizer"]
-    path, arguments, shape = str(old.get(KEY, "")), old.get("arguments", {}), facts.get("sample_shape") or ()
+    """Return a LightningModule as it was; or one that trains the net by the task."""
+    old, task, optimizer = values["model"], values["task"], values["optimizer"]
+    path, arguments, shape = str(old.get(KEY, "")), old.get("arguments", {}), facts["sample_shape"] or ()
     if str(old[CLASS]).endswith(":UserLightningModule"):
-        return {"name": old["name"], "call": {KEY: path, **arguments}, "manual": old["manual"]}
-    classes, outputs = facts.get("num_classes"), facts.get("num_outputs")
-    outputs = prod(shape) if task == "autoencoding" else outputs
+        return {"call": {KEY: path, **arguments}, "manual": old["manual"]}
+    name, classes = task["name"], facts["num_classes"]
+    name = name if name != "auto" else "classification" if classes else "regression"
+    require(name in PARTS, "task", name, "an earlier version took losses of your own", "one in a LightningModule")
+    outputs = prod(shape) if name == "autoencoding" else facts["num_outputs"]
     known = {"sample_shape": shape, "num_outputs": outputs, "shape": shape, "outputs": outputs}
-    target = path or f"lockstep.nets.{NETS[old['name']]}"
-    options = known | {**old, **arguments}
+    target, options = path or f"lockstep.nets.{PARTS[old['name']]}", known | ({} if path else old) | arguments
     parameters = parameters_of(locate(f"model.net.{KEY}", target))
     net = {KEY: target, **arguments, **{name: options[name] for name in parameters if name in options}}
-    rate = {name: optimizer[name] for name in ("lr", "weight_decay", "momentum") if name in optimizer}
-    step = {
-        KEY: optimizer.get(KEY) or f"torch.optim.{OPTIMIZERS[optimizer['name']]}",
-        **optimizer.get("arguments", rate),
-    }
-    name = MODELS.get("classification" if task == "auto" and classes else task, "Regressor")
-    model = {"num_classes": classes} if name == "Classifier" else {}
-    ignored = {"ignore_index": values["task"]["ignore_index"]} if values["task"].get("ignore_index") is not None else {}
-    call = {KEY: f"lockstep.models.{name}", "net": net, "optimizer": {**step, PARTIAL: True}, **model, **ignored}
-    return {"name": old["name"], "call": call, "has_net": True}
+    rates = {name: optimizer[name] for name in ("lr", "weight_decay", "momentum") if name in optimizer}
+    step = {KEY: optimizer.get(KEY) or f"torch.optim.{PARTS[optimizer['name']]}", **optimizer.get("arguments", rates)}
+    counts = {"num_classes": classes} if name == "classification" else {}
+    counts |= {"ignore_index": task["ignore_index"]} if task.get("ignore_index") is not None else {}
+    model = {KEY: f"lockstep.models.{PARTS[name]}", "net": net, "optimizer": {**step, PARTIAL: True}, **counts}
+    return {"call": model, "has_net": True}

@@ -20,18 +20,21 @@ TRAINING = (
 """What may not change; engine, strategy, devices, threads, memory_format, logger and the number of epochs may."""
 
 MAY_MOVE = ("data.root", "data.loader", "data.num_workers", "data.pin_memory", "data.persistent_workers")
-FACTS = ("train_samples", "val_size", "test_size", "train_batches", "regular")
-"""Facts about the data, of the inspection."""
+FACTS = {
+    **{"data.train_samples": "train_samples", "data.val_samples": "val_size", "data.test_samples": "test_size"},
+    **{"data.train_batches": "train_batches", "data.regular": "regular"},
+}
+"""Facts about the data, which the inspection tells, and what to call them."""
 FORMER = "data.sums"  # a key that runs of an earlier version have, which measured the sums of a task
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 """What may not change either if ranks draw their own random numbers, or take statistics of their share of a batch."""
 
 
 def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
-    """Return the options that a plan's results depend on, by the keys of the command line: `model.net.hidden`, `seed`, …"""
+    """Return the options that a plan's results depend on, by the keys of the command line: `model.net.hidden`, …"""
     options = {key: value for key, value in plan.options.items() if is_below(key, GROUPS)}
     options |= {key: getattr(plan, key) for key in TRAINING} | plan.trainer.training_options()
-    options |= {f"data.{name}": getattr(plan.data, name) for name in FACTS}
+    options |= {name: getattr(plan.data, fact) for name, fact in FACTS.items()}
     if plan.callbacks:
         options["callbacks"] = [callback.call for callback in plan.callbacks]
     if depends_on_world:
@@ -52,14 +55,15 @@ def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     groups = {key for key in differing if "." not in key}  # the options of another model, say, are not listed
     keys = [key for key in differing if "." not in key or key.split(".")[0] not in groups]
     keys = [key for key in keys if key in current and key in saved] or keys
-    inferred = [f"data.{name}" for name in FACTS]
-    typed = [key for key in keys if key not in inferred]
+    typed = [key for key in keys if key not in FACTS]
     keys = typed or keys
     reason = "what is trained would not be the same"
     if groups & {*WORLD}:
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     here, there = (" ".join(_option(key, options) for key in keys) for options in (current, saved))
-    is_code = any(f"{key}._target_" in saved or KEY in str(saved.get(key)) for key in keys)  # it cannot be typed
+    is_code = any(
+        key.endswith(KEY) or f"{key}._target_" in saved or KEY in str(saved.get(key)) for key in keys
+    )  # it cannot be typed
     hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}" if is_code else there
     if not typed:
         hint = "ckpt_path=null, or restore the data"

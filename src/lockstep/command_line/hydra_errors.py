@@ -29,7 +29,8 @@ from lockstep.config_error import (
 )
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.schemas.coerce import unknown_key
-from lockstep.schemas.groups import SEVERAL
+from lockstep.schemas.groups import PARTS, SEVERAL
+from lockstep.schemas.keys import is_below, key_of
 from lockstep.schemas.synonyms import synonym
 from lockstep.schemas.target import KEY
 
@@ -65,6 +66,10 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     elif plugin := re.search(r"Unknown plugin class : 'hydra_plugins\.(\w+)", str(error)):
         package = plugin[1].replace("_", "-")
         refusal = ConfigError(f"{package}: this plugin of Hydra is not installed; write pip install {package} first.")
+    elif chosen := re.match(r"Could not override '(\w+)'\.\s+No match in the defaults list", str(error)):
+        typed = next((word for word in overrides if key_of(word) == chosen[1]), chosen[1])
+        reason = "the configuration of --config-name has no groups to choose from"
+        refusal = ConfigError(f"{typed}: {reason}; write KEY=VALUE of its keys, or {typed} without --config-name.")
     elif "Ambiguous value" in str(error):
         refusal = next((_several(word) for word in parse(overrides) if word.is_sweep_override()), None)
     elif "INTERVAL_SWEEP" in str(error):
@@ -109,7 +114,7 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
     parent, _, name = key.rpartition(".")
     target = str(composed.get(f"{parent}.{KEY}", "lockstep."))
     hint = synonym(f"{key}={typed}")
-    is_known = target.startswith("lockstep.") or (hint is not None and target.startswith("torch."))
+    is_known = target.startswith("lockstep.") or (is_below(key, PARTS) and bool(hint or options_with(key)))
     if not is_known and not nearest(name, _children(parent, keys)):
         return config_error(key, typed, f"the YAML of {target} has no such key", f"+{key}={typed} to add this argument")
     if hint is not None:

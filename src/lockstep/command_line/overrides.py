@@ -1,7 +1,8 @@
 """Overrides of the command line: the checks that Hydra leaves out, and the keys that exist."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -70,4 +71,11 @@ def options_with(key: str) -> list[str]:
     """Return the options of a key's group that have this key."""
     group, *names = key.split(".")
     files = {option: yaml.safe_load((CONF / group / f"{option}.yaml").read_text()) for option in OPTIONS.get(group, ())}
-    return [option for option, keys in files.items() if {*names[names[:1] == [option] :][:1]} & keys.keys()]
+    return [option for option, keys in files.items() if _has(keys, names[names[:1] == [option] :])]
+
+
+def _has(keys: Any, names: Sequence[str]) -> bool:
+    """Whether nested keys have a key, whose names may begin with those of another."""
+    if not names or not isinstance(keys, dict):
+        return False
+    return names[0] in keys and (len(names) == 1 or _has(keys[names[0]], names[1:]))

@@ -32,9 +32,16 @@ __all__ = [
 ]
 
 FILES = {
-    **{"CIFAR10": "cifar10", "Datasets": "datasets", "Digits": "digits", "ImageFolder": "image_folder"},
-    **{"Line": "line", "MNIST": "mnist", "NPZ": "npz", "Points": "points", "Text": "text"},
+    "CIFAR10": "cifar10",
+    "MNIST": "mnist",
+    "NPZ": "npz",
+    "Datasets": "datasets",
+    "Digits": "digits",
+    "ImageFolder": "image_folder",
+    "Line": "line",
+    "Points": "points",
     "RandomRegression": "random_regression",
+    "Text": "text",
 }
 
 

@@ -65,6 +65,10 @@ class Datasets(LightningDataModule):
         has_samples = isinstance(self.datasets["train"], IterableDataset) or len(self.datasets["train"]) > 0
         require(has_samples, "data.val_size", val_size, "it leaves nothing to train on", "less, or more data")
         self.batch_size, self.options = batch_size, _loader_options(loader or {}, input_key, target_key)
+        try:
+            DataLoader(self.datasets["train"], **self.options)
+        except (ValueError, TypeError) as error:
+            raise config_error("data.loader", loader, str(error), "other arguments") from None
         self.class_names = class_names(self.datasets["train"])
         self.num_outputs = self.num_classes = num_classes or len(self.class_names) or None
         if not isinstance(self.datasets["train"], IterableDataset):
@@ -80,14 +84,12 @@ class Datasets(LightningDataModule):
         self.sample_shape = tuple(inputs.shape[1:])
         tables = [data.tensors for data in self.datasets.values() if type(data) is TensorDataset]
         if targets.is_floating_point() or (len(parts) == 1 and targets.dtype == torch.uint8):
-            self.num_outputs, self.num_classes, self.class_names = targets[0].numel(), None, ()
+            self.num_outputs, self.num_classes, self.class_names = targets[0].numel(), 0, ()
         elif len(parts) == 1:  # tokens
-            self.num_outputs = self.num_classes or count_classes(tables) or None
+            self.num_outputs, self.num_classes = self.num_classes or count_classes(tables) or None, 0
         else:
             self.num_classes = self.num_outputs = self.num_classes or count_classes(tables) or None
-            hint = "data.num_classes=10, for ten classes"
-            require(self.num_classes is not None, "data.num_classes", None, "the targets are whole numbers", hint)
-            if len(self.class_names) != self.num_classes:
+            if len(self.class_names) != (self.num_classes or 0):
                 self.class_names = tuple(map(str, range(self.num_classes or 0)))
 
     def loader(self, stage: str) -> Any:

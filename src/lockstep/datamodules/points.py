@@ -28,9 +28,7 @@ class Points(InMemory):
         self.samples = samples
 
     def load(self) -> dict[str, Split]:
-        train, test = (
-            (torch.tensor(rows, dtype=torch.float64), torch.tensor(labels)) for rows, labels in (TRAIN, TEST)
-        )
+        train, test = _tensors(*TRAIN), _tensors(*TEST)
         if self.samples is not None:
             generator = torch.Generator().manual_seed(0)
             inputs, targets = train
@@ -38,6 +36,10 @@ class Points(InMemory):
             train = _around(centres, self.samples, generator)
             test = _around(centres, TEST_SAMPLES, generator)
         return {"train": train, "test": test}
+
+
+def _tensors(rows: list[list[float]], labels: list[int]) -> Split:
+    return torch.tensor(rows, dtype=torch.float64), torch.tensor(labels)
 
 
 def _around(centres: torch.Tensor, samples: int, generator: torch.Generator) -> Split:

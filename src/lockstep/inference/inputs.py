@@ -68,7 +68,7 @@ class Inputs:
                 yield str(file), value
 
     def image_reader(self) -> Callable[[str], Tensor]:
-        """Return what reads a picture as a sample: by the transform of the data, or at the size of its images in bytes."""
+        """Return what reads a picture as a sample: by the transform of the data, or at the size of its images."""
         shape = self.plan.data.sample_shape or ()
         mode, transform = "L" if shape[:1] == (1,) else "RGB", self._transform()
         if transform is not None:

@@ -27,13 +27,13 @@ class SessionCheckpointIO(TorchCheckpointIO):
 
     def load_checkpoint(self, path: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
         checkpoint: dict[str, Any] = load(path)
-        require_net(self.session.plan, self.session.net, checkpoint)
+        require_net(self.session.plan, self.session.module, checkpoint)
         checkpoint.pop("loops", None)
         if self.session.plan.train:
             fit_loop = self._fit_loop(int(checkpoint["global_step"]))
             loops = {"fit_loop": fit_loop, "validate_loop": {}, "test_loop": {}, "predict_loop": {}}
             checkpoint = {**before_fit_end(checkpoint), "loops": loops}
-        checkpoint["state_dict"] = named_as_in(self.session.net, checkpoint["state_dict"])
+        checkpoint["state_dict"] = named_as_in(self.session.module, checkpoint["state_dict"])
         self.session.state.checkpoint = checkpoint
         return checkpoint
 

@@ -18,7 +18,7 @@ IRRELEVANT_WARNINGS = (
     "The number of training batches .* is smaller than the logging interval",
     "You're resuming from a checkpoint that ended before the epoch ended",  # RankLoader resumes within it
     "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint
-    "You defined a `validation_step` but have no `val_dataloader`",  # a TaskModule always has one
+    "You defined a `validation_step` but have no `val_dataloader`",  # a run may go without
     "Total length of `list` across ranks is zero",  # no validation split
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
 )

@@ -10,9 +10,11 @@ from torch import Tensor
 from lockstep.checkpoint.content import Progress
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import METHOD, LoaderSource
+from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
+from lockstep.random_state import preserve_generators
 from lockstep.step_plan import STAGES
 from lockstep.structures import map_tensors
 from lockstep.targets.kinds import overrides
@@ -79,6 +81,18 @@ class RankData:
         for name, hook in self._transfer_hooks.items():
             batch = hook(batch, self.device, loader) if name == TO_DEVICE else hook(batch, loader)
         return batch
+
+    def example(self) -> Any:
+        """Return the module's `example_input_array`, or else the first inputs of data that tells its sample shape."""
+        array = self.module.example_input_array
+        if array is not None:
+            return self.transfer(array)
+        [loader] = self.loaders("train")
+        if self.plan.data.sample_shape is None or not isinstance(loader, MapLoader):
+            return None
+        with preserve_generators():
+            batch = self.transfer(loader.loader.collate_fn([loader.loader.dataset[0]]))
+        return batch[0] if isinstance(batch, list | tuple) else batch
 
     @cached_property
     def _transfer_hooks(self) -> dict[str, Callable[..., Any]]:

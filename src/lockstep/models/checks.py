@@ -1,11 +1,25 @@
 """Checks of the first batch: a loss would broadcast a wrong shape, or fail far from the cause."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 from torch import Tensor
 
 from lockstep.config_error import ConfigError, require
+
+
+def pair_of(batch: Any) -> tuple[Tensor, Tensor]:
+    """Return the inputs and targets of a batch; raise unless it has both."""
+    if isinstance(batch, list | tuple) and len(batch) == 2 and all(isinstance(each, Tensor) for each in batch):
+        return batch[0], batch[1]
+    if isinstance(batch, Mapping):
+        names = ", ".join(map(str, batch))
+        raise ConfigError(f"data: a batch is a mapping of {names}; write data.input_key=KEY data.target_key=KEY.")
+    parts = (
+        ", ".join(type(each).__name__ for each in batch) if isinstance(batch, list | tuple) else type(batch).__name__
+    )
+    raise ConfigError(f"data: a batch is ({parts}); expected a pair of tensors, inputs and targets.")
 
 
 def check_classes(logits: Any, targets: Tensor, num_classes: int, ignore_index: int | None = None) -> None:
@@ -51,14 +65,18 @@ def check_reconstruction(outputs: Any, inputs: Tensor) -> None:
         raise _wrong_shape(outputs, f"({len(inputs)}, …) with {prod(inputs.shape[1:])} numbers a sample")
 
 
-def check_sequences(targets: Tensor) -> None:
-    """Raise unless the targets are tokens (batch, length), before a net fails in a layer."""
-    if targets.is_floating_point() or targets.dim() != 2:
-        raise ConfigError("data: a LanguageModel needs sequences of whole numbers (batch, length); write data=text.")
+def check_sequences(tokens: Tensor) -> None:
+    """Raise unless there are whole numbers (batch, length), before a net looks them up in a table."""
+    if tokens.is_floating_point() or tokens.dim() != 2:
+        raise ConfigError(
+            "data: a LanguageModel needs sequences of whole numbers (batch, length), and bytes are taken "
+            "for pixels; write data=text."
+        )
 
 
 def check_tokens(logits: Any, targets: Tensor) -> None:
     """Raise unless there are logits (batch, length, vocabulary) for tokens (batch, length)."""
+    check_sequences(targets)
     if _shape(logits)[:-1] != tuple(targets.shape):
         raise _wrong_shape(logits, f"({', '.join(map(str, targets.shape))}, vocabulary)")
 

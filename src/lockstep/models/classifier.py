@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from lockstep.models.checks import check_classes
+from lockstep.models.checks import check_classes, pair_of
 from lockstep.models.optimizers import configure
 
 
@@ -75,7 +75,7 @@ class Classifier(LightningModule):
 
     def step(self, batch: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, int | None]:
         """Return logits, predicted classes, the mean loss, and the number of targets in this mean; None: all."""
-        x, targets = batch
+        x, targets = pair_of(batch)
         logits = self(x)
         if not self.is_checked:
             check_classes(logits, targets, self.num_classes, self.ignore_index)

@@ -70,8 +70,7 @@ class LanguageModel(LightningModule):
     def step(self, batch: Any) -> tuple[Tensor, Tensor, int | None]:
         """Return the mean loss and the accuracy of a batch, and the number of tokens in these means; None: all."""
         tokens, targets = batch if isinstance(batch, list | tuple) and len(batch) == 2 else _shifted(batch)
-        if not self.is_checked:
-            check_sequences(targets)
+        check_sequences(tokens)
         logits = self(tokens)
         if not self.is_checked:
             check_tokens(logits, targets)

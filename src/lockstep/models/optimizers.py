@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lockstep.config_error import require
 
@@ -40,10 +40,11 @@ def configure(
         arguments["total_steps"] = module.trainer.estimated_stepping_batches
     if isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau) and "mode" not in given:
         arguments["mode"] = "max" if str(monitor).endswith(("acc", "f1")) else "min"
-    config = {
-        "scheduler": _create(scheduler, created, arguments),
-        "interval": interval or ("step" if "total_steps" in names else "epoch"),
-    }
+    schedule = _create(scheduler, created, arguments)
+    name = getattr(kind, "__qualname__", str(kind))
+    reason = f"it makes a {type(schedule).__name__}, and not an LRScheduler"
+    require(isinstance(schedule, LRScheduler), "scheduler._target_", name, reason, "the path of one")
+    config = {"scheduler": schedule, "interval": interval or ("step" if "total_steps" in names else "epoch")}
     return {"optimizer": created, "lr_scheduler": config | ({"monitor": monitor} if monitor else {})}
 
 

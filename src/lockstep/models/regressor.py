@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 
-from lockstep.models.checks import check_numbers
+from lockstep.models.checks import check_numbers, pair_of
 from lockstep.models.optimizers import configure
 
 
@@ -58,7 +58,7 @@ class Regressor(LightningModule):
 
     def step(self, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
         """Return the outputs and the mean squared error."""
-        x, targets = batch
+        x, targets = pair_of(batch)
         outputs = self(x)
         if not self.is_checked:
             check_numbers(outputs, targets)

@@ -49,16 +49,8 @@ METHODS: tuple[Callable[[Gradients], None], ...] = (all_reduce, bucket, ring, re
 BY_HAND = {method.__name__: method for method in METHODS}
 
 
-def average_gradients(method: str, net: nn.Module) -> None:
-    """Average the gradients of a net over ranks. A rank without one for a parameter adds zeros."""
-    for parameter in net.parameters():
-        if parameter.grad is None and parameter.requires_grad:
-            parameter.grad = torch.zeros_like(parameter)
-    BY_HAND[method]([parameter.grad for parameter in net.parameters() if parameter.grad is not None])
-
-
-def average_module_gradients(method: str, module: nn.Module, finds_unused: bool) -> None:
-    """Average the gradients of a LightningModule over ranks, for the same parameters as DistributedDataParallel.
+def average_gradients(method: str, module: nn.Module, finds_unused: bool) -> None:
+    """Average the gradients of a module over ranks, for the same parameters as DistributedDataParallel.
 
     A parameter that has a gradient on no rank keeps none, if the strategy has `find_unused_parameters`.
     """

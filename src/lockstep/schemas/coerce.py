@@ -1,6 +1,5 @@
 """Convert values of a configuration to the types and constraints that a dataclass declares."""
 
-import re
 import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
@@ -62,9 +61,8 @@ def unknown_key(key: str, value: object, candidates: Collection[str], command: s
         return config_error(key, value, "there is no such key", hint)
     prefix, _, name = key.rpartition(".")
     siblings = {each.rpartition(".")[2]: each for each in candidates if each.rpartition(".")[0] == prefix}
-    former = re.sub(r"\b_(split|loader|classes|inputs|targets)_\b", r"\1", key)  # as keys of data once were
     namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
-    meant = (former, *namesakes, siblings.get(nearest(name, siblings) or ""))
+    meant = (*namesakes, siblings.get(nearest(name, siblings) or ""))
     near = next((each for each in meant if each in candidates), None)
     if near is None:
         return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
@@ -19,6 +19,7 @@ from lockstep.session.profiler import phases_text
 from lockstep.session.progress import RunProgress
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.logged_value import Value
+from lockstep.steps.module_step import ModuleStep
 from lockstep.sums.phases import Phases
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
@@ -28,7 +29,6 @@ LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 class Results:
     """`values`: the latest by name; `epoch_values`: those of the current epoch, for the record.
 
-    metrics, curves: the latest that the step, and not the module, has measured: of a task, and of the epoch's work.
     validated: whether the current epoch has been validated.
     work: curves of the work of the last complete epoch.
     recorder, checkpoints: set when a session that trains begins.
@@ -37,14 +37,11 @@ class Results:
     recorder: Recorder
     checkpoints: CheckpointManager
 
-    def __init__(self, net: nn.Module, log: ExactLog, step: Any, progress: RunProgress, phases: Phases) -> None:
-        """`step`: a TaskStep or ModuleStep."""
-        self.net, self.log, self.step, self.progress, self.phases = net, log, step, progress, phases
+    def __init__(self, module: Any, log: ExactLog, step: ModuleStep, progress: RunProgress, phases: Phases) -> None:
+        self.module, self.log, self.step, self.progress, self.phases = module, log, step, progress, phases
         self.plan, self.loggers = progress.plan, step.loggers
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
-        self.metrics: Mapping[str, float] = {}
-        self.curves: Mapping[str, float] = {}
         self.validated = False
         self.work: dict[str, float] = {}
         self.digest = ""
@@ -64,13 +61,10 @@ class Results:
 
     def before_epoch_end(self, trainer: Any, stage: str) -> None:
         """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics."""
-        progress, training = self.progress, stage == "train"
-        if progress.checking:
+        if self.progress.checking:
             return
-        if training:  # a stop may have ended it before its last batch
+        if stage == "train":  # a stop may have ended it before its last batch
             self.phases.synchronize()
-        within = progress.interrupted_epoch if training else progress.epoch_goes_on(trainer, trainer.is_last_batch)
-        self.metrics, self.curves = self.step.end_stage(stage, within, self.work)
         self._update_metrics(trainer, self.log.epoch(stage))
 
     def end_stage(self, trainer: Any, stage: str) -> None:
@@ -79,22 +73,23 @@ class Results:
         if self.progress.checking:
             return
         values = {entry.epoch_name: value for entry, value in logged}
-        self.values |= {**self.step.results, **values}
+        self.values |= values
         if stage != "test":
-            self.epoch_values |= {**self.metrics, **values}
+            self.epoch_values |= values
         to_loggers = self._update_metrics(trainer, logged)
         self.display.show(trainer.progress_bar_metrics)
-        self.to_loggers({**self.curves, **to_loggers}, position.begun if stage == "test" else position.epochs)
+        if stage == "train":  # the speed is a curve over steps
+            to_loggers |= {name: value for name, value in self.work.items() if name != "samples_per_second"}
+        self.to_loggers(to_loggers, position.begun if stage == "test" else position.epochs)
 
-    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> Mapping[str, float]:
+    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
         """Update what callbacks read; return the values for loggers."""
-        results = self.step.results
         monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
         to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
         in_bar = {entry.epoch_name: value for entry, value in logged if entry.prog_bar}
-        trainer.callback_metrics.update(as_tensors({**results, **monitored}))
-        trainer.logged_metrics.update(as_tensors({**self.metrics, **to_loggers}))
-        trainer.progress_bar_metrics.update({**results, **in_bar})
+        trainer.callback_metrics.update(as_tensors(monitored))
+        trainer.logged_metrics.update(as_tensors(to_loggers))
+        trainer.progress_bar_metrics.update(in_bar)
         return to_loggers
 
     def end_validation(self) -> None:
@@ -127,8 +122,8 @@ class Results:
             print(f"\n{phases_text(self.phases)}", flush=True)
         seconds, samples = self.phases.seconds, self.phases.total_samples
         metrics: Metrics = {
-            **run_metadata(plan, self.net),
-            "parameters": sum(parameter.numel() for parameter in self.net.parameters()),
+            **run_metadata(plan, self.module),
+            "parameters": sum(parameter.numel() for parameter in self.module.parameters()),
             "epochs": position.begun,
             "steps": position.steps,
             "train_seconds": seconds,
@@ -138,7 +133,7 @@ class Results:
         metrics = {**metrics, **self.values, **metrics}
         if plan.train:
             metrics |= self.checkpoints.best_metrics
-        return {**metrics, "digest": self.digest or digest(full_state_dict(self.net))}
+        return {**metrics, "digest": self.digest or digest(full_state_dict(self.module))}
 
     def to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
         """Log values, if there are any, at the current optimizer step."""
@@ -148,7 +143,7 @@ class Results:
     def _update_best(self, values: Mapping[str, float]) -> None:
         """Note whether results, of a validation alone within an epoch, are the best: then so is the next checkpoint."""
         name = self.plan.checkpoint.monitor
-        candidates = (name,) if name else (getattr(self.net, "monitor", None), *LOSSES)
+        candidates = (name,) if name else (getattr(self.module, "monitor", None), *LOSSES)
         monitor = name or next((each for each in candidates if each in self.values), "")
         if values is not self.values and monitor not in values:
             return

@@ -42,7 +42,6 @@ from lockstep.session.torch_options import compile_nets, torch_flags
 from lockstep.step_plan import STAGES
 from lockstep.steps.exact_log import ExactLog, attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
-from lockstep.strategies.strategy import plain_net
 from lockstep.sums.phases import Phases
 from lockstep.time_limit import TimeLimit
 
@@ -73,13 +72,12 @@ class Session:
         self.log = ExactLog(self.module, context.rank, active=True)
         self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
         self.step = create_step(self.log, self.data, self.loggers)
-        self.net = plain_net(self.module)
         attach_log(self.module, self.log if plan.saves else None)
         time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
         self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
-        self.results = Results(self.net, self.log, self.step, self.progress, self.phases)
+        self.results = Results(self.module, self.log, self.step, self.progress, self.phases)
         self.profiler = Profiler(plan, context.rank, self.device)
 
     # around training
@@ -95,17 +93,17 @@ class Session:
         require(fits, "model", plan.model.name, reason, hint)
         seed_rank(plan.seed, self.context.rank)  # after Lightning, which seeds as seed_everything did
         if self.start.checkpoint is not None:
-            require_net(plan, self.net, self.start.checkpoint)
+            require_net(plan, self.module, self.start.checkpoint)
         if plan.train:
             if self.data.runs("val") and not self.start.is_finished:
                 self.data.loaders("val")  # raises for wrong ones before the first step
             at, content = self.start.position, self.start.content
             rank, offset = self.context.rank, content["record"] if content else None
-            self.recorder = self.results.recorder = Recorder(plan, rank, self.net, at.epochs, at.batch, offset)
+            self.recorder = self.results.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, offset)
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
             if shows_net(plan):
-                array = self.data.transfer(self.module.example_input_array)
+                array = self.data.example()
                 example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
                 show_net(plan, self.loggers, self.module, example, self.device)
             compile_nets(plan, self.context.rank, self.module)
@@ -113,7 +111,7 @@ class Session:
     def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
         if checkpoint is not None:
             strict = getattr(self.module, "strict_loading", True)
-            load_full_state_dict(self.net, named_as_in(self.net, checkpoint["state_dict"]), strict)
+            load_full_state_dict(self.module, named_as_in(self.module, checkpoint["state_dict"]), strict)
 
     def choose_net_to_test(self) -> None:
         if self.plan.test == "best":

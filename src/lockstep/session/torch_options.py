@@ -17,19 +17,17 @@ from lockstep.config_error import ConfigError, config_error, errors_as, shorten
 from lockstep.plan import Plan
 from lockstep.private_api.torch import compile_error_class, set_recompile_limit
 from lockstep.progress import notice
-from lockstep.strategies.strategy import plain_net
 
 SHAPES = 8  # shapes of a batch for which a net is compiled; batches of others are computed without compiling
 
 
 def compile_nets(plan: Plan, rank: int, module: Any) -> None:
-    """Compile a plain net, or what the steps of a LightningModule call, if the plan says so."""
+    """Compile what the steps of a LightningModule call, if the plan says so."""
     if not plan.compile:
         return
     torch.compiler.reset()  # an earlier run of this process counts its shapes, too
-    net = plain_net(module)
     options: dict[str, Any] = {"dynamic": plan.compile == "dynamic", "options": {"fallback_random": True}}
-    parts = [*_called(module)] if net is module else [net]
+    parts: list[Any] = [*_called(module)]
     if plan.strategy.shards_weights(plan):  # FSDP gathers weights by hooks, around what can be compiled
         from torch.distributed.fsdp import FSDPModule
 

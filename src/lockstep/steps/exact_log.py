@@ -28,7 +28,7 @@ class ExactLog:
     """
 
     def __init__(self, module: nn.Module, rank: int, active: bool) -> None:
-        """`active`: whether anything may be logged, by a user's module or by callbacks."""
+        """`active`: whether anything may be logged, by a module or by callbacks."""
         self.module, self.rank, self.active = module, rank, active
         self.stages: dict[str, dict[str, Value]] = {}
         self.stage, self.samples, self.suffix = "", 0, ""

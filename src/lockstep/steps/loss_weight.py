@@ -22,13 +22,11 @@ class Step:
 
     weight: the factor on the loss of the current batch.
     share, loader: this rank's part of the batch, and the index of its loader in an evaluation.
-    results: the latest metrics of a task.
     """
 
     weight = 1.0
     share: BatchShare
     loader = 0
-    results: dict[str, float]
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None: ...
     def begin_epoch(self, position: Progress) -> None: ...

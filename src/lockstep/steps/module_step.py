@@ -1,4 +1,4 @@
-"""The training step of a user's LightningModule: its loss is weighted so that the gradient is of the global batch.
+"""The training step of a LightningModule: its loss is weighted so that the gradient is of the global batch.
 
 Methods of this one object are wrapped: `training_step` records its loss and runs virtual ranks, `backward` weights the
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
@@ -52,7 +52,6 @@ class ModuleStep(Step):
         self.loggers, self.histograms = loggers, Histograms(plan, loggers, module)
         self.ranks = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks
         self.averaged: frozenset[int] | None = None
-        self.results: dict[str, float] = {}
         self.loss: Tensor | None = None
         self.batches, self.weights, self.curve = 1, LossWeights(plan), StepCurve(plan, loggers, data.device)
         self.backward_passes = 0
@@ -131,14 +130,6 @@ class ModuleStep(Step):
         """Log a point of the curves every N optimizer steps."""
         if step is not None and step % self.plan.log_every_n_steps == 0 and self.curve.is_logged:
             self.curve.log(step, rate, self.log.step("logger"))
-
-    # evaluations and the ends of epochs
-
-    def end_stage(
-        self, stage: str, within: bool, work: Mapping[str, float]
-    ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-        """Return no metrics, and the curves of an epoch's work; the speed is a curve over steps."""
-        return {}, {name: work[name] for name in work if name != "samples_per_second"} if stage == "train" else {}
 
     # checkpoints
 

@@ -37,10 +37,10 @@ class Replicated(Strategy):
         """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so."""
         wrapped = super().wrap(plan, module)
         if plan.engine.gradient_sync != "ddp":
-            from lockstep.parallel.reduce import average_module_gradients
+            from lockstep.parallel.reduce import average_gradients
 
             method, unused = plan.gradient_sync, self._finds_unused(plan)
-            return Wrapped(wrapped.forward, partial(average_module_gradients, method, module, unused))
+            return Wrapped(wrapped.forward, partial(average_gradients, method, module, unused))
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
 
         device_ids = self.devices(plan) if plan.accelerator == "gpu" else None

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.config_error import require
-from lockstep.strategies.net_strategy import NetStrategy
-from lockstep.strategies.strategy import Forward, Layout
+from lockstep.strategies.net_strategy import Forward, NetStrategy
+from lockstep.strategies.strategy import Layout
 
 if TYPE_CHECKING:
     from torch import nn

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import require
 from lockstep.constraints import PositiveInt
-from lockstep.strategies.net_strategy import NetStrategy
-from lockstep.strategies.strategy import Forward
+from lockstep.strategies.net_strategy import Forward, NetStrategy
 
 if TYPE_CHECKING:
     from torch import nn

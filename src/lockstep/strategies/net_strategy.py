@@ -1,6 +1,8 @@
 """The base of strategies that compute a module's `net` in another way, in one process."""
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from lockstep.config_error import require
 from lockstep.strategies.strategy import Strategy
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
 
     from lockstep.plan import Plan
 
+Forward = Callable[..., Any]  # called like a net, it computes its outputs
+
 
 class NetStrategy(Strategy):
     """What the module itself computes beside its net, the loss and metrics, it computes once, of the full batch."""
@@ -20,6 +24,10 @@ class NetStrategy(Strategy):
         fits = plan.model.has_net
         reason = f"it computes the attribute `net` of a module, and {plan.model.name} sets none in its __init__"
         require(fits, "strategy", self.name, reason, "strategy=ddp, or self.net = … in the module")
+
+    @abstractmethod
+    def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
+        """Return the function by which this process computes the outputs of a net. It is no module with parameters."""
 
     def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
         """Move a module, and have calls of its `net` computed by the strategy."""

@@ -10,12 +10,9 @@ from lockstep.config_error import require
 if TYPE_CHECKING:
     import torch
     from lightning.pytorch.strategies import Strategy as LightningStrategy
-    from torch import Tensor, nn
+    from torch import nn
 
     from lockstep.plan import Plan
-
-Forward = Callable[["Tensor"], Any]
-"""Computes the outputs of a net from its inputs: a tensor, or a structure of tensors if the task accepts one."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +43,6 @@ class Layout:
     data_parallel_size: int = 1
     replicas: int = 1
     virtual_ranks: int = 1
-
-
-def plain_net(module: Any) -> Any:
-    """Return the net of a TaskModule, which strategies may shard, split or replicate alone; else the module itself."""
-    return module.net if getattr(module, "computes_with_net", False) else module
 
 
 class Strategy:
@@ -121,10 +113,6 @@ class Strategy:
             return [torch.device("cpu")]
         indices = [torch.cuda.current_device()] if self.distributed else range(plan.devices)
         return [torch.device("cuda", index) for index in indices]
-
-    def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
-        """Return the function by which this process computes the outputs of a net. It is no module with parameters."""
-        return net.__call__
 
     def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
         """Move a module to the devices that it computes on."""

@@ -1,10 +1,13 @@
 """Arguments of a module that come from its data, as LightningCLI links arguments: the same rule for ours and theirs."""
 
+import functools
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from lockstep.config_error import ConfigError
 from lockstep.schemas.data import Data
-from lockstep.schemas.target import KEY
+from lockstep.schemas.target import ARGS, KEY
 from lockstep.targets.locate import locate, parameters_of
 
 FROM_DATA = ("sample_shape", "num_classes", "num_outputs")
@@ -21,8 +24,14 @@ def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:
     known = {name: value for name, value in known.items() if value is not None}
 
     def with_facts(key: str, target: Mapping[str, Any]) -> dict[str, Any]:
-        parameters = parameters_of(locate(f"{key}.{KEY}", target[KEY]))
-        return {**target, **{name: known[name] for name in known if name in parameters and name not in target}}
+        call = functools.partial(locate(f"{key}.{KEY}", target[KEY]), *target.get(ARGS, ()))
+        parameters = parameters_of(call)
+        absent = {name: parameters[name] for name in FROM_DATA if name in parameters and name not in target}
+        for name in absent.keys() - known.keys():
+            if absent[name].default is inspect.Parameter.empty:
+                hint = f"{key}.{name}=VALUE, or data.num_classes=VALUE for Datasets"
+                raise ConfigError(f"{key}.{name} is missing, and the data does not tell it; write {hint}.")
+        return {**target, **{name: known[name] for name in absent if name in known}}
 
     net = call.get("net")
     within = {"net": with_facts("model.net", net)} if isinstance(net, Mapping) and KEY in net else {}

@@ -1,0 +1,118 @@
+"""config.yaml is the composed configuration: Hydra instantiates its model, and `--config-name` runs it again."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from tests.comparing import lines, metrics_in
+from tests.conftest import Command
+
+SMALL = ("data=points", "model.net.hidden=[4]", "optimizer=sgd", "max_epochs=2", "threads=1", "logger=none")
+
+
+def engine_in(folder: Path) -> str:
+    return str(OmegaConf.load(folder / "config.yaml").engine.name)
+
+
+def test_a_run_from_its_config_file(command: Command) -> None:
+    """Of engine=both each part has its engine; what is typed beside the file counts; a group cannot be chosen."""
+    both, raw = command.folder / "both", command.folder / "both" / "raw"
+    ended = command.train("engine=both", *SMALL, "hydra.run.dir=both")
+    assert ended.status == 0, ended.err
+    assert [engine_in(folder) for folder in (both, both / "lightning", raw)] == ["both", "lightning", "raw"]
+
+    config = OmegaConf.load(raw / "config.yaml")
+    config.model.net.update(sample_shape=[2], num_outputs=2)
+    config.model.num_classes = 2
+    saved = torch.load(raw / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    instantiate(config.model).load_state_dict(saved, strict=True)
+
+    again = ("--config-dir", "both/raw", "--config-name", "config")
+    assert command.train(*again, "hydra.run.dir=again").status == 0
+    assert metrics_in(command.folder / "again")["digest"] == metrics_in(raw)["digest"]
+    assert command.train(*again, "hydra.run.dir=faster", "optimizer.lr=0.1").status == 0
+    assert {step["lr"] for step in lines(command.folder / "faster", "step")} == {0.1}
+    assert {step["lr"] for step in lines(command.folder / "again", "step")} == {0.01}
+
+    ended = command.train(*again, "hydra.run.dir=none", "model=cnn")
+    assert (ended.status, ended.out) == (2, "")
+    sentence = "model=cnn: the configuration of --config-name has no groups to choose from; write KEY=VALUE of its "
+    assert ended.err.startswith(sentence)
+    assert ended.err.count("\n") == 1
+    assert not (command.folder / "none").exists()
+
+
+def test_a_job_of_a_sweep_has_its_own(command: Command) -> None:
+    ended = command.train("-m", "engine=raw", *SMALL, "optimizer.lr=0.1,0.2", "hydra.sweep.dir=sweep")
+    assert ended.status == 0, ended.err
+    folders = sorted(path.parent for path in command.folder.glob("sweep/*/config.yaml"))
+    assert [OmegaConf.load(folder / "config.yaml").optimizer.lr for folder in folders] == [0.1, 0.2]
+    again = ("--config-dir", str(folders[1]), "--config-name", "config", "hydra.run.dir=again")
+    assert command.train(*again).status == 0
+    assert metrics_in(command.folder / "again")["digest"] == metrics_in(folders[1])["digest"]
+
+
+FORMER = {
+    "model/mine.yaml: {_target_: example.net.Net, width: 8}": (
+        "model._target_=example.net.Net: it is a net, and a LightningModule trains it;",
+        "write _target_: lockstep.models.Classifier, net: {_target_: example.net.Net, width: 8",
+    ),
+    "data/mine.yaml: {dataset: {_target_: example.data.Rings}, split: {val: 0.1}, loader: {num_workers: 1}}": (
+        "data: it is a Dataset, and a LightningDataModule loads it;",
+        "dataset: {_target_: example.data.Rings}, loader: {num_workers: 1}, val_size: 0.1.",
+    ),
+    "data/mine.yaml: {_target_: example.data.Rings, samples: 9}": (
+        "data._target_=example.data.Rings: it is a Dataset, and a LightningDataModule loads it;",
+        "write _target_: lockstep.datamodules.Datasets, batch_size: ${batch_size}, dataset: {_target_: example.data.",
+    ),
+    "optimizer/mine.yaml: {_target_: torch.optim.Adam, lr: 0.1}": (
+        "optimizer._partial_ is missing: a module calls it with more arguments;",
+        "write _partial_: true.",
+    ),
+    "optimizer/mine.yaml: {_target_: torch.optim.Adam, _partial_: true, _decay_bias_and_norm_: false}": (
+        "optimizer._decay_bias_and_norm_: there is no such key any more;",
+        "write _target_: lockstep.optimizers.adamw_groups, _partial_: true.",
+    ),
+    "scheduler/mine.yaml: {_target_: torch.optim.lr_scheduler.StepLR, step_size: 2, _interval_: step}": (
+        "scheduler._interval_: there is no such key any more;",
+        "write scheduler_interval: step in the YAML of the model.",
+    ),
+    "scheduler/mine.yaml: {_target_: torch.optim.lr_scheduler.ReduceLROnPlateau, _monitor_: val/acc}": (
+        "scheduler._monitor_: there is no such key any more;",
+        "write monitor: METRIC in the YAML of the model.",
+    ),
+}
+"""YAML files as an earlier version had them."""
+
+
+@pytest.mark.parametrize("file", FORMER)
+def test_a_former_yaml_file_is_answered_by_the_one_to_write(file: str, command: Command) -> None:
+    path, _, yaml = file.partition(": ")
+    (command.folder / "conf" / path).parent.mkdir(parents=True)
+    (command.folder / "conf" / path).write_text(yaml)
+    ended = command.train("--config-dir", "conf", f"{path.partition('/')[0]}=mine")
+    for part in FORMER[file]:
+        assert part in ended.err
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert [each.name for each in command.folder.iterdir()] == ["conf"]
+
+
+WRONG = {
+    "optimizer.lr=abc": "optimizer.lr=abc: Adam takes a number; write optimizer.lr=0.1, for example.",
+    "optimizer.lr=-1": "optimizer._target_=torch.optim.Adam: it raises ValueError: Invalid learning rate: -1.",
+    "model.net.hidden=[]": "model.net.hidden=[]: it lists layer sizes of 1 or more; write model.net.hidden=[30,20].",
+    "data.val_size=70000": "data.val_size=70000: it must be from 0 to ",
+    "model=lenet model.net.dropout=2": "model.net._target_=lockstep.nets.LeNet: it raises ValueError: dropout probab",
+}
+"""Values of targets that their signatures or constructors refuse."""
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_wrong_value_of_a_target_is_one_sentence(words: str, command: Command) -> None:
+    ended = command.train(*words.split(" "))
+    assert ended.err.startswith(WRONG[words])
+    assert (ended.status, ended.err.count("\n"), "Traceback" in ended.err) == (2, 1, False)
+    assert not [*command.folder.iterdir()]
