@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import exp, log
+from math import exp, isnan, log
 from typing import Any
 
 import pytest
@@ -122,8 +122,11 @@ def test_a_classifier_by_hand() -> None:
 def test_outputs_beyond_the_classes_are_never_predicted() -> None:
     """The loss is over all five outputs."""
     logits, targets = torch.tensor([[0.0, 1, 0, 9, 9], [2, 1, 0, 9, 9]]), torch.tensor([1, 0])
-    values = measured(Classifier(Given(), Slow, num_classes=3), logits, targets)
+    module = Classifier(Given(), Slow, num_classes=3)
+    values = measured(module, logits, targets)
     assert (values["acc"], values["f1"]) == (1.0, 1.0)
+    module.log = module.log_dict = lambda *_, **__: None  # type: ignore[assignment]
+    assert torch.equal(module.test_step([logits, targets], 0)["logits"], logits[:, :3]), "as the confusion matrix"
     assert values["loss"] == pytest.approx(float(cross_entropy(logits, targets)), rel=1e-6)
 
 
@@ -178,6 +181,13 @@ def test_a_language_model_by_hand(ignored: int | None) -> None:
         assert values["acc"] == pytest.approx(float(hits.double().mean()), rel=1e-6)
 
 
+def test_a_diverged_language_model_has_no_perplexity() -> None:
+    """torchmetrics would leave out the batch whose loss is NaN."""
+    net = Tokens(vocabulary=2)
+    net.table.weight.data[1] = torch.nan
+    assert isnan(measured(LanguageModel(net, Slow), torch.tensor([[0, 0], [1, 0]]), batch_size=1)["perplexity"])
+
+
 def test_what_evaluations_return() -> None:
     """Callbacks that draw pictures take logits or predictions, and targets."""
     x, classes = torch.randn(2, 3), torch.tensor([0, 1])
@@ -204,6 +214,12 @@ def of_three(net: nn.Module) -> LightningModule:
     [
         (of_three, FLOATS, (FLOATS, FLOATS), "model: the targets of the data are real numbers, and a Classifier needs"),
         (of_three, FLOATS[:, :2], (FLOATS, CLASSES), "model.net: it returns shape (4, 2); expected (4, 3 or more)."),
+        (
+            of_three,
+            torch.zeros(4, 5),
+            (FLOATS, CLASSES + 4),
+            "model.num_classes=3: the data has a target of class 4, c",
+        ),
         (of_three, FLOATS[:2], (FLOATS, CLASSES), "model.net: it returns shape (2, 3); expected (4, 3 or more)."),
         (of_three, FLOATS[:, 0], (FLOATS, CLASSES), "model.net: it returns shape (4,); expected (4, 3 or more)."),
         (of_three, FLOATS[0, 0], (FLOATS, CLASSES), "model.net: it returns shape (); expected (4, 3 or more)."),
@@ -212,6 +228,12 @@ def of_three(net: nn.Module) -> LightningModule:
         (Regressor, FLOATS, (FLOATS, CLASSES), "model: the targets of the data are whole numbers, and a Regressor ne"),
         (Regressor, FLOATS[:, :1], (FLOATS, FLOATS), "model.net: it returns shape (4, 1); expected (4, 3)."),
         (Autoencoder, FLOATS, (SEQUENCES,), "data: its inputs are whole numbers, and an Autoencoder returns real ones"),
+        (
+            Autoencoder,
+            FLOATS[:, 0],
+            (FLOATS[:, :1],),
+            "model.net: it returns shape (4,); expected (4, …) with 1 numbers",
+        ),
         (Autoencoder, FLOATS[:, :2], (FLOATS,), "model.net: it returns shape (4, 2); expected (4, …) with 3 numbers a"),
         (
             LanguageModel,
@@ -247,6 +269,21 @@ def test_a_batch_of_another_kind_is_refused(batch: Any, sentence: str) -> None:
     for module in (of_three(Given()), Regressor(Given(), Slow)):
         with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}"):
             module.training_step(batch, 0)
+
+
+def test_inputs_are_looked_at_before_a_net_fails() -> None:
+    """An embedding of real numbers and an affine map of tokens end in an error of torch's."""
+    net, batch = nn.Embedding(5, 5), [FLOATS, CLASSES]
+    with pytest.raises(ConfigError, match=r"^data: a LanguageModel needs sequences of whole numbers"):
+        LanguageModel(net, Slow).training_step(batch, 0)
+    with pytest.raises(ConfigError, match=r"^data: its inputs are whole numbers, and an Autoencoder returns real ones"):
+        Autoencoder(nn.Linear(5, 5), Slow).training_step(SEQUENCES, 0)
+
+
+def test_a_target_that_does_not_count_is_no_class() -> None:
+    module = Classifier(Fixed(FLOATS), Slow, num_classes=3, ignore_index=255)
+    module.log = lambda *_, **__: None  # type: ignore[method-assign]
+    assert module.training_step([FLOATS, torch.tensor([0, 255, 2, 255])], 0)["weight"] == 2
 
 
 @pytest.mark.parametrize(

@@ -71,15 +71,16 @@ def test_a_plateau_lowers_the_rate_in_a_stock_trainer() -> None:
 
 
 def test_schedules_of_schedules_are_made_of_partials() -> None:
-    parts = [
+    parts: list[Any] = [
         partial(lr_scheduler.ConstantLR, factor=0.5, total_iters=2),
         partial(lr_scheduler.ExponentialLR, gamma=0.5),
     ]
-    for kind, options, expected in (
-        (lr_scheduler.SequentialLR, {"milestones": [2]}, [0.25, 0.25, 0.5, 0.25]),
-        (lr_scheduler.ChainedScheduler, {}, [0.25, 0.125, 0.125, 0.0625]),
+    chained: Any = partial(lr_scheduler.ChainedScheduler, schedulers=parts)
+    for make, expected in (
+        (partial(lr_scheduler.SequentialLR, schedulers=parts, milestones=[2]), [0.25, 0.25, 0.5, 0.25]),
+        (chained, [0.25, 0.125, 0.125, 0.0625]),
+        (partial(lr_scheduler.ChainedScheduler, schedulers=[chained]), [0.25, 0.125, 0.125, 0.0625]),
     ):
-        make = partial(kind, schedulers=parts, **options)  # type: ignore[arg-type]
         schedule, rates = configured(make)["scheduler"], []
         for _ in range(4):
             rates.append(schedule.optimizer.param_groups[0]["lr"])

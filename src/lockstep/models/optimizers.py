@@ -1,4 +1,4 @@
-"""Return what `configure_optimizers` of the modules returns."""
+"""The optimizer and the learning-rate schedule of a module."""
 
 import inspect
 from collections.abc import Callable
@@ -40,11 +40,18 @@ def configure(
         arguments["total_steps"] = module.trainer.estimated_stepping_batches
     if isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau) and "mode" not in given:
         arguments["mode"] = "max" if str(monitor).endswith(("acc", "f1")) else "min"
-    if "schedulers" in given:  # of a SequentialLR, or of a ChainedScheduler, which takes them first
-        arguments |= {"optimizer": created, "schedulers": [each(created) for each in given["schedulers"]]}
-    schedule = scheduler(**arguments) if "optimizer" in arguments else scheduler(created, **arguments)
+    schedule = _create(scheduler, created, arguments)
     name = getattr(kind, "__qualname__", str(kind))
     reason = f"it makes a {type(schedule).__name__}, and not an LRScheduler"
     require(isinstance(schedule, LRScheduler), "scheduler._target_", name, reason, "the path of one")
     config = {"scheduler": schedule, "interval": interval or ("step" if "total_steps" in names else "epoch")}
     return {"optimizer": created, "lr_scheduler": config | ({"monitor": monitor} if monitor else {})}
+
+
+def _create(scheduler: Callable[..., Any], optimizer: Optimizer, arguments: dict[str, Any]) -> Any:
+    """Create a schedule and, before it, the partials in the `schedulers` of a SequentialLR or a ChainedScheduler."""
+    given = scheduler.keywords if isinstance(scheduler, partial) else {}
+    if "schedulers" not in given:
+        return scheduler(optimizer, **arguments)
+    children = [_create(each, optimizer, {}) for each in given["schedulers"]]
+    return scheduler(optimizer=optimizer, schedulers=children, **arguments)  # a ChainedScheduler takes it second
