@@ -172,8 +172,8 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
         ("tuple", "model.net: it returns a tuple; expected (12, 3 or more)."),
         ("flat", "model.net: it returns shape (12,); expected (12, 3 or more)."),
         ("narrow", "model.net: it returns shape (12, 2); expected (12, 3 or more)."),
-        ("empty", "optimizer got an empty parameter list"),
-        ("no_net", "model"),
+        ("empty", "model.net: Wrong has no parameter to train; write another net."),
+        ("no_net", "model.net: str has no parameter to train; write another net."),
     ],
 )
 def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_user_plan: MakeUserPlan) -> None:

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from lockstep.config_error import require
+from lockstep.config_error import ConfigError, require
 
 INTERVALS = ("step", "epoch")
 
@@ -30,7 +30,10 @@ def configure(
     """
     fits, hint = interval is None or interval in INTERVALS, "one of step, epoch"
     require(fits, "model.scheduler_interval", interval, "it is not one of the possible values", hint)
-    created = optimizer([parameter for parameter in module.parameters() if parameter.requires_grad])
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise ConfigError(f"model.net: {type(module.net).__name__} has no parameter to train; write another net.")
+    created = optimizer(parameters)
     if scheduler is None:
         return created
     names = inspect.signature(scheduler).parameters
