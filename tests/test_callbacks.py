@@ -163,23 +163,18 @@ def test_resumed_in_an_epoch_of_other_steps(engine: str, make_user_plan: MakeUse
     same_after_kill(plan, 10)
 
 
-SCHEDULE, STOP = " ".join(scheduled(2, 4)), "model=mlp data=digits callbacks=early_stopping callbacks.early_stopping"
+SCHEDULE = " ".join(scheduled(2, 4))
 INVALID = {
     f"{SCHEDULE} accumulate_grad_batches=2": "accumulate_grad_batches=2: callbacks.gradient_accumulation_",
     f"{SCHEDULE} {KEY}={{1:0}}": "it is {EPOCH: BATCHES}, epochs from 0; write callbacks.gradient_accumulation_sch",
     f"{SCHEDULE} model=gan": "callbacks=GradientAccumulationScheduler: GAN optimizes manually, and accumulates",
     "callbacks=timer callbacks.timer._target_=torch.nn.Identity": "=torch.nn.Identity: it makes a Identity, and not",
-    f"{STOP}.monitor=val_loss": "monitor=val_loss: this run does not measure it; write one of train/loss",
 }
 
 
 @pytest.mark.parametrize("words", INVALID)
 def test_invalid_callbacks_are_rejected(words: str, make_user_plan: MakeUserPlan) -> None:
     require_refused(INVALID[words], make_user_plan, *JOB, *SINGLE, *words.split())
-
-
-def test_metrics_of_a_plain_net_can_be_monitored(make_user_plan: MakeUserPlan) -> None:
-    make_user_plan(*f"{STOP}.monitor=val/f1".split())
 
 
 @pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])

@@ -262,10 +262,10 @@ def test_likely_reason_of_two_modules_and_interruption_are_named(copied: Path) -
 class Dense(torch.nn.Module):
     """A bias and weights of constant pixels in front of BatchNorm, as in many published nets."""
 
-    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
         super().__init__()
-        first = torch.nn.Linear(math.prod(shape), 16)
-        self.net = torch.nn.Sequential(first, torch.nn.BatchNorm1d(16), torch.nn.ReLU(), torch.nn.Linear(16, outputs))
+        first, last = torch.nn.Linear(math.prod(sample_shape), 16), torch.nn.Linear(16, num_outputs)
+        self.net = torch.nn.Sequential(first, torch.nn.BatchNorm1d(16), torch.nn.ReLU(), last)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.net(x.flatten(1))
@@ -274,7 +274,7 @@ class Dense(torch.nn.Module):
 
 def test_noise_that_adam_scales_up_is_named(tmp_path: Path) -> None:
     """The black pixels of digits are constant. A difference in other gradients has another reason."""
-    job = ("engine=raw", "model=linear", "++model._target_=tests.test_compare.Dense", "sync_batchnorm=true", *SMALL)
+    job = ("engine=raw", "model=linear", "++model.net._target_=tests.test_compare.Dense", "sync_batchnorm=true", *SMALL)
     for strategy, devices in (("single", 1), ("ddp", 2)):
         world = (f"strategy={strategy}", f"devices={devices}", f"hydra.run.dir={tmp_path / strategy}")
         lockstep.run([*job, "max_epochs=12", "optimizer.lr=0.05", *world])

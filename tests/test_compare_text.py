@@ -79,18 +79,21 @@ def test_without_another_option_the_first_difference_is_repeated_in_full_precisi
 
 def test_options_have_the_keys_of_the_command_line() -> None:
     """What follows from the choice of another option is left out, and how a run is watched."""
-    net: dict[str, Any] = {"name": "Net", "_target_": "mine.Net", "arguments": {"width": 8}, "key": "model"}
-    stopping: dict[str, Any] = {"name": "Stopping", "arguments": {"patience": 3}, "key": "callbacks.stopping"}
-    a: dict[str, Any] = {"name": "a", "model": net, "callbacks": [stopping]}
-    b = {"name": "b", "model": {**net, "arguments": {"width": 16}}, "run_dir": "/b", "logger": [{"name": "csv"}]}
-    b |= {"callbacks": [{**stopping, "arguments": {"patience": 5}}], "data": {"name": "line", "noise": 0.1}}
-    a |= {"data": {"name": "digits", "val_size": 1}}
+    model: dict[str, Any] = {"_target_": "mine.Module", "net": {"_target_": "mine.Net", "width": 8}}
+    stopping: dict[str, Any] = {"_target_": "mine.Stopping", "patience": 3}
+    a = {"name": "a", "model": model, "callbacks": {"stopping": stopping}}
+    b = {"name": "b", "model": {**model, "net": {"_target_": "mine.Net", "width": 16}}}
+    b |= {"callbacks": {"stopping": {**stopping, "patience": 5}}, "logger": {"csv": {"_target_": "mine.CSV"}}}
+    a |= {"data": {"_target_": "mine.Digits", "val_size": 1}, "scheduler": None}
+    b |= {"data": {"_target_": "mine.Line", "noise": 0.1}, "scheduler": {"_target_": "mine.Cycle", "fraction": 0.1}}
     assert differing_options(a, b) == {
-        "model.width": ("8", "16"),
+        "model.net.width": ("8", "16"),
         "callbacks.stopping.patience": ("3", "5"),
-        "data": ("digits", "line"),
+        "data": ("mine.Digits", "mine.Line"),
+        "scheduler": ("null", "mine.Cycle"),
     }
-    assert differing_options({"model": net}, {"model": {**net, "arguments": {}}}) == {"model.width": ("8", "–")}
+    without = {**model, "net": {"_target_": "mine.Net"}}
+    assert differing_options({"model": model}, {"model": without}) == {"model.net.width": ("8", "–")}
 
 
 @pytest.mark.parametrize(("tolerance", "verdict"), [(FLOAT64, "within 2.0e-11"), (IDENTICAL, "different")])

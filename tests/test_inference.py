@@ -11,13 +11,15 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import lockstep
-from example.lightning_module import Classifier
+from example import lightning_module
+from example.lightning_module import FocalClassifier
 from lockstep import ConfigError
 from lockstep.checkpoint.former import plan_of
 from lockstep.datamodules import Digits
 from lockstep.models import Classifier as OurClassifier
 from lockstep.run_result import RunResult
 from tests.conftest import IN_PROCESS
+from tests.user_code.former_example import Classifier as Former
 
 pytestmark = IN_PROCESS
 
@@ -38,7 +40,7 @@ class Scaled(nn.Module):
         return outputs
 
 
-class CompilesItself(Classifier):
+class CompilesItself(FocalClassifier):
     """Compiles its net for training alone, as the module of lightning-hydra-template does."""
 
     def setup(self, stage: str) -> None:
@@ -103,17 +105,18 @@ def test_code_of_a_user(tmp_path: Path) -> None:
 
 
 def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
-    result = trained(tmp_path, "model=example_module", "data=example_module", "model.width=5", "engine=both")
+    result = trained(tmp_path, "model=example_module", "data=example_module", "model.gamma=1.5", "engine=both")
     module = lockstep.load(tmp_path)
-    assert (type(module).__name__, module.hparams["width"], module.training) == ("Classifier", 5, False)
+    assert (type(module), module.hparams["gamma"], module.training) == (FocalClassifier, 1.5, False)
     saved = torch.load(tmp_path / "raw" / "checkpoints" / "last.ckpt")["state_dict"]
     assert all(torch.equal(saved[name], value) for name, value in module.state_dict().items())
-    assert result.net().lr == module.lr
+    assert result.net().gamma == module.gamma
 
 
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
 def test_a_module_that_compiles_its_net_in_setup(tmp_path: Path, engine: str) -> None:
-    model = {"_target_": f"{__name__}.CompilesItself", "width": 5, "lr": 0.01}
+    net = {"_target_": "example.net.Net", "width": 5}
+    model = {**with_net(net), "_target_": f"{__name__}.CompilesItself"}
     words = (f"engine={engine}", "data=example_module")
     result = trained(tmp_path / "run", *words, model=model)
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
@@ -184,11 +187,13 @@ def test_a_net_of_the_earlier_version_is_loaded_and_tested(tmp_path: Path, name:
         trained(tmp_path / "copy", words[0], "resume=true")
 
 
-def test_a_module_of_the_earlier_version_is_loaded_and_tested(tmp_path: Path) -> None:
+def test_a_module_of_the_earlier_version_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lightning_module, "Classifier", Former, raising=False)
     last = OLD / "module" / "checkpoints" / "last.ckpt"
     module, saved = lockstep.load(OLD / "module"), torch.load(last)["state_dict"]
     assert all(torch.equal(saved[name], value) for name, value in module.state_dict().items())
-    result = trained(tmp_path, "model=example_module", "data=example_module", "train=false", f"ckpt_path={last}")
+    model = {"_target_": "example.lightning_module.Classifier", "width": 32, "lr": 0.01}
+    result = trained(tmp_path, "data=example_module", "train=false", f"ckpt_path={last}", model=model)
     assert "test/loss" in result
 
 

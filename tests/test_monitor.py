@@ -35,15 +35,15 @@ def labelled(plan: Plan, *words: str, swept: tuple[str, ...] = ()) -> str:
 
 def test_label_begins_with_what_varies_or_was_typed(make_plan: MakePlan) -> None:
     plan, two = make_plan(), make_plan("strategy=ddp", "devices=2", "engine=raw")
-    assert labelled(plan) == "single mlp"
-    assert labelled(plan, "engine=lightning", "logger=csv", "seed=3") == "lightning seed=3 single mlp"
+    assert labelled(plan) == "single MLP"
+    assert labelled(plan, "engine=lightning", "logger=csv", "seed=3") == "lightning seed=3 single MLP"
     assert labelled(two, "optimizer.lr=0.003", "model.net.hidden=[8]", "+data.x='a/b c'") == (
-        "lr=0.003 hidden=[8] x=b c raw ddp×2 mlp"
+        "lr=0.003 hidden=[8] x=b c raw ddp×2 MLP"
     )
     job = ("engine=raw", "strategy=ddp", "optimizer.lr=1", "max_epochs=2", "threads=2")
-    assert labelled(two, *job, swept=("threads",)) == "threads=2 raw ddp×2 mlp"
-    assert labelled(two, *job, swept=("optimizer.lr", "strategy")) == "ddp×2 lr=1 raw mlp"
-    assert labelled(plan, "data.size=1", "model.size=2") == "data.size=1 model.size=2 single mlp"
+    assert labelled(two, *job, swept=("threads",)) == "threads=2 raw ddp×2 MLP"
+    assert labelled(two, *job, swept=("optimizer.lr", "strategy")) == "ddp×2 lr=1 raw MLP"
+    assert labelled(plan, "data.size=1", "model.size=2") == "data.size=1 model.size=2 single MLP"
     long = labelled(plan, *(f"model.key{number}=value" for number in range(30)))
     assert (len(long), long[-1]) == (90, "…")
 
@@ -51,7 +51,7 @@ def test_label_begins_with_what_varies_or_was_typed(make_plan: MakePlan) -> None
 def test_label_has_the_time_of_the_folder(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan()
     dated = replace(plan, run_dir=str(tmp_path / "sweeps" / "2026-11-22_14-03-12-798684" / "3"))
-    assert run_label(dated) == "single mlp · 14-03-12"
+    assert run_label(dated) == "single MLP · 14-03-12"
     first = folder_of(dated)
     first.mkdir(parents=True)
     (first / "events.out.tfevents.1").touch()
@@ -115,8 +115,8 @@ def test_run_in_tensorboard(engine: str, make_plan: MakePlan) -> None:
     assert pictures == {"val/confusion": [7, 14], "val/worst": [7, 14], "weights/first layer": [7, 14]}
     assert {events.Images("val/confusion")[0].width, events.Images("val/confusion")[0].height} == {28 * 10 + 44}
     assert events.Tags()["graph"]
-    assert [one.step for one in events.Histograms("weights/layers.0.weight")] == [14]
-    assert "weights/layers.0.weight/gradient" in events.Tags()["histograms"]
+    assert [one.step for one in events.Histograms("weights/net.layers.0.weight")] == [14]
+    assert "weights/net.layers.0.weight/gradient" in events.Tags()["histograms"]
     assert len(tags(events, "pr_curves")) == 10
 
 
@@ -132,7 +132,7 @@ def parsed(events: EventAccumulator, tag: str) -> bytes:
 def test_difference_of_both_engines_is_a_curve(tmp_path: Path) -> None:
     run(["engine=both", *SMALL, "max_epochs=1", f"hydra.run.dir={tmp_path}"])
     names = {path.parent.name.rpartition(" · ")[0] for path in tmp_path.rglob("events*")}
-    chosen = "hidden=[8] batch_size=200 max_epochs=1 single mlp"
+    chosen = "hidden=[8] batch_size=200 max_epochs=1 single MLP"
     assert names == {f"lightning {chosen}", f"raw {chosen}", f"difference {chosen}"}
     events = events_of(tmp_path)
     assert events.Tags()["scalars"] == [f"difference/{name}" for name in ("largest", "loss", "gradient norm")]
@@ -167,7 +167,7 @@ def test_most_confident_errors_are_collected() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan) -> None:
     """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
-    words = ("model=drawing", "data=model", *SINGLE, "logger=tensorboard", "max_epochs=1", "test=false")
+    words = ("model=drawing", "data=none", *SINGLE, "logger=tensorboard", "max_epochs=1", "test=false")
     plan = make_user_plan(*words, f"engine={engine}")
     RUN[engine](plan, ALONE)
     assert [one.step for one in events_of(Path(plan.run_dir), images=0).Images("mine")] == [1]
@@ -180,9 +180,9 @@ def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan)
     [
         (MODULES["classifier"], "net.0.weight"),
         (MODULES["gan"], "discriminator.0.weight"),
-        (("model.net.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "layers.0.weight"),
+        (("model.net.hidden=[8]", "trainer.limit_train_batches=3", "callbacks=timer"), "net.layers.0.weight"),
         pytest.param(
-            *(("model=resnet18", "data=pictures", "trainer.limit_train_batches=3"), "conv1.weight"),
+            *(("model=resnet18", "data=pictures", "trainer.limit_train_batches=3"), "net.conv1.weight"),
             marks=pytest.mark.slow,
         ),
     ],

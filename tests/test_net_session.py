@@ -17,7 +17,11 @@ JOBS = {
     "virtual": ("model=noise", "data=noisy", "batch_size=8", *VIRTUAL),
     "plateau": (
         *("model=residual", "data=blobs", "batch_size=8", "precision=64-true", "drop_last=true", *DDP),
-        *("+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "+scheduler._partial_=true", "+scheduler.patience=0"),
+        *(
+            "+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau",
+            "+scheduler._partial_=true",
+            "+scheduler.patience=0",
+        ),
     ),
 }
 

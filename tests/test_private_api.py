@@ -18,7 +18,7 @@ from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE
 
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
-SMALL = ("data=line", "data.samples=20", "data.val_size=5", "model=linear", "batch_size=5", "max_epochs=2")
+SMALL = ("data=line", "data.samples=20", "data.val_size=5", "model=regression", "batch_size=5", "max_epochs=2")
 PUBLIC = {"_exit", "_fields", "_replace", "_target_"}
 """Names that are documented in spite of the underscore: of os, of a named tuple, of Hydra."""
 

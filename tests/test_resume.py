@@ -24,7 +24,7 @@ from tests.resuming import alike, going_on_with, killed, record, same_after_kill
 
 DROPS = (
     *("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=12", "threads=1"),
-    *("model=lenet", "model.dropout=0.5", "logger=none"),
+    *("model=lenet", "model.net.dropout=0.5", "logger=none"),
 )
 """77 digits: seven batches an epoch, the last of five."""
 MOMENTUM = ("optimizer=sgd", "optimizer.lr=0.05", "optimizer.momentum=0.9", "scheduler=onecycle", "max_epochs=2")
@@ -68,7 +68,7 @@ HARDER = {
 @pytest.mark.parametrize(("case", "engine"), [(case, ENGINES[place % 2]) for place, case in enumerate(HARDER)])
 def test_killed_with_other_options(engine: str, case: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """By the engines in turn."""
-    common = [word for word in DROPS if case != "batchnorm" or word not in ("model.dropout=0.5", "model=lenet")]
+    common = [word for word in DROPS if case != "batchnorm" or word not in ("model.net.dropout=0.5", "model=lenet")]
     plan = make_plan(*common, *DDP, "max_epochs=2", "checkpoint.every_n_steps=1", *HARDER[case])
     reference = with_engine(plan, engine, tmp_path / "whole")
     expected = start(reference)
@@ -93,8 +93,8 @@ def test_other_engine_resumes_within_the_epoch(first: str, second: str, make_pla
 def test_another_world_resumes_within_the_epoch(
     before: str, after: str, engine: str, make_plan: MakePlan, tmp_path: Path
 ) -> None:
-    """In float64, with global dropout masks: to 1e-10 at every step and in the metrics of the epoch."""
-    options = ("dropout_rng=global", "precision=64-true", "checkpoint.every_n_steps=2", "accelerator=cpu")
+    """In float64, without dropout: to 1e-10 at every step and in the metrics of the epoch."""
+    options = ("model.net.dropout=0", "precision=64-true", "checkpoint.every_n_steps=2", "accelerator=cpu")
     job = (*DROPS, *MOMENTUM, *options)
     plan = make_plan(*job, *WORLDS[before])
     reference = with_engine(plan, engine, tmp_path / "whole")

@@ -12,6 +12,8 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from torch import nn
 
 from lockstep.checkpoint.saving import loadable
@@ -84,6 +86,26 @@ def test_other_values_of_a_module_are_left_out_with_a_notice(capsys: pytest.Capt
         "checkpoints hold no defaultdict of counts",
         "checkpoints hold no lost of mixed",
     ]
+
+
+class Configured(pl.LightningModule):
+    """Its hyper-parameters are mappings and lists of a configuration."""
+
+    def __init__(self, net: dict[str, Any], sizes: list[int], options: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+
+def test_containers_that_hydra_passes_are_saved_as_plain_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"net": {"width": "${sizes}"}, "sizes": [1, 2], "options": {"rates": [{"value": 0.1}]}}
+    module = instantiate(OmegaConf.create({"_target_": f"{__name__}.Configured", **options}))
+    assert OmegaConf.is_config(module.hparams["sizes"])  # the control
+    torch.save(loadable({"hyper_parameters": dict(module.hparams)}), tmp_path / "last.ckpt")
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)["hyper_parameters"]
+    assert saved == {**options, "net": {"width": [1, 2]}}
+    assert not capsys.readouterr().err
 
 
 class Wrapping(pl.LightningModule):

@@ -137,16 +137,15 @@ INVALID = {
     "scheduler.step_sise=2: StepLR takes no such argument (did you mean step_size?); write ": named(
         f"{TORCH}.StepLR", "step_sise:2"
     ),
-    "scheduler._interval_=hour: it is not one of the possible values; write one of step, epoch.": named(
-        f"{TORCH}.StepLR", "step_size=2", "_interval_=hour"
+    "model.scheduler_interval=hour: it is not one of the possible values; write one of step, epoch.": (
+        *named(f"{TORCH}.StepLR", "step_size:2"),
+        "+model.scheduler_interval=hour",
     ),
-    "a plateau is looked for after each epoch; write scheduler._int": (*PLATEAU, "+scheduler._interval_=step"),
-    "this run does not measure it; write one of train/loss,": (*PLATEAU, "+scheduler._monitor_=val/mae"),
+    "scheduler._interval_: there is no such key any more; write scheduler_interval": named(
+        f"{TORCH}.StepLR", "step_size:2", "_interval_:step"
+    ),
     "NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the": named("strange_schedules.NoSchedule"),
     "Keeps: its state is more than plain values and tensors, so": named("strange_schedules.Keeps"),
-    "no schedule today\nscheduler._target_=strange_schedules.Raises: it raises this when it is called.": named(
-        "strange_schedules.Raises"
-    ),
 }
 
 

@@ -29,10 +29,8 @@ class Net(nn.Module):
 
 FACTOR = 2.0
 """
-DATA: dict[str, Any] = {
-    "_target_": "lockstep.datamodules.Datasets",
-    "dataset": {"_target_": "strange_data.blobs", "samples": 60},
-}
+BLOBS = {"_target_": "strange_data.blobs", "samples": 60}
+DATA = {"_target_": "lockstep.datamodules.Datasets", "dataset": BLOBS, "batch_size": "${batch_size}"}
 DDP = ("strategy=ddp", "devices=2")
 Train = Callable[..., Path]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench.runs import BASELINES, BenchContext, Measurement
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
-USER_CODE = ("model=example_module", "~model.width", "~model.lr", "data=none")
+USER_CODE = ("model=example_module", "~model.net", "~model.optimizer", "~model.gamma", "data=none")
 MODULE, BORING, MLP = (f"model._target_={BASELINES['stock']}.{name}" for name in ("Module", "Boring", "MLP"))
 SHORT = ("experiment=linear_regression", "max_epochs=2")
 DDP = ("strategy=ddp", "devices=2", "accelerator=cpu")

@@ -135,7 +135,7 @@ class Plan:
 
 def check(plan: Plan) -> None:
     plan.strategy.check(plan)
-    parts = (plan.model, *plan.callbacks, plan.trainer)
+    parts: tuple[Any, ...] = (plan.model, *plan.callbacks, plan.trainer)
     for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):
         if not is_valid:
             value = attrgetter(key)(plan)

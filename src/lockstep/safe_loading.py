@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import numpy as np
 import torch
+from omegaconf import OmegaConf
 
 from lockstep.files import is_utf8
 
@@ -27,6 +28,15 @@ def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
     """
     with torch.serialization.safe_globals([*TYPES]):
         return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap and is_utf8(str(file)))
+
+
+def plain(value: Any) -> Any:
+    """Return a state with the lists and mappings of a configuration, as targets get them, replaced by Python's."""
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=True)
+    if type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
 
 
 def is_loadable(value: object) -> bool:

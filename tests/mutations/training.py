@@ -41,24 +41,56 @@ loaders/stream_loader.py test_iterable_data.py::test_ranks_that_read_different_s
 memory/format.py test_memory_format.py::test_untested_nets_stay_contiguous_on_a_cpu
 -good = _all_tested(net) if on_cpu else
 +good = True if on_cpu else
-# the smallest accuracy is the best
-objectives/tasks.py test_plan.py::test_the_default_monitor
--Mean("acc", "max", partial(correct
-+Mean("acc", "min", partial(correct
-# outputs that are no class of the data are taken for the next class
-sums/running.py test_objectives.py::test_confusion_and_macro_f1_by_hand
--outputs.argmax(dim=1).clamp(max=classes)
-+outputs.argmax(dim=1)
-# a class that does not occur counts
-objectives/tasks.py test_objectives.py::test_confusion_and_macro_f1_by_hand
--(2 * hits / both)[both > 0].mean()
-+(2 * hits / both).nan_to_num().mean()
+# a plateau's rate is lowered while the accuracy rises
+models/optimizers.py test_models.py::test_a_plateau_looks_at_the_monitor
+-"max" if str(monitor)
++"min" if str(monitor)
+# outputs that are no class of the data are taken for the last class
+callbacks/confusion_matrix.py test_callbacks_monitoring.py::test_counts_of_batches
+-predicted.where(is_known, classes)
++predicted.clamp(0, classes - 1)
+# F1 is not the mean of the classes
+models/classifier.py test_models.py::test_a_classifier_by_hand
+-MulticlassF1Score(**options)
++MulticlassF1Score(average="micro", **options)
+# outputs beyond the classes are predicted
+models/classifier.py test_models.py::test_outputs_beyond_the_classes_are_never_predicted
+-logits.detach()[:, : self.num_classes].argmax(1)
++logits.detach().argmax(1)
+# targets that do not count have a weight
+models/classifier.py test_models.py::test_targets_that_do_not_count[-100]
+-weight = int((targets != self.ignore_index).sum())
++weight = targets.numel()
+# perplexity is a loss
+models/language_model.py test_models.py::test_a_language_model_by_hand[None]
+-(self.loss_sum / self.count).exp()
++self.loss_sum / self.count
+# each token is its own target
+models/language_model.py test_models.py::test_a_language_model_by_hand[None]
+-tokens[:, :-1], tokens[:, 1:]
++tokens[:, :-1], tokens[:, :-1]
+# a schedule of the whole run is too long
+models/optimizers.py test_models.py::test_a_schedule_of_the_whole_run_is_told_its_length
+-module.trainer.estimated_stepping_batches
++module.trainer.estimated_stepping_batches + 1
+# outputs of a wrong shape are taken
+models/checks.py test_models.py::test_a_wrong_batch_is_refused_in_a_sentence
+-if _shape(outputs) != tuple(targets.shape):
++if False:
+# an explicit null is filled in
+targets/from_data.py test_from_data.py::test_what_is_given_stays_and_so_does_an_explicit_null
+-and name not in target
++and target.get(name) is None
+# a net of classes is not told their number
+targets/from_data.py test_from_data.py::test_the_number_of_classes_stands_for_that_of_the_outputs
+-known["num_outputs"] or known["num_classes"]
++known["num_outputs"]
 # an evaluation draws from the generators of training
 session/session.py test_seeding.py::test_training_does_not_depend_on_when_it_is_validated
 -        restore_random_state(self.random, self.plan.strategy.devices(self.plan))
 +
 # a rank in one process draws as rank 0 in an evaluation
-parallel/virtual_ranks.py test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank
+parallel/virtual_ranks.py test_strategies_virtual.py::test_the_noise_and_the_buffers_of_each_rank
 -seed_by(*self.evaluation, rank)
 +seed_by(*self.evaluation, 0)
 # a module's file seeds the generators when it is imported
@@ -70,11 +102,11 @@ session/session.py test_seeding.py::test_only_the_runs_seed_counts
 -        seed_rank(plan.seed, self.context.rank)  #
 +        #
 # biases in no group
-optimizers.py test_optimizers.py::test_every_parameter_is_trained[sgd]
+optimizers.py test_optimizers.py::test_every_parameter_is_in_one_group
 -        {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
 +
 # biases decay
-optimizers.py test_optimizers.py::test_biases_and_norm_layers_are_spared[adamw]
+optimizers.py test_optimizers.py::test_biases_and_norm_layers_are_spared
 -if parameter.dim() <= 1], "weight_decay": 0.0},
 +if parameter.dim() <= 1]},
 # a divided optimizer: other ranks miss an update
@@ -136,11 +168,11 @@ parallel/reduce.py test_raw_reduce.py::test_by_hand[2-ring_of_any_size]
 -        chunks[(rank - step - 1) % world].add_(arrived)
 +        chunks[(rank - step - 1) % world].copy_(arrived)
 # virtual ranks draw the same masks
-parallel/virtual_ranks.py test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank
+parallel/virtual_ranks.py test_strategies_virtual.py::test_the_noise_and_the_buffers_of_each_rank
 -                seed_rank(seed, rank)
 +                seed_rank(seed, 0)
 # virtual ranks share their statistics
-parallel/virtual_ranks.py test_strategies_virtual.py::test_the_rows_and_the_noise_of_each_rank
+parallel/virtual_ranks.py test_strategies_virtual.py::test_the_noise_and_the_buffers_of_each_rank
 -        self._set(self.buffers.get(rank, {}))
 +        pass
 # ranks draw the same masks
@@ -170,7 +202,7 @@ sampler.py test_collectives_partition.py::test_ours_is_what_training_takes[False
 -manual_seed(seed + epoch)
 +manual_seed(seed)
 # ranks take blocks of a batch
-loaders/rank_loader.py test_split_loaders.py::test_ranks_share_out_each_batch[9-2]
+loaders/rank_loader.py test_data_samples.py::test_neither_ranks_nor_workers_nor_a_resume_change_a_sample[0]
 -rows = slice(rank, None, world_size)
 +rows = slice(samples * rank // world_size, samples * (rank + 1) // world_size)
 # warm-up from 0
@@ -197,10 +229,10 @@ session/session.py test_memory.py::test_the_rank_of_either_engine_keeps_them[raw
 session/progress.py test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]
 -is_finished(self.position.epochs, trainer.global_step)
 +is_finished(self.position.epochs, self.position.steps)
-# a plateau's schedule steps every other epoch
-steps/task_module.py test_schedulers.py::test_a_plateau_of_the_monitored_metric[usual]
--config |= {"interval": "epoch", "monitor"
-+config |= {"interval": "epoch", "frequency": 2, "monitor"
+# every schedule steps by steps
+models/optimizers.py test_models.py::test_other_schedules_go_by_epochs_unless_told
+-"step" if "total_steps" in names else "epoch"
++"step"
 # ranks may step by gradients that are not averaged
 steps/module_step.py test_user_steps.py::test_steps_that_are_refused[backward]
 -averaged = self.backward_passes > 0 or
@@ -214,14 +246,10 @@ steps/loss_weight.py test_user_module.py::test_unequal_shares_are_weighted_and_s
 steps/logged_value.py test_user_module.py::test_an_ordinary_trainer_computes_the_same
 -self.add(value * weight if self.reduction == "mean" else value, weight)
 +self.add(value, 1.0)
-# a ragged batch of a plain net weighs like a full one
-steps/task_step.py test_oracle.py::test_cell
--loss_weight(self.plan, share, 1, self.plan.world_size, batches)
-+self.plan.world_size / self.plan.batch_size
-# a rank without samples trains a plain net on somebody else's
-steps/task_module.py test_net_session.py::test_loaders_in_both_engines_and_worlds[endless]
--        if self.is_dummy_batch:
-+        if not batch.inputs.numel():
+# a rank without samples trains on somebody else's
+steps/loss_weight.py test_net_session.py::test_loaders_in_both_engines_and_worlds[endless]
+-return 0 if self.share.is_dummy else self.share.count
++return self.share.count
 # gradients of thawed layers stay with their rank
 steps/module_step.py test_user_module.py::test_layers_thawed_later
 -            average_late(parameters, self.averaged)
@@ -232,34 +260,38 @@ parallel/sync_batchnorm.py test_strategies_modules.py::test_synchronized_batchno
 +local
 # the net of a module is not replicated
 strategies/net_strategy.py test_strategies_modules.py::test_replicas_take_batchnorm_of_their_chunks
--            replace_forward(module, self.forward(plan, net))
-+            pass
+-        replace_forward(module, self.forward(plan, net))
++        pass
 # a rank without samples draws
 steps/module_step.py test_user_module.py::test_a_rank_without_samples_draws_nothing
 -with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
 +with uncounted(), preserve_metrics(self.module):
 # each rank weighs its gradient by its own targets
-sums/running.py test_ignored_targets.py::test_engines_and_ranks_are_one[holes]
--all_reduce_sums(self.sums, device).tolist()
-+self.sums.tolist()
+steps/loss_weights.py test_loss_weights.py::test_every_world_is_a_plain_loop
+-all_reduce_sums(torch.tensor(self.window + (self.batch or 0.0), dtype=torch.float64), device).item()
++self.window + (self.batch or 0.0)
+# a rank without samples weighs those of its dummy batch
+steps/module_step.py test_loss_weights.py::test_every_world_is_a_plain_loop
+-0.0 if self.share.is_dummy else weight
++weight
 # ignored targets count among the classes
-sums/running.py test_ignored_targets.py::test_it_is_the_mean_over_those_that_count[holes]
--pairs.flatten() if ignored is None else pairs[targets != ignored]
-+pairs.flatten().clamp(min=0)
+callbacks/confusion_matrix.py test_callbacks_monitoring.py::test_counts_of_batches
+-predictions.targets.flatten()
++predictions.targets.flatten().clamp(0)
 # a curve of rank 0 alone
-sums/running.py test_loggers.py::test_both_engines_call_several_loggers_alike
--all_reduce_sums(self.sums, device).tolist()
+steps/step_curve.py test_loggers.py::test_both_engines_call_several_loggers_alike
+-all_reduce_sums(self.sums, self.device).tolist()
 +self.sums.tolist()
 # a speed of rank 0 alone
-steps/task_step.py test_loggers.py::test_both_engines_call_several_loggers_alike
--speed = sums[SAMPLES] /
-+speed = sums[SAMPLES] / self.plan.world_size /
+steps/step_curve.py test_loggers.py::test_both_engines_call_several_loggers_alike
+-"samples_per_second": samples /
++"samples_per_second": samples / self.plan.world_size /
 # right answers among the wrong
-sums/running.py test_monitor.py::test_most_confident_errors_are_collected
--confidence.where(predicted != targets, -1.0)
+monitor/samples.py test_monitor.py::test_most_confident_errors_are_collected
+-confidence.where((predicted != targets) & (targets >= 0), -1.0)
 +confidence
 # tested on rank 0's samples alone
-steps/task_step.py test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]
--totals = all_reduce_sums(torch.cat([*sums.values()]), self.device)
-+totals = torch.cat([*sums.values()])
+callbacks/confusion_matrix.py test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]
+-            dist.all_reduce(sums)
++            pass
 """

@@ -78,9 +78,9 @@ def points(samples: int) -> Tensor:
 
 
 def sequences(samples: int) -> Tensor:
-    """Of 7 tokens among 5, in uint8 as bytes are."""
+    """Of 7 tokens among 5."""
     steps = torch.randint(3, (samples, 7), generator=torch.Generator().manual_seed(3))
-    return (steps.cumsum(dim=1) % 5).to(torch.uint8)
+    return (steps.cumsum(dim=1) % 5).to(torch.int32)
 
 
 def masks(samples: int) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from lockstep.random_state import random_state, restore_random_state
 from lockstep.record.fingerprint import buffers_of, digest
 from lockstep.record.recorder import Recorder, depends_on_world, not_finite
 from lockstep.run_files import Metrics
-from lockstep.safe_loading import is_loadable
+from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.plan_json import to_json
 
 if TYPE_CHECKING:
@@ -185,7 +185,8 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
 def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint without what would run code when it is loaded; print a line about that once."""
     safe = {}
-    for key, value in checkpoint.items():
+    for key, original in checkpoint.items():
+        value = original if key == "state_dict" else plain(original)  # arguments of targets, such as `betas`
         if key in SAFE_KEYS or is_loadable(value):
             safe[key] = value
         elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not is_loadable(item)]):

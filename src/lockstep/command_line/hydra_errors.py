@@ -66,8 +66,8 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     elif plugin := re.search(r"Unknown plugin class : 'hydra_plugins\.(\w+)", str(error)):
         package = plugin[1].replace("_", "-")
         refusal = ConfigError(f"{package}: this plugin of Hydra is not installed; write pip install {package} first.")
-    elif group := re.match(r"Could not override '(\w+)'\.\s+No match in the defaults list", str(error)):
-        typed = next((word for word in overrides if key_of(word) == group[1]), group[1])
+    elif chosen := re.match(r"Could not override '(\w+)'\.\s+No match in the defaults list", str(error)):
+        typed = next((word for word in overrides if key_of(word) == chosen[1]), chosen[1])
         reason = "the configuration of --config-name has no groups to choose from"
         refusal = ConfigError(f"{typed}: {reason}; write KEY=VALUE of its keys, or {typed} without --config-name.")
     elif "Ambiguous value" in str(error):

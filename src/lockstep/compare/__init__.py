@@ -14,6 +14,7 @@ from lockstep.compare.tolerance import Tolerance, likely_reason, reason_of, tole
 from lockstep.config_error import ConfigError, as_typed, errors_as, require
 from lockstep.run_files import CONFIG
 from lockstep.schemas.keys import flatten
+from lockstep.schemas.target import KEY
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
@@ -84,14 +85,15 @@ def _placed(values: Mapping[str, Any], when: When) -> Values:
 def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return the options that differ between two configurations and decide what is computed, or in which world.
 
-    If the choice of a group differs, options that only one of the choices has follow from it, and are left out.
+    If a target differs, or the choice of a group, options that only one of them has follow from it, and are left out.
     """
     left, right = ({key: as_typed(value) for key, value in _typed(config)} for config in (a, b))
     options = {}
     groups = list(dict.fromkeys(key.partition(".")[0] for key in {**left, **right}))
     for key in sorted({**left, **right}, key=lambda key: (groups.index(key.partition(".")[0]), "." in key)):
-        group, shown = key.partition(".")[0], (left.get(key, NONE), right.get(key, NONE))
-        follows = NONE in shown and left.get(group) != right.get(group)
+        shown, parts = (left.get(key, NONE), right.get(key, NONE)), key.split(".")
+        choices = [".".join(parts[:length]) for length in range(1, len(parts))]
+        follows = NONE in shown and any(left.get(choice) != right.get(choice) for choice in choices)
         if shown[0] != shown[1] and not follows and rule_of(f"{CONFIG}:{key}").quantity in (CONFIGURATION, EXPECTED):
             options[key] = shown
     return options
@@ -104,13 +106,13 @@ def _typed(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         several = isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
         groups |= {item.get("key", f"{group}.{item['name']}"): item for item in value} if several else {group: value}
     for key, value in flatten(groups).items():
-        yield from _leaves(key, value)
+        yield from _leaves(key.removesuffix(f".{KEY}"), value)
 
 
 def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
         for name, inner in value.items():
-            yield from _leaves(f"{key}.{name}", inner)
+            yield from _leaves(f"{key}.{name}".removesuffix(f".{KEY}"), inner)
     else:
         yield key, value
 

@@ -57,10 +57,18 @@ def check_reconstruction(outputs: Any, inputs: Tensor) -> None:
         raise _wrong_shape(outputs, f"({len(inputs)}, …) with {prod(inputs.shape[1:])} numbers a sample")
 
 
+def check_sequences(tokens: Tensor) -> None:
+    """Raise unless there are whole numbers (batch, length), before a net looks them up in a table."""
+    if tokens.is_floating_point() or tokens.dim() != 2:
+        raise ConfigError(
+            "data: a LanguageModel needs sequences of whole numbers (batch, length), and bytes are taken "
+            "for pixels; write data=text."
+        )
+
+
 def check_tokens(logits: Any, targets: Tensor) -> None:
-    """Raise unless there are logits (batch, length, vocabulary) for int64 tokens (batch, length)."""
-    if targets.is_floating_point() or targets.dim() != 2:
-        raise ConfigError("data: a LanguageModel needs sequences of whole numbers (batch, length); write data=text.")
+    """Raise unless there are logits (batch, length, vocabulary) for tokens (batch, length)."""
+    check_sequences(targets)
     if _shape(logits)[:-1] != tuple(targets.shape):
         raise _wrong_shape(logits, f"({', '.join(map(str, targets.shape))}, vocabulary)")
 

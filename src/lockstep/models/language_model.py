@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 from torchmetrics import Metric
 
-from lockstep.models.checks import check_tokens
+from lockstep.models.checks import check_sequences, check_tokens
 from lockstep.models.optimizers import configure
 
 
@@ -92,6 +92,7 @@ class LanguageModel(LightningModule):
     def step(self, batch: Any) -> tuple[Tensor, Tensor, int | None]:
         """Return the mean loss and the accuracy of a batch, and the number of tokens in these means; None: all."""
         tokens, targets = batch if isinstance(batch, list | tuple) and len(batch) == 2 else _shifted(batch)
+        check_sequences(tokens)
         logits = self(tokens)
         if not self.is_checked:
             check_tokens(logits, targets)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lockstep.config_error import require
 
@@ -43,5 +43,8 @@ def configure(
     if "schedulers" in given:  # of a SequentialLR, or of a ChainedScheduler, which takes them first
         arguments |= {"optimizer": created, "schedulers": [each(created) for each in given["schedulers"]]}
     schedule = scheduler(**arguments) if "optimizer" in arguments else scheduler(created, **arguments)
+    name = getattr(kind, "__qualname__", str(kind))
+    reason = f"it makes a {type(schedule).__name__}, and not an LRScheduler"
+    require(isinstance(schedule, LRScheduler), "scheduler._target_", name, reason, "the path of one")
     config = {"scheduler": schedule, "interval": interval or ("step" if "total_steps" in names else "epoch")}
     return {"optimizer": created, "lr_scheduler": config | ({"monitor": monitor} if monitor else {})}

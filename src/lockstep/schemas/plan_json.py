@@ -31,9 +31,6 @@ def _from_mapping(values: dict[str, Any]) -> Any:
     cls: Any = getattr(import_module(module), name) if module.startswith("lockstep.") else None
     assert is_dataclass(cls)
     hints = get_type_hints(cls)
-    tuples = {key for key, hint in hints.items() if tuple in map(get_origin, (hint, *get_args(hint)))}
-    return cls(
-        **{  # type: ignore[operator]
-            key: tuple(value) if key in tuples and isinstance(value, list) else value for key, value in values.items()
-        }
-    )
+    kinds = {key: [get_origin(kind) for kind in (hint, *get_args(hint))] for key, hint in hints.items()}  # or None
+    lists = [key for key, value in values.items() if isinstance(value, list) and tuple in kinds[key]]
+    return cls(**values | {key: tuple(values[key]) for key in lists})  # type: ignore[operator]

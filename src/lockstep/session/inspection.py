@@ -17,10 +17,12 @@ from lockstep.config_error import ConfigError, require
 from lockstep.loaders.loader_facts import facts_of, set_up
 from lockstep.loaders.loader_source import create_data, source_of
 from lockstep.parallel.net_proxy import NET, net_of
+from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.former import net_error
 from lockstep.schemas.target import ARGS, KEY
 from lockstep.session.callbacks import check_callback
 from lockstep.session.lightning_module import create_module
+from lockstep.session.schedules import configured
 from lockstep.targets.from_data import filled
 from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
 from lockstep.targets.locate import check, create, locate, user_errors
@@ -130,14 +132,19 @@ def check_partial(key: str, value: Any) -> None:
 
 
 def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
-    """Raise if the schedule does not fit the run. Other errors of a module without weights are none of the rank's."""
+    """Raise if a schedule does not fit the run or a checkpoint. Other errors may be of a module without weights."""
     module.trainer = trainer
     try:
-        module.configure_optimizers()
+        _, schedules = configured(module.configure_optimizers())
+        states = [(config.scheduler, config.scheduler.state_dict()) for config in schedules]
     except ConfigError:
         raise
     except Exception:  # raised again on the ranks, if it is one there
-        pass
+        return
+    for schedule, state in states:
+        reason = "its state is more than plain values and tensors, so no checkpoint can be loaded that holds it"
+        hint = "one without what cannot be pickled safely"
+        require(is_loadable(plain(state)), "scheduler", type(schedule).__name__, reason, hint)
 
 
 def _total_steps(options: Mapping[str, Any]) -> float:
