@@ -1,6 +1,5 @@
 """The modules of lockstep.models in a stock Trainer: values by hand, schedules, and what they refuse."""
 
-import ast
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.config_error import ConfigError
 from lockstep.models import Autoencoder, Classifier, LanguageModel, Regressor
-from tests.conftest import IN_PROCESS, ROOT
+from tests.conftest import IN_PROCESS
 
 pytestmark = IN_PROCESS
 Slow = partial(SGD, lr=0.1)
@@ -94,19 +93,6 @@ def test_each_module_is_trained_by_a_stock_trainer() -> None:
         predicted = stock.predict(module, loader(*tensors))
         assert predicted is not None
         assert len(predicted) == 8
-
-
-@pytest.mark.parametrize("package", ["models", "datamodules", "nets"])
-def test_what_one_copies_imports_none_of_the_engines(package: str) -> None:
-    """A file of them works in another project after its errors are replaced."""
-    allowed = {"config_error", "files", "models", "datamodules", "nets"}
-    imported = set()
-    for file in (ROOT / "src" / "lockstep" / package).glob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            imported |= {name.split(".")[1] for name in names if name.startswith("lockstep.")}
-    assert imported <= allowed
 
 
 def test_a_classifier_by_hand() -> None:
