@@ -89,7 +89,7 @@ INVALID = {
     "+engine._target_=strange_nets.Odd": "engine._target_=strange_nets.Odd: there is no such key; write one that",
     "optimizer=rmsprop optimizer.lr=fast": "optimizer.lr=fast: RMSprop takes a number; write optimizer.lr=0.1",
     "optimizer=rmsprop +optimizer.params=[1]": "params=[1]: RMSprop takes no such argument; write one of: lr, alpha,",
-    "~model._target_ +model._traget_=strange_nets.Residual": "model._target_",
+    "~model._target_ +model._traget_=strange_nets.Residual": "it is no target: it has no _target_; write model=NAME",
     "data=noisy +data.loader.workers=2": "data.loader={num_workers:0,workers:2}: DataLoader.__init__() got an",
 }
 
@@ -127,8 +127,7 @@ def test_an_import_error_has_the_users_lines(command: Command) -> None:
     """With their file and line, once, and none of ours."""
     job = ("model=residual", "model.net._target_=strange_broken.Net", "data=blobs", "strategy=ddp", "devices=2", *QUIET)
     ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
-    assert (ended.status, ended.out.count("\n")) == (2, 1)
-    assert ended.out.startswith("Net on Datasets, ddp × 2, lightning, cpu: logs/train/")
+    assert (ended.status, ended.out) == (2, "")
     assert ended.err.splitlines() == [
         "Traceback (most recent call last):",
         f'  File "{USER_CODE / "strange_broken.py"}", line 1, in <module>',
