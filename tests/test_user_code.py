@@ -184,9 +184,8 @@ def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_user_
 
 @pytest.mark.parametrize("world", [("strategy=ddp", "devices=2"), ("strategy=single", "strategy.in_process=true")])
 def test_the_error_of_a_nets_call_has_its_lines(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan("model=wrong", "model.net.kind=raises", "data=blobs", "engine=raw", *world)
     with pytest.raises(ConfigError) as raised:
-        trained(plan)
+        make_user_plan("model=wrong", "model.net.kind=raises", "data=blobs", "engine=raw", *world)
     first, file, _, error, last = str(raised.value).splitlines()
     assert first == "Traceback (most recent call last):"
     assert file.endswith("in __init__")
