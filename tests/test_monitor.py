@@ -68,7 +68,7 @@ def test_swept_keys_have_several_values_or_were_not_typed() -> None:
 
 
 def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:
-    hparams = hparams_of(make_plan("gradient_clip_val=1.0", "tags=mnist"))
+    hparams = hparams_of(make_plan("gradient_clip_val=1.0", "tags=[mnist]"))
     assert hparams["tags"] == '["mnist"]'
     assert hparams["model.net.hidden"] == "[256, 128]"
     assert {"optimizer.lr", "max_epochs", "gradient_clip_val", "scheduler", "optimizer.weight_decay"} <= hparams.keys()

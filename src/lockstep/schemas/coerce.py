@@ -89,9 +89,8 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
     if origin is tuple:
         is_text = options[0] is str
         value = [value] if is_text and isinstance(value, str) else value
-        require(
-            isinstance(value, list | tuple), key, value, "it is a list", f"{key}={'[a,b]' if is_text else '[128,64]'}"
-        )
+        is_list, hint = isinstance(value, list | tuple), f"{key}={'[a,b]' if is_text else '[128,64]'}"
+        require(is_list, key, value, "it is a list", hint)
         return tuple(coerce_value(options[0], key, item) for item in value)
     return _coerce_plain(kind, key, value) if kind in TYPES else value
 
