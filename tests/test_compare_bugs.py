@@ -99,7 +99,7 @@ def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
 
 def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
     """By 1 %, in both engines: the gradients are all-reduced, so every norm is equal on all ranks."""
-    right = module_step.update_together
+    right = module_step.update_together  # type: ignore[attr-defined]
 
     def wrong(optimizer: Optimizer) -> Optimizer:
         for group in right(optimizer).param_groups:

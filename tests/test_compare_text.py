@@ -81,8 +81,8 @@ def test_options_have_the_keys_of_the_command_line() -> None:
     """What follows from the choice of another option is left out, and how a run is watched."""
     model: dict[str, Any] = {"_target_": "mine.Module", "net": {"_target_": "mine.Net", "width": 8}}
     stopping: dict[str, Any] = {"_target_": "mine.Stopping", "patience": 3}
-    a = {"name": "a", "model": model, "callbacks": {"stopping": stopping}}
-    b = {"name": "b", "model": {**model, "net": {"_target_": "mine.Net", "width": 16}}}
+    a: dict[str, Any] = {"name": "a", "model": model, "callbacks": {"stopping": stopping}}
+    b: dict[str, Any] = {"name": "b", "model": {**model, "net": {"_target_": "mine.Net", "width": 16}}}
     b |= {"callbacks": {"stopping": {**stopping, "patience": 5}}, "logger": {"csv": {"_target_": "mine.CSV"}}}
     a |= {"data": {"_target_": "mine.Digits", "val_size": 1}, "scheduler": None}
     b |= {"data": {"_target_": "mine.Line", "noise": 0.1}, "scheduler": {"_target_": "mine.Cycle", "fraction": 0.1}}
