@@ -25,6 +25,7 @@ from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.launch import forkserver
 from lockstep.plan import Plan
+from lockstep.schemas.engine import EVERY_RUN
 from tests.composition import remembered
 from tests.zygote import MARK, Forked, zygote
 
@@ -43,6 +44,7 @@ MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
+    *EVERY_RUN,
     *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour", "lockstep.collectives.failures"),
     *("tests.rank_helpers", "tests.fault_injection.faulty_engine", "tests.test_launch_worker"),
     *("tests.fault_injection.engine_lightning", "tests.fault_injection.engine_raw"),

@@ -64,7 +64,7 @@ runpy.run_path({script!r}, run_name="__main__")
 
 def test_engines_that_are_apart(command: Command) -> None:
     code = APART.format(script=str(ROOT / "train.py"))
-    ended = command(sys.executable, "-c", code, "engine=both", *QUICK, PYTHONPATH=str(ROOT))
+    ended = command(sys.executable, "-c", code, "engine=both", *QUICK, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}")
     assert ended.status == 1
     assert ended.err == ""
     assert "They differ first in configuration, metrics.json, seed: 42 against 43" in ended.out
@@ -77,7 +77,9 @@ def test_engines_that_are_apart(command: Command) -> None:
 @pytest.mark.slow
 def test_engines_that_are_apart_in_a_sweep(command: Command) -> None:
     code = APART.format(script=str(ROOT / "train.py"))
-    ended = command(sys.executable, "-c", code, "-m", "engine=both,lightning", *QUICK, PYTHONPATH=str(ROOT))
+    ended = command(
+        sys.executable, "-c", code, "-m", "engine=both,lightning", *QUICK, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}"
+    )
     assert ended.status == 1
     assert "engines differ" in ended.out
     assert "sweep: 2 finished, 0 refused, 0 failed" in ended.out

@@ -17,6 +17,7 @@ def engine_in(folder: Path) -> str:
     return str(OmegaConf.load(folder / "config.yaml").engine.name)
 
 
+@pytest.mark.timeout(300)
 def test_a_run_from_its_config_file(command: Command) -> None:
     """Of engine=both each part has its engine; what is typed beside the file counts; a group cannot be chosen."""
     both, raw = command.folder / "both", command.folder / "both" / "raw"
@@ -65,7 +66,7 @@ FORMER = {
         "dataset: {_target_: example.data.Rings}, loader: {num_workers: 1}, val_size: 0.1.",
     ),
     "data/mine.yaml: {_target_: example.data.Rings, samples: 9}": (
-        "data._target_=example.data.Rings: it is a Dataset, and a LightningDataModule loads it;",
+        "data._target_=example.data.Rings: it is a Rings, and a LightningDataModule loads it;",
         "write _target_: lockstep.datamodules.Datasets, batch_size: ${batch_size}, dataset: {_target_: example.data.",
     ),
     "optimizer/mine.yaml: {_target_: torch.optim.Adam, lr: 0.1}": (

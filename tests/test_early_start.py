@@ -19,6 +19,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
+from lockstep.schemas.engine import EVERY_RUN
 from tests.conftest import ROOT, MakePlan
 from tests.rank_helpers import on_ranks
 
@@ -49,7 +50,7 @@ runpy.run_path("train.py", run_name="__main__")
     ],
 )
 def test_modules_of_a_command_line(words: tuple[str, ...], modules: list[str]) -> None:
-    assert modules_in(words) == modules
+    assert modules_in(words) == [*modules, *EVERY_RUN]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_garbage_collection_of_a_rank(make_plan: MakePlan) -> None:
 def test_it_starts_before_hydra_is_imported() -> None:
     line = (sys.executable, "-c", SPY, "engine=raw", "logger=csv", "devices=0")
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
-    assert (ended.returncode, ended.stdout) == (2, f"{RAW}\n"), ended.stderr
+    assert (ended.returncode, ended.stdout) == (2, " ".join((RAW, *EVERY_RUN)) + "\n"), ended.stderr
     assert ended.stderr.startswith("devices=0:")
 
 

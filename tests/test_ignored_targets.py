@@ -38,7 +38,7 @@ WORLDS = [
 def splits_of(plan: Plan) -> list[tuple[Tensor, Tensor]]:
     """Return inputs and targets of each split; of tokens alone all but the last, and all but the first."""
     tensors = [dataset.tensors for dataset in create_data(plan.data, plan.seed).datasets.values()]
-    return [each if len(each) == 2 else (each[0][:, :-1], each[0][:, 1:]) for each in tensors]
+    return [each if len(each) == 2 else (each[0][:, :-1].long(), each[0][:, 1:].long()) for each in tensors]
 
 
 def by_hand(plan: Plan, name: str) -> tuple[nn.Module, float]:

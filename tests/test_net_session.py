@@ -17,7 +17,11 @@ JOBS = {
     "virtual": ("model=noise", "data=noisy", "batch_size=8", *VIRTUAL),
     "plateau": (
         *("model=residual", "data=blobs", "batch_size=8", "precision=64-true", "drop_last=true", *DDP),
-        *("+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau", "+scheduler.patience=0"),
+        *(
+            "+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau",
+            "+scheduler._partial_=true",
+            "+scheduler.patience=0",
+        ),
     ),
 }
 
@@ -57,7 +61,8 @@ def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan) -> None:
     assert tested["test/loss"] == pytest.approx(expected["test/loss"], rel=1e-6)
 
 
-NET = ("model=mlp", "model.net.hidden=[6]")
+SHAPE = ("+model.net.sample_shape=[4]", "+model.net.num_outputs=3", "+model.num_classes=3")
+NET = ("model=mlp", "model.net.hidden=[6]", *SHAPE)
 LOADERS = {
     "pairs_data": ("data=pairs_data", "scheduler=onecycle", "accumulate_grad_batches=3"),
     "endless": ("data=endless", "batch_size=9"),
@@ -97,3 +102,11 @@ def test_loaders_are_resumed(name: str, world: tuple[str, ...], engine: str, mak
 
 def test_a_schedule_of_an_unknown_length_is_rejected(make_user_plan: MakeUserPlan) -> None:
     require_refused("the length of an epoch", make_user_plan, *NET, "data=endless", "scheduler=onecycle")
+
+
+@pytest.mark.parametrize("word", SHAPE[:2])
+def test_what_the_data_does_not_tell_is_asked_for(word: str, make_user_plan: MakeUserPlan) -> None:
+    key = word.partition("=")[0]
+    sentence = f"{key[1:]} is missing, and the data does not tell it; write {key}=VALUE, or self."
+    others = (each for each in NET if each != word)
+    require_refused(sentence, make_user_plan, *others, "data=pairs_data")

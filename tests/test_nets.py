@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from functools import partial
 
@@ -5,11 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.nets.cnn import CNN
-from lockstep.nets.lenet import LeNet
-from lockstep.nets.linear import Linear
-from lockstep.nets.mlp import MLP
-from lockstep.nets.split_cnn import SplitCNN
+import lockstep.nets
+from lockstep.config_error import ConfigError
+from lockstep.nets import CNN, MLP, CharRNN, LeNet, Linear, SplitCNN
 
 IMAGE = (1, 28, 28)
 
@@ -57,3 +56,36 @@ def test_the_stages_of_split_cnn_are_all_of_it() -> None:
     expected = net.block2(net.block1(x))
     expected = net.linear2(net.linear1(expected))
     assert torch.equal(net(x), expected)
+
+
+def test_tokens_become_logits_at_each_place() -> None:
+    assert CharRNN(num_outputs=7, width=4)(torch.zeros(2, 5, dtype=torch.long)).shape == (2, 5, 7)
+
+
+def test_a_perceptron_may_return_as_many_numbers_as_it_gets() -> None:
+    assert MLP(sample_shape=(2, 3), num_outputs=None, hidden=[4])(torch.zeros(5, 2, 3)).shape == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "options", "sentence"),
+    [
+        (MLP, (2,), {"hidden": []}, "model.net.hidden=[]: it lists layer sizes of 1 or more; write model.net.hidden=["),
+        (MLP, (2,), {"hidden": [3, 0]}, "model.net.hidden=[3,0]: it lists layer sizes of 1 or more; write model.net"),
+        (MLP, (2,), {"hidden": [2.5]}, "model.net.hidden=[2.5]: it lists layer sizes of 1 or more; write model.net."),
+        (CNN, IMAGE, {"norm": "layer"}, "model.net.norm=layer: it is no norm; write model.net.norm=batch, or none."),
+        (LeNet, IMAGE, {"dropout": 1.0}, "model.net.dropout=1.0: it must be at least 0 and below 1; write model.net."),
+        (LeNet, (2,), {}, "model.net=LeNet: it takes images, and the data has samples of shape (2,); write model=mlp"),
+        (CNN, (1, 28, 15), {}, "model.net=CNN: it takes images of 16×16 or more, and those of the data are 28×15; wri"),
+        (SplitCNN, (3, 8, 8), {}, "model.net=SplitCNN: it takes images of 16×16 or more, and those of the data are 8"),
+    ],
+)
+def test_impossible_sizes_are_refused_in_a_sentence(
+    kind: Callable[..., nn.Module], shape: tuple[int, ...], options: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}"):
+        kind(shape, 2, **options)
+
+
+def test_other_names_are_no_nets() -> None:
+    with pytest.raises(AttributeError, match="ResNet"):
+        lockstep.nets.ResNet  # noqa: B018

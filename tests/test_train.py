@@ -29,7 +29,7 @@ def test_the_main_job(command: Command) -> None:
     title = f"MLP on Digits, ddp × 2, lightning, cpu: {ended.run_dir.relative_to(command.folder)}\n"
     assert ended.out.startswith(title)
     assert f"  {ended.run_dir}" in ended.out.splitlines()[-1]
-    assert re.search(rf"\n  test +loss .*acc {metrics['test/acc']:.4g},", ended.out)
+    assert re.search(rf"\n  test +acc {metrics['test/acc']:.4g}, .*loss ", ended.out)
     assert len(re.findall(r"^epoch \d+/10 .*val/acc", ended.out, re.MULTILINE)) == 10
     entries = {path.name for path in ended.run_dir.iterdir()}
     files = {"config.yaml", "confusion.csv", "metrics.json", "record.jsonl"}

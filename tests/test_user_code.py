@@ -89,7 +89,7 @@ INVALID = {
     "+engine._target_=strange_nets.Odd": "engine._target_=strange_nets.Odd: there is no such key; write one that",
     "optimizer=rmsprop optimizer.lr=fast": "optimizer.lr=fast: RMSprop takes a number; write optimizer.lr=0.1",
     "optimizer=rmsprop +optimizer.params=[1]": "params=[1]: RMSprop takes no such argument; write one of: lr, alpha,",
-    "~model._target_ +model._traget_=strange_nets.Residual": "model._target_",
+    "~model._target_ +model._traget_=strange_nets.Residual": "it is no target: it has no _target_; write model=NAME",
     "data=noisy +data.loader.workers=2": "data.loader={num_workers:0,workers:2}: DataLoader.__init__() got an",
 }
 
@@ -172,8 +172,8 @@ def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUs
         ("tuple", "model.net: it returns a tuple; expected (12, 3 or more)."),
         ("flat", "model.net: it returns shape (12,); expected (12, 3 or more)."),
         ("narrow", "model.net: it returns shape (12, 2); expected (12, 3 or more)."),
-        ("empty", "optimizer got an empty parameter list"),
-        ("no_net", "model"),
+        ("empty", "model.net: Wrong has no parameter to train; write another net."),
+        ("no_net", "model.net: str has no parameter to train; write another net."),
     ],
 )
 def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_user_plan: MakeUserPlan) -> None:
@@ -185,9 +185,8 @@ def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_user_
 
 @pytest.mark.parametrize("world", [("strategy=ddp", "devices=2"), ("strategy=single", "strategy.in_process=true")])
 def test_the_error_of_a_nets_call_has_its_lines(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan("model=wrong", "model.net.kind=raises", "data=blobs", "engine=raw", *world)
     with pytest.raises(ConfigError) as raised:
-        trained(plan)
+        make_user_plan("model=wrong", "model.net.kind=raises", "data=blobs", "engine=raw", *world)
     first, file, _, error, last = str(raised.value).splitlines()
     assert first == "Traceback (most recent call last):"
     assert file.endswith("in __init__")

@@ -27,7 +27,7 @@ from tests.rank_helpers import by_engines, on_ranks
 MODULES = {
     "classifier": ("model=classifier", "data=blobs_data"),
     "gan": ("model=gan", "data=blobs_data"),
-    "autoencoder": ("model=coder_module", "data=blobs", "batch_size=12"),
+    "autoencoder": ("model=auto_encoder", "data=blobs", "batch_size=12"),
     "stream": ("model=regressor", "data=stream"),
     "late": ("model=late", "data=none"),
 }

@@ -66,7 +66,7 @@ INVALID = {
     "model=gan data=blobs_data strategy=virtual devices=2": "model=GAN: it optimizes manually, and strategy=virtual",
     RING: "engine.gradient_sync=ring: GAN optimizes manually, and only DistributedDataParallel averages",
     "model=classifier data=none": "data=none: it has no train_dataloader; write data with one.",
-    "model=classifier data=blobs_data optimizer.lr=0.1": "optimizer=adam: Classifier configures its optimizer itself;",
+    "model=classifier data=blobs_data optimizer.lr=0.1": "optimizer.lr=0.1: the chosen model configures its optim",
 }
 
 

@@ -113,7 +113,8 @@ def _with_derived(config: DictConfig) -> tuple[DictConfig, dict[str, Any]]:
     config = config.copy()
     with open_dict(config):
         if typed["batch_size_per_device"] is not None:
-            config.batch_size = typed["batch_size"] = typed["batch_size_per_device"] * ranks
+            typed["batch_size"] = typed["batch_size_per_device"] * ranks
+        config.batch_size = typed["batch_size"]  # 1e1 as 10, for what refers to it
         if typed["scale_lr"]:
             rate = OmegaConf.select(config, "optimizer.lr")
             reason = "the chosen optimizer has no lr"

@@ -15,7 +15,7 @@ from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.signals import ENDING, end_command
 from lockstep.memory.allocation import collect_rarely
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.engine import ENGINES, EVERY_RUN
 from lockstep.streams import open_closed
 
 TENSORBOARD = "torch.utils.tensorboard"
@@ -51,10 +51,11 @@ def parse_overrides(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def modules_in(arguments: Sequence[str]) -> list[str]:
-    """Return the modules of the engines and of the logger that these arguments name."""
+    """Return the modules of the engines and of the logger that these arguments name, and what each run needs."""
     engines = choices(arguments, "engine", "lightning")
     modules = [module for name, module in ENGINES.items() if name in engines or "both" in engines]
-    return modules + [TENSORBOARD] * ("tensorboard" in choices(arguments, "logger", "tensorboard"))
+    board = [TENSORBOARD] * ("tensorboard" in choices(arguments, "logger", "tensorboard"))
+    return [*modules, *board, *EVERY_RUN]
 
 
 def choices(arguments: Sequence[str], group: str, default: str) -> list[str]:

@@ -12,7 +12,7 @@ from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import is_rank_zero, rank_from_env
 from lockstep.run_summary import run_title
 from lockstep.schemas.data import BATCH_SIZE
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.engine import ENGINES, EVERY_RUN
 from lockstep.schemas.target import KEY
 from lockstep.targets.locate import require_package
 
@@ -34,7 +34,8 @@ def inspected(values: dict[str, Any]) -> dict[str, Any]:
     if rank_from_env() is not None or values["strategy"].in_process:
         values |= inspect(options)
     else:
-        forkserver.start_forkserver(*(ENGINES[name] for name in ENGINES if engine in (name, "both")))
+        engines = [ENGINES[name] for name in ENGINES if engine in (name, "both")]
+        forkserver.start_forkserver(*engines, *EVERY_RUN)
         from lockstep.launch.child import in_child  # with torch
 
         values |= in_child(inspect, options)

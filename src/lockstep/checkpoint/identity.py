@@ -39,7 +39,8 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
         options["callbacks"] = [callback.call for callback in plan.callbacks]
     if depends_on_world:
         options |= {key: getattr(plan, key) for key in WORLD} | {"strategy": plan.strategy.resumes_as}
-    plain: dict[str, Any] = json.loads(json.dumps({key: options[key] for key in options if key not in MAY_MOVE}))
+    kept = {key: value for key, value in options.items() if not is_below(key, MAY_MOVE)}
+    plain: dict[str, Any] = json.loads(json.dumps(kept))
     return plain
 
 

@@ -39,7 +39,8 @@ def facts_of(source: LoaderSource) -> tuple[dict[str, Any], dict[str, Any]]:
     owner, name = source.owner, source.choice.name
     with user_errors(f"data.{KEY}={name}", UNMADE):
         if not source.has("train"):
-            raise config_error("data", name, "it has no train_dataloader", "data with one")
+            chosen = name if source.choice.is_module else "none"
+            raise config_error("data", chosen, "it has no train_dataloader", "data with one")
         train = source.loaders("train", SINGLE)[0]
         defaults = {"batch_size": train.global_batch_size, "drop_last": train.drop_last}
         facts: dict[str, Any] = {"train_samples": train.samples, "regular": train.regular}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 
-from lockstep.models.checks import check_reconstruction
+from lockstep.models.checks import check_inputs, check_reconstruction
 from lockstep.models.optimizers import configure
 
 
@@ -42,10 +42,10 @@ class Autoencoder(LightningModule):
         return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val/loss", self.step(batch))
+        self.log("val/loss", self.step(batch), sync_dist=True)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("test/loss", self.step(batch))
+        self.log("test/loss", self.step(batch), sync_dist=True)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self(batch[0] if isinstance(batch, list | tuple) else batch)  # type: ignore[no-any-return]
@@ -53,6 +53,8 @@ class Autoencoder(LightningModule):
     def step(self, batch: Any) -> Tensor:
         """Return the mean squared error of a batch of inputs, with targets or without."""
         x = batch[0] if isinstance(batch, list | tuple) else batch
+        if not self.is_checked:
+            check_inputs(x)
         outputs = self(x)
         if not self.is_checked:
             check_reconstruction(outputs, x)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep.config_error import ConfigError
+from lockstep.config_error import ConfigError, require
 
 
 def pair_of(batch: Any) -> tuple[Tensor, Tensor]:
@@ -22,8 +22,8 @@ def pair_of(batch: Any) -> tuple[Tensor, Tensor]:
     raise ConfigError(f"data: a batch is ({parts}); expected a pair of tensors, inputs and targets.")
 
 
-def check_classes(logits: Any, targets: Tensor, num_classes: int) -> None:
-    """Raise unless there are logits (batch, classes or more, …) for classes (batch, …)."""
+def check_classes(logits: Any, targets: Tensor, num_classes: int, ignore_index: int | None = None) -> None:
+    """Raise unless there are logits (batch, classes or more, …) for classes (batch, …) below `num_classes`."""
     if targets.is_floating_point():
         raise ConfigError(
             "model: the targets of the data are real numbers, and a Classifier needs classes; write "
@@ -33,6 +33,10 @@ def check_classes(logits: Any, targets: Tensor, num_classes: int) -> None:
     if len(shape) < 2 or shape[:1] + shape[2:] != batch or shape[1] < num_classes:
         expected = ", ".join(map(str, (batch[0], f"{num_classes} or more", *batch[1:])))
         raise _wrong_shape(logits, f"({expected})")
+    counted = targets if ignore_index is None else targets[targets != ignore_index]
+    highest = int(counted.max()) if counted.numel() else 0
+    key, reason = "model.num_classes", f"the data has a target of class {highest}, counted from 0"
+    require(highest < num_classes, key, num_classes, reason, f"{key}={highest + 1} or more")
 
 
 def check_numbers(outputs: Any, targets: Tensor) -> None:
@@ -46,14 +50,18 @@ def check_numbers(outputs: Any, targets: Tensor) -> None:
         raise _wrong_shape(outputs, str(tuple(targets.shape)))
 
 
-def check_reconstruction(outputs: Any, inputs: Tensor) -> None:
-    """Raise unless there are as many outputs as inputs, in any shape."""
+def check_inputs(inputs: Tensor) -> None:
+    """Raise unless the inputs are real numbers, before a net fails in a layer."""
     if not inputs.is_floating_point():
         raise ConfigError(
             "data: its inputs are whole numbers, and an Autoencoder returns real ones; write data of real numbers."
         )
+
+
+def check_reconstruction(outputs: Any, inputs: Tensor) -> None:
+    """Raise unless there are as many outputs as inputs, in any shape."""
     shape = _shape(outputs)
-    if shape[:1] != (len(inputs),) or prod(shape) != inputs.numel():
+    if len(shape) < 2 or shape[0] != len(inputs) or prod(shape) != inputs.numel():
         raise _wrong_shape(outputs, f"({len(inputs)}, …) with {prod(inputs.shape[1:])} numbers a sample")
 
 

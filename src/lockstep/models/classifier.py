@@ -69,16 +69,16 @@ class Classifier(LightningModule):
         """Update the metrics of a stage, and log them with its loss."""
         logits, predicted, loss, weight = self.step(batch)
         metrics.update(predicted, batch[1])
-        self.log(f"{stage}/loss", loss, batch_size=weight)
+        self.log(f"{stage}/loss", loss, batch_size=weight, sync_dist=True)
         self.log_dict(metrics)
-        return {"logits": logits, "targets": batch[1]}
+        return {"logits": logits[:, : self.num_classes], "targets": batch[1]}
 
     def step(self, batch: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, int | None]:
         """Return logits, predicted classes, the mean loss, and the number of targets in this mean; None: all."""
         x, targets = pair_of(batch)
         logits = self(x)
         if not self.is_checked:
-            check_classes(logits, targets, self.num_classes)
+            check_classes(logits, targets, self.num_classes, self.ignore_index)
             self.is_checked = True
         predicted = logits.detach()[:, : self.num_classes].argmax(1)
         if self.ignore_index is None:

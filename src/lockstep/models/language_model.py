@@ -8,32 +8,10 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
-from torchmetrics import Metric
 
 from lockstep.models.checks import check_sequences, check_tokens
 from lockstep.models.optimizers import configure
-
-
-class Perplexity(Metric):
-    """The exponential of the mean cross-entropy of a token.
-
-    Its states are replaced, not changed in place as in torchmetrics' Perplexity: those of a Trainer.validate before a
-    Trainer.fit are inference tensors.
-    """
-
-    loss_sum: Tensor
-    count: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("loss_sum", torch.zeros(()), "sum")
-        self.add_state("count", torch.zeros(()), "sum")
-
-    def update(self, loss: Tensor, count: int) -> None:
-        self.loss_sum, self.count = self.loss_sum + loss * count, self.count + count
-
-    def compute(self) -> Tensor:
-        return (self.loss_sum / self.count).exp()
+from lockstep.models.perplexity import Perplexity
 
 
 class LanguageModel(LightningModule):

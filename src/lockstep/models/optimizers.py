@@ -1,4 +1,4 @@
-"""Return what `configure_optimizers` of the modules returns."""
+"""The optimizer and the learning-rate schedule of a module."""
 
 import inspect
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from lockstep.config_error import require
+from lockstep.config_error import ConfigError, require
 
 INTERVALS = ("step", "epoch")
 
@@ -30,7 +30,10 @@ def configure(
     """
     fits, hint = interval is None or interval in INTERVALS, "one of step, epoch"
     require(fits, "model.scheduler_interval", interval, "it is not one of the possible values", hint)
-    created = optimizer([parameter for parameter in module.parameters() if parameter.requires_grad])
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    if not parameters:
+        raise ConfigError(f"model.net: {type(module.net).__name__} has no parameter to train; write another net.")
+    created = optimizer(parameters)
     if scheduler is None:
         return created
     names = inspect.signature(scheduler).parameters
@@ -40,11 +43,18 @@ def configure(
         arguments["total_steps"] = module.trainer.estimated_stepping_batches
     if isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau) and "mode" not in given:
         arguments["mode"] = "max" if str(monitor).endswith(("acc", "f1")) else "min"
-    if "schedulers" in given:  # of a SequentialLR, or of a ChainedScheduler, which takes them first
-        arguments |= {"optimizer": created, "schedulers": [each(created) for each in given["schedulers"]]}
-    schedule = scheduler(**arguments) if "optimizer" in arguments else scheduler(created, **arguments)
+    schedule = _create(scheduler, created, arguments)
     name = getattr(kind, "__qualname__", str(kind))
     reason = f"it makes a {type(schedule).__name__}, and not an LRScheduler"
     require(isinstance(schedule, LRScheduler), "scheduler._target_", name, reason, "the path of one")
     config = {"scheduler": schedule, "interval": interval or ("step" if "total_steps" in names else "epoch")}
     return {"optimizer": created, "lr_scheduler": config | ({"monitor": monitor} if monitor else {})}
+
+
+def _create(scheduler: Callable[..., Any], optimizer: Optimizer, arguments: dict[str, Any]) -> Any:
+    """Create a schedule and, before it, the partials in the `schedulers` of a SequentialLR or a ChainedScheduler."""
+    given = scheduler.keywords if isinstance(scheduler, partial) else {}
+    if "schedulers" not in given:
+        return scheduler(optimizer, **arguments)
+    children = [_create(each, optimizer, {}) for each in given["schedulers"]]
+    return scheduler(optimizer=optimizer, schedulers=children, **arguments)  # a ChainedScheduler takes it second

@@ -53,7 +53,7 @@ class Regressor(LightningModule):
     def evaluate(self, stage: str, batch: list[Tensor]) -> dict[str, Tensor]:
         """Log the loss of a stage."""
         outputs, loss = self.step(batch)
-        self.log(f"{stage}/loss", loss)
+        self.log(f"{stage}/loss", loss, sync_dist=True)
         return {"preds": outputs, "targets": batch[1]}
 
     def step(self, batch: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ It returns logits: the log-softmax of the source stands once, in the loss.
 
 from torch import Tensor, nn
 
+from lockstep.config_error import require
 from lockstep.nets import check_images, pool_to_4x4
 
 
@@ -13,6 +14,8 @@ class LeNet(nn.Module):
 
     def __init__(self, sample_shape: tuple[int, ...], num_outputs: int, dropout: float = 0.5) -> None:
         super().__init__()
+        key, reason = "model.net.dropout", "it must be at least 0 and below 1"
+        require(0 <= dropout < 1, key, dropout, reason, f"{key}=0.5")
         check_images("LeNet", sample_shape)
         channels, *_ = sample_shape
         self.features = nn.Sequential(

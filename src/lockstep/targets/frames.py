@@ -25,6 +25,8 @@ LIBRARIES = (
     *("hydra", "omegaconf"),
 )
 """Packages with frames between Lockstep's and the user's."""
+HYDRA = f"{sep}site-packages{sep}hydra{sep}"
+"""In the path of the frames of `instantiate`."""
 LOST_WORKER = ("dataloader worker (pid", "in rebuild_storage_fd")
 """In the traceback where a worker of a DataLoader was killed: before its batch came, or before the batch's tensors."""
 MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
@@ -47,7 +49,7 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
         text = f"{inner[2]}\nIn {inner[1]}."
     message = "".join(traceback.format_exception_only(error)).lower()  # str(error) may raise
     no_memory = isinstance(error, MemoryError) or any(words in message for words in OUT_OF_MEMORY)
-    is_first = (lambda file: not file.startswith(CALLERS)) if is_called else is_user_file
+    is_first = (lambda file: not file.startswith(CALLERS) and HYDRA not in file) if is_called else is_user_file
     hint = f"\nMemory ran out: {MEMORY_HINT}." if no_memory else ""
     if any(words in text.lower() for words in LOST_WORKER):
         hint = "\nA worker process of a DataLoader has ended; if memory ran out, lower num_workers."

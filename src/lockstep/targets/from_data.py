@@ -29,7 +29,9 @@ def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:
         absent = {name: parameters[name] for name in FROM_DATA if name in parameters and name not in target}
         for name in absent.keys() - known.keys():
             if absent[name].default is inspect.Parameter.empty:
-                hint = f"{key}.{name}=VALUE, or data.num_classes=VALUE for Datasets"
+                of_data = f"self.{name} = … in the LightningDataModule"
+                of_data += "" if name == "sample_shape" else ", or data.num_classes=VALUE for Datasets"
+                hint = f"+{key}.{name}=VALUE, or {of_data}"
                 raise ConfigError(f"{key}.{name} is missing, and the data does not tell it; write {hint}.")
         return {**target, **{name: known[name] for name in absent if name in known}}
 

@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
 from lockstep.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL
-from lockstep.targets.frames import has_user_frames, user_traceback
+from lockstep.targets.frames import MEMORY_HINT, has_user_frames, user_traceback
 
 NUMERIC = {"int", "float", "Union", "Optional", "None", "NoneType", "Tensor"}
 """The words of an annotation that allows no text."""
@@ -142,6 +142,8 @@ def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
     def convert(error: Exception) -> ConfigError:
         text = user_traceback(error, is_called=True)
         if not has_user_frames(error) and not isinstance(error, ImportError):
+            if MEMORY_HINT in text:
+                return ConfigError(f"{override}: memory runs out when it is called; {MEMORY_HINT}.")
             return ConfigError(f"{override}: it raises {type(error).__name__}: {' '.join(str(error).split())}.")
         return UserCodeError(f"{text}\n{override}: {reason}")
 
