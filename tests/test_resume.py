@@ -162,7 +162,7 @@ def test_curves_of_a_resumed_run_are_complete(engine: str, make_plan: MakePlan, 
         engine_plan = with_engine(plan, engine, tmp_path / name)
         start(engine_plan if name == "whole" else killed(engine_plan, 6))
         events = events_of(tmp_path / name)
-        curves[name] = [(event.step, event.value) for event in events.Scalars("train/loss")]
+        curves[name] = [(event.step, event.value) for event in events.Scalars("train/loss_step")]
     assert curves["killed"] == curves["whole"]
     assert [step for step, _ in curves["whole"]] == [3, 6, 9, 12]
 

@@ -42,7 +42,7 @@ memory/format.py test_memory_format.py::test_untested_nets_stay_contiguous_on_a_
 -good = _all_tested(net) if on_cpu else
 +good = True if on_cpu else
 # a plateau's rate is lowered while the accuracy rises
-models/optimizers.py test_models.py::test_a_plateau_looks_at_the_monitor
+models/optimizers.py test_models_optimizers.py::test_a_plateau_looks_at_the_monitor
 -"max" if str(monitor)
 +"min" if str(monitor)
 # outputs that are no class of the data are taken for the last class
@@ -62,7 +62,7 @@ models/classifier.py test_models.py::test_targets_that_do_not_count[-100]
 -weight = int((targets != self.ignore_index).sum())
 +weight = targets.numel()
 # perplexity is a loss
-models/language_model.py test_models.py::test_a_language_model_by_hand[None]
+models/perplexity.py test_models.py::test_a_language_model_by_hand[None]
 -(self.loss_sum / self.count).exp()
 +self.loss_sum / self.count
 # each token is its own target
@@ -70,7 +70,7 @@ models/language_model.py test_models.py::test_a_language_model_by_hand[None]
 -tokens[:, :-1], tokens[:, 1:]
 +tokens[:, :-1], tokens[:, :-1]
 # a schedule of the whole run is too long
-models/optimizers.py test_models.py::test_a_schedule_of_the_whole_run_is_told_its_length
+models/optimizers.py test_models_optimizers.py::test_a_schedule_of_the_whole_run_is_told_its_length
 -module.trainer.estimated_stepping_batches
 +module.trainer.estimated_stepping_batches + 1
 # outputs of a wrong shape are taken
@@ -230,7 +230,7 @@ session/progress.py test_trainer_keys_modules.py::test_max_steps_counts_what_opt
 -is_finished(self.position.epochs, trainer.global_step)
 +is_finished(self.position.epochs, self.position.steps)
 # every schedule steps by steps
-models/optimizers.py test_models.py::test_other_schedules_go_by_epochs_unless_told
+models/optimizers.py test_models_optimizers.py::test_other_schedules_go_by_epochs_unless_told
 -"step" if "total_steps" in names else "epoch"
 +"step"
 # ranks may step by gradients that are not averaged

@@ -25,6 +25,7 @@ from lockstep.record.fingerprint import buffers_of, digest
 from lockstep.record.recorder import Recorder, depends_on_world, not_finite
 from lockstep.run_files import Metrics
 from lockstep.safe_loading import is_loadable, plain
+from lockstep.schemas.keys import better
 from lockstep.schemas.plan_json import to_json
 
 if TYPE_CHECKING:
@@ -40,13 +41,16 @@ class CheckpointManager:
 
     def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: "VirtualRanks | None" = None) -> None:
         self.plan, self.rank, self.recorder, self.virtual = plan, rank, recorder, virtual
-        self.monitor = plan.checkpoint.monitor or "", plan.checkpoint.mode or "min"
+        self.set_monitor(plan.checkpoint.monitor or "")
         self.best: float | None = None
         self.best_epoch, self.best_yet = 0, False
         self.last = Path(plan.run_dir) / FOLDER / LAST
         previous = self.last.with_name(PREVIOUS)
         if self.rank == 0 and Path(str(plan.ckpt_path)).resolve() == previous.resolve():
             hardlink(previous, LAST)  # a damaged last.ckpt must not replace it at the next save
+
+    def set_monitor(self, name: str) -> None:
+        self.monitor = name, self.plan.checkpoint.mode or better(name)
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint is due after an optimizer step, whatever its place in the epoch."""
@@ -69,7 +73,7 @@ class CheckpointManager:
         best = content["best"]
         if self.plan.resume and best and self.monitor[0] in ("", best[0]):
             _, self.best, self.best_epoch = best  # in a new folder the best is that of its own epochs
-            self.monitor = best[0], self.monitor[1]
+            self.set_monitor(best[0])
         return sums
 
     def _state_of_rank(self, content: Content) -> RankState:

@@ -13,7 +13,6 @@ from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder, run_metadata
 from lockstep.run_files import Metrics
-from lockstep.schemas.keys import better
 from lockstep.session.display import Display
 from lockstep.session.profiler import phases_text
 from lockstep.session.progress import RunProgress
@@ -151,7 +150,7 @@ class Results:
             reason, logged = f"{self.plan.model.name} logs no such value", ", ".join(sorted(self.values)) or "none"
             raise config_error("checkpoint.monitor", name, reason, f"one of {logged}")
         if monitor:
-            self.checkpoints.monitor = monitor, self.plan.checkpoint.mode or better(monitor)
+            self.checkpoints.set_monitor(monitor)
             self.checkpoints.update_best(self.values, self.progress.position.begun)
         else:
             self.checkpoints.best_yet = True  # no value ranks them: the newest is the best
