@@ -54,7 +54,9 @@ def keys_of(folder: Path) -> Iterator[str]:
     """Yield every file, JSON key, field of a record's line and checkpoint key; not what says which line it is."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         yield f"{str(path.relative_to(folder)).removeprefix('checkpoints/')}:"
-    yield from (f"config.yaml:{key}" for key, _ in leaves(yaml.safe_load((folder / "config.yaml").read_text())))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    del config["defaults"]  # as it was composed, and not what was asked for
+    yield from (f"config.yaml:{key}" for key, _ in leaves(config))
     yield from (f"metrics.json:{key}" for key in metrics_in(folder))
     for line in map(json.loads, (folder / "record.jsonl").read_text().splitlines()):
         [(kind, fields)] = line.items()

@@ -106,7 +106,7 @@ WRONG = {
     "optimizer.lr=-1": "optimizer._target_=torch.optim.Adam: it raises ValueError: Invalid learning rate: -1.",
     "model.net.hidden=[]": "model.net.hidden=[]: it lists layer sizes of 1 or more; write model.net.hidden=[30,20].",
     "data.val_size=70000": "data.val_size=70000: it must be from 0 to ",
-    "model=lenet model.net.dropout=2": "model.net._target_=lockstep.nets.LeNet: it raises ValueError: dropout probab",
+    "model=lenet model.net.dropout=2": "model.net.dropout=2: it must be at least 0 and below 1; write ",
 }
 """Values of targets that their signatures or constructors refuse."""
 

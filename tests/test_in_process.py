@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
 
 from tests.conftest import ROOT, Command
 from tests.fault_injection.command import Leaves, leaves
@@ -77,7 +76,6 @@ def test_breakpoint_in_a_forward_stops_at_a_prompt(
     terminal.wait_for("went on with 42")
     assert terminal.end() == 0
     assert leaves(tmp_path / "run") == apart
-    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["strategy"]["in_process"] is True
 
 
 @slow

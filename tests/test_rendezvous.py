@@ -150,7 +150,8 @@ def test_a_group_is_of_one_start(make_plan: MakePlan, tmp_path: Path) -> None:
         join(world, RANK_ONE, tmp_path / "group")
 
 
-SHORT = ("data=line", "model=linear", "data.samples=64", "data.val_size=0", "max_epochs=1", "logger=none", "engine=raw")
+LINE = ("data=line", "model=linear", "model._target_=lockstep.models.Regressor", "data.samples=64", "data.val_size=0")
+SHORT = (*LINE, "max_epochs=1", "logger=none", "engine=raw")
 TRAIN = (sys.executable, str(ROOT / "train.py"), *SHORT, "strategy=ddp")
 
 

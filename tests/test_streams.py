@@ -137,7 +137,7 @@ def test_tensorboard_needs_utf8_folders(bytes_folder: Command) -> None:
     said = (bytes_folder.folder / "err").read_bytes()
     assert ended.status == 2
     assert said == (
-        b"logger=tensorboard: TensorBoard writes to folders with UTF-8 names only, and the run's is "
+        b"logger=TensorBoardLogger: TensorBoard writes to folders with UTF-8 names only, and the run's is "
         + str(bytes_folder.folder / "run").encode(errors="backslashreplace")
         + b"; write logger=csv or logger=none, or another hydra.run.dir.\n"
     )

@@ -10,7 +10,6 @@ from lockstep import schemas
 from tests.conftest import MakePlan, require_refused
 
 SMALL = ("data=digits", "model.net.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
-PLATEAU = "+scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau +scheduler._partial_=true +scheduler.mode=max"
 
 
 @pytest.mark.parametrize(
@@ -41,7 +40,6 @@ INVALID = {
     "limit_train_batches=1.5": "=1.5: a share is at most 1.0, a number of batches is an int; write",
     "limit_train_batches=true": "trainer.limit_train_batches=true: it takes a whole number below 2^63",
     "max_steps=0": "trainer.max_steps=0: it must be 1 or more, or -1 for no limit; write",
-    f"check_val_every_n_epoch=2 {PLATEAU}": "=2: the schedule steps by val/acc after each epoch; write trainer.ch",
     "val_check_interval=0": "trainer.val_check_interval=0: it must be more than 0; write train",
     "val_check_interval=22": "trainer.val_check_interval=22: an epoch has 21 batches; write trainer.v",
     "max_time=12:00:00": "=12:00:00: it is days:hours:minutes:seconds with two digits each, or a m",

@@ -90,7 +90,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", "sizes of records", "last.ckpt:lockstep.", "record*"),
     (
         *("not", "Lightning's own state", "last.ckpt:"),
-        "pytorch-lightning_version loops* callbacks* hparams* hyper_parameters*",
+        "pytorch-lightning_version loops* callbacks* hparams* hyper_parameters* datamodule_h*",
     ),
     ("bound", "weights saved", "last.ckpt:", "state_dict.* current_model_state.*"),
     ("bound", "optimizer state", "last.ckpt:", "optimizer_states*"),

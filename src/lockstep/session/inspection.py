@@ -17,6 +17,7 @@ from lockstep.config_error import ConfigError, require
 from lockstep.loaders.loader_facts import facts_of, set_up
 from lockstep.loaders.loader_source import create_data, source_of
 from lockstep.parallel.net_proxy import NET, net_of
+from lockstep.random_state import preserve_generators
 from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.former import net_error
 from lockstep.schemas.target import ARGS, KEY
@@ -30,6 +31,7 @@ from lockstep.targets.locate import check, create, locate, user_errors
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
 
 
+@preserve_generators()  # in a notebook it runs in the user's process
 def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work."""
     model, data, seed = options["model"], options["data"], options["seed"]
