@@ -36,7 +36,8 @@ def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUser
 @pytest.mark.parametrize("data", ["mapped", "mapped_stream"])
 def test_named_keys_in_every_world(data: str, make_user_plan: MakeUserPlan) -> None:
     """By both engines alike, and by ranks as by one process."""
-    job = (*MLP, f"data={data}", "max_epochs=1")
+    shape = ("+model.net.sample_shape=[4]",) if data == "mapped_stream" else ()
+    job = (*MLP, f"data={data}", "max_epochs=1", *shape)
     runs = by_both(make_user_plan(*job, *DDP, folder="both"))
     require_identical(runs[0], runs[1])
     for world in (SINGLE, VIRTUAL):

@@ -115,6 +115,8 @@ def planned_wrongly(word: str, plan: dict[str, Any]) -> bool:
     key, _, value = word.lstrip("+").partition("=")
     if key in OPTIONS and value in OPTIONS[key]:
         target = re.search(r"^ *_target_: .*?(\w+)$", (CONF / key / f"{value}.yaml").read_text(), re.MULTILINE)
+        if key not in plan:  # optimizer and scheduler are arguments of the module
+            return False
         options = plan[key] if key in SEVERAL else [plan[key]]
         names = ", ".join(option["name"] for option in options) or "none"
         return names not in (value, target and target[1])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torchmetrics import MaxMetric, MeanMetric, MeanSquaredError, MetricCollection
+from torchmetrics import MaxMetric, MeanMetric, MeanSquaredError, Metric, MetricCollection
 from torchmetrics.classification import (
     MulticlassAccuracy,
     MulticlassAUROC,
@@ -73,6 +73,10 @@ class Measured(nn.Module):
         self.largest.update(logits)
 
 
+def doubled(metric: Metric) -> dict[str, torch.Tensor]:
+    return {name: torch.as_tensor(state).double() for name, state in metric.metric_state.items()}
+
+
 def logged(log: ExactLog, module: Measured) -> None:
     for name in ("accuracy", "f1", "error", "largest"):
         log.log(name, getattr(module, name))
@@ -106,9 +110,11 @@ def measured_on_ranks(plan: Plan, context: RankContext) -> Metrics:
         setattr(torch.distributed, name, original)
     expected = {name: float(getattr(reference, name).compute()) for name in ("accuracy", "f1", "error", "largest")}
     expected |= {name: float(value) for name, value in reference.group.compute().items()}
-    states = [metric.metric_state for metric in module.children() if hasattr(metric, "metric_state")]
-    wanted = [metric.metric_state for metric in reference.children() if hasattr(metric, "metric_state")]
-    same = all(str(a) == str(b) for a, b in zip(states, wanted, strict=True))
+    states, wanted = (
+        [str(doubled(metric)) for metric in each.modules() if isinstance(metric, Metric)]
+        for each in (module, reference)
+    )
+    same = states == wanted
     return {"values": values, "again": again, "expected": expected, "same": same, "messages": messages}  # type: ignore[dict-item]
 
 

@@ -50,7 +50,7 @@ KILLS = [
         pytest.param(*kill, marks=pytest.mark.slow)
         for kill in (
             ("classifier", VIRTUAL, "lightning", 3),
-            ("gan", VIRTUAL, "raw", 7),
+            ("gan", DDP, "raw", 7),
             ("autoencoder", DDP, "raw", 7),
             ("stream", VIRTUAL, "lightning", 7),
             ("stream", DDP, "raw", 3),

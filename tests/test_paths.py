@@ -59,9 +59,9 @@ def test_odd_folders_work(tmp_path: Path) -> None:
     train = " ".join(["python train.py", *SMALL])
     run = command.folder / ODD
     shell(command, f"{train} max_epochs=2 {shell_quote_override('hydra.run.dir', ODD)}")
-    checkpoint = shell_quote_override("ckpt_path", run / "checkpoints" / "best.ckpt")
+    checkpoint = shell_quote_override("ckpt_path", run / "checkpoints" / "last.ckpt")
     tested = shell(command, f"{train} train=false {checkpoint} {shell_quote_override('hydra.run.dir', 'tested ü')}")
-    assert f"testing {run}/checkpoints/best.ckpt" in tested
+    assert f"testing {run}/checkpoints/last.ckpt" in tested
     resumed = shell(command, f"{train} max_epochs=4 resume=true {shell_quote_override('hydra.run.dir', run)}")
     assert f"resuming from {run}/checkpoints/last.ckpt" in resumed
     assert metrics_in(run)["epochs"] == 4

@@ -23,8 +23,10 @@ DDP = ("strategy=ddp", "devices=2", "logger=none", *(word for word in SMALL if n
 PROGRAM = """
 import json, os, sys, threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 import torch
 import torch.distributed as dist
+from lockstep.models import Classifier
 
 class Net(torch.nn.Module):
     def __init__(self):
@@ -36,9 +38,13 @@ class Net(torch.nn.Module):
             raise ZeroDivisionError("on purpose")
         return self.layers(images)
 
+class Module(Classifier):
+    def __init__(self):
+        super().__init__(Net(), partial(torch.optim.Adam, lr=0.001), num_classes=10)
+
 def train(words):
     from lockstep import run
-    return run(words, model=Net)
+    return run(words, model=Module)
 
 def work(rank, port, words):
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)

@@ -37,10 +37,10 @@ def check_complete(run: Path, engine: str, ranks: int) -> None:
 @pytest.mark.parametrize(
     ("engine", "ranks", "line", "out"),
     [
-        pytest.param("raw", 2, '"$@" 2>/dev/full | head -1', "mlp on points, ddp × 2, raw", marks=pytest.mark.slow),
+        pytest.param("raw", 2, '"$@" 2>/dev/full | head -1', "MLP on Points, ddp × 2, raw", marks=pytest.mark.slow),
         pytest.param("lightning", 1, '"$@" >&- 2>&- <&-', "", marks=pytest.mark.slow),
         pytest.param("lightning", 1, '"$@" >/dev/full 2>/dev/full', "", marks=pytest.mark.slow),
-        pytest.param("raw", 1, '"$@" 2>&-', "mlp on points, single, raw", marks=pytest.mark.slow),
+        pytest.param("raw", 1, '"$@" 2>&-', "MLP on Points, single, raw", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_outlives_its_reader(command: Command, engine: str, ranks: int, line: str, out: str) -> None:
@@ -137,7 +137,7 @@ def test_tensorboard_needs_utf8_folders(bytes_folder: Command) -> None:
     said = (bytes_folder.folder / "err").read_bytes()
     assert ended.status == 2
     assert said == (
-        b"logger=TensorBoardLogger: TensorBoard writes to folders with UTF-8 names only, and the run's is "
+        b"logger=TensorBoard: TensorBoard writes to folders with UTF-8 names only, and the run's is "
         + str(bytes_folder.folder / "run").encode(errors="backslashreplace")
         + b"; write logger=csv or logger=none, or another hydra.run.dir.\n"
     )

@@ -57,7 +57,7 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     assert (bench.status, "No module named bench" in bench.err) == (1, True)
 
     new = command(str(installed / "python"), "-m", "lockstep.new", "mine")
-    assert (new.status, len(new.out.splitlines())) == (0, 13), new.err
+    assert (new.status, len(new.out.splitlines())) == (0, 14), new.err
     assert "example" not in command(lockstep, "--help").out, "it is no package of the wheel"
     started = new.out.splitlines()[-1].split()[1:]
     ended = command(lockstep, *started, "hydra.run.dir=run", "max_epochs=1")

@@ -31,7 +31,7 @@ class CIFAR10(InMemory):
         """`root`: the folder that holds the archive, or gets it."""
         super().__init__(batch_size)
         check_size("val_size", val_size, SAMPLES)
-        self.save_hyperparameters()
+        self.save_hyperparameters(logger=False)
         self.root, self.val_size = root, val_size
 
     def prepare_data(self) -> None:

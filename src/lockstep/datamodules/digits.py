@@ -33,7 +33,7 @@ class Digits(InMemory):
         super().__init__(batch_size)
         check_size("test_size", test_size, SAMPLES, least=1)
         check_size("val_size", val_size, SAMPLES - test_size)
-        self.save_hyperparameters()
+        self.save_hyperparameters(logger=False)
         self.val_size, self.test_size = val_size, test_size
 
     def load(self) -> dict[str, Split]:

@@ -56,7 +56,7 @@ class ImageFolder(LightningDataModule):
         check_batch_size(batch_size)
         check_share("val_size", val_size)
         check_share("test_size", test_size)
-        self.save_hyperparameters(ignore=["transforms"])
+        self.save_hyperparameters(ignore=["transforms"], logger=False)
         self.root, self.batch_size, self.num_workers = root, batch_size, num_workers
         self.transform = transform_to(size)
         self.datasets = find_images(root, size, transforms, {"val": val_size, "test": test_size})

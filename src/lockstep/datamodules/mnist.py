@@ -58,7 +58,7 @@ class MNIST(InMemory):
         if samples is not None:
             check_size("samples", samples, SAMPLES - val_size + 1, least=1)
         require(std > 0, "data.std", std, "it must be above 0", "data.std=0.3081")
-        self.save_hyperparameters()
+        self.save_hyperparameters(logger=False)
         self.root, self.samples, self.val_size, self.mean, self.std = root, samples, val_size, mean, std
 
     def prepare_data(self) -> None:

@@ -36,7 +36,7 @@ class NPZ(InMemory):
         require(Path(file).is_file(), "data.file", file, "there is no such path", hint)
         check_share("val_size", val_size)
         check_share("test_size", test_size)
-        self.save_hyperparameters()
+        self.save_hyperparameters(logger=False)
         self.file, self.sizes = file, {"val": val_size, "test": test_size}
         self.arrays = {name: _pair(samples) for name, samples in by_split(read_arrays(file), self.sizes).items()}
         inputs, targets = self.arrays["train"][0], self.arrays["train"][-1]

@@ -24,7 +24,7 @@ class Points(InMemory):
         super().__init__(batch_size)
         fits, hint = samples is None or samples >= 2, "data.samples=1000"
         require(fits, "data.samples", samples, "it must be 2 or more", hint)
-        self.save_hyperparameters()
+        self.save_hyperparameters(logger=False)
         self.samples = samples
 
     def load(self) -> dict[str, Split]:

@@ -18,7 +18,7 @@ class RandomRegression(InMemory):
         for name, value in (("features", features), ("outputs", outputs), ("samples", samples)):
             require(value >= 1, f"data.{name}", value, "it must be 1 or more", f"data.{name}=10")
         require(noise >= 0, "data.noise", noise, "it must be 0 or more", "data.noise=0.1")
-        self.save_hyperparameters()
+        self.save_hyperparameters(logger=False)
         self.sample_shape, self.num_outputs = (features,), outputs
         self.noise, self.samples = noise, samples
 

@@ -33,7 +33,7 @@ class Text(InMemory):
         samples = (len(codes) - 1) // length if length > 0 else 0
         reason = f"it must be from 1 to {len(codes) - 1}, as {file or SHAKESPEARE.name} has {len(codes)} characters"
         require(samples > 0, "data.length", length, reason, f"data.length={max(1, len(codes) // 100)}")
-        self.save_hyperparameters()
+        self.save_hyperparameters(logger=False)
         numbers, tokens = np.unique(codes[: samples * length + 1], return_inverse=True)
         self.characters, self.tokens = "".join(map(chr, numbers)), torch.from_numpy(tokens.astype(np.int64))
         self.sample_shape, self.num_outputs = (length,), len(numbers)

@@ -36,7 +36,7 @@ class Classifier(LightningModule):
         monitor: str = "val/acc",
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"])
+        self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"], logger=False)
         self.net, self.optimizer, self.scheduler = net, optimizer, scheduler
         self.num_classes, self.ignore_index, self.monitor = num_classes, ignore_index, monitor
         options: dict[str, Any] = {"num_classes": num_classes, "ignore_index": ignore_index, "validate_args": False}

@@ -35,7 +35,7 @@ class LanguageModel(LightningModule):
         monitor: str = "val/loss",
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"])
+        self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"], logger=False)
         self.net, self.optimizer, self.scheduler = net, optimizer, scheduler
         self.ignore_index, self.monitor = ignore_index, monitor
         self.train_perplexity, self.val_perplexity, self.test_perplexity = Perplexity(), Perplexity(), Perplexity()

@@ -29,7 +29,7 @@ class Regressor(LightningModule):
         monitor: str = "val/loss",
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"])
+        self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"], logger=False)
         self.net, self.optimizer, self.scheduler, self.monitor = net, optimizer, scheduler, monitor
         self.is_checked = False
 
