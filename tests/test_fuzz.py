@@ -114,12 +114,12 @@ def planned_wrongly(word: str, plan: dict[str, Any]) -> bool:
     """Whether a plan has another value for a whole number or an option that an override names."""
     key, _, value = word.lstrip("+").partition("=")
     if key in OPTIONS and value in OPTIONS[key]:
-        target = re.search(r"^ *_target_: .*?(\w+)$", (CONF / key / f"{value}.yaml").read_text(), re.MULTILINE)
+        targets = re.findall(r"^ *_target_: .*?(\w+)$", (CONF / key / f"{value}.yaml").read_text(), re.MULTILINE)
         if key not in plan:  # optimizer and scheduler are arguments of the module
             return False
         options = plan[key] if key in SEVERAL else [plan[key]]
         names = ", ".join(option["name"] for option in options) or "none"
-        return names not in (value, target and target[1])
+        return names not in (value, *targets)
     if key not in KNOWN or key.startswith(SEVERAL) or not re.fullmatch(r"0|[1-9]\d{0,13}", value):
         return False
     planned = OmegaConf.select(OmegaConf.create(plan), key)
