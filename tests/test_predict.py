@@ -166,6 +166,17 @@ def test_classes_of_pixels_in_pictures_of_another_size(tmp_path: Path) -> None:
         predict(plan, module, [str(tmp_path / "picture.png")])
 
 
+def test_a_picture_is_read_where_the_data_has_inputs_alone(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 9, 9), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", x=pixels)
+    words = ("model=autoencoder", "model.net.hidden=[4]", "data=npz", f"data.file={tmp_path / 'data.npz'}")
+    lockstep.run([*QUIET, *words, "batch_size=8", f"hydra.run.dir={tmp_path}"])
+    (plan, _), module = read_run(tmp_path), lockstep.load(tmp_path)
+    Image.fromarray(pixels[0]).save(tmp_path / "picture.png")
+    predictions = predict(plan, module, [str(tmp_path / "picture.png")])
+    assert torch.equal(predictions.outputs, module(torch.from_numpy(pixels[:1, None]) / 255))
+
+
 def test_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
     lockstep.run([*QUIET, "batch_size=8", f"hydra.run.dir={tmp_path}"], model=OfBytes, data=BytesData)
     (plan, _), module, inputs = read_run(tmp_path), lockstep.load(tmp_path), Bytes()[7][0]

@@ -74,7 +74,7 @@ class Inputs:
         if transform is not None:
             return lambda path: torch.as_tensor(transform(read_image(path, mode)))
         arrays = getattr(self.owner, "arrays", {}).values()
-        has_bytes = isinstance(self.owner, InMemory) and all(inputs.dtype == torch.uint8 for inputs, _ in arrays)
+        has_bytes = isinstance(self.owner, InMemory) and all(inputs.dtype == torch.uint8 for inputs, *_ in arrays)
         reason = f"data={self.plan.data.name} has no images of bytes, and no attribute `transform`"
         fits = has_bytes and len(shape) == 3 and shape[0] in (1, 3)
         require(fits, "INPUT", "a picture", reason, "a .npz file with an array x, as the data has them")
