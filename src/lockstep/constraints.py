@@ -1,10 +1,10 @@
 """Constraints of values, for annotations of dataclass fields: `lr: Positive`. `schemas.coerce` checks them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from lockstep.config_error import as_typed, require
+from lockstep.config_error import as_typed
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -20,12 +20,6 @@ def only(plan: "Plan", reason: str, **values: object) -> Rules:
         yield getattr(option, "name", option) == value, key, reason, f"{key}={as_typed(value)}"
 
 
-def require_measured(key: str, metric: object, measured: Sequence[str] | None) -> None:
-    """Raise a ConfigError if a metric is not among those that a run measures; None: only the module knows these."""
-    if metric is not None and measured is not None:
-        require(metric in measured, key, metric, "this run does not measure it", f"one of {', '.join(measured)}")
-
-
 class Constraint(NamedTuple):
     """A test of a value, the reason if it fails, and a valid value for the hint."""
 
@@ -38,9 +32,7 @@ AT_LEAST_0 = Constraint(lambda value: value >= 0, "it must be 0 or more", "0")
 
 PositiveInt = Annotated[int, Constraint(lambda value: 1 <= value < 2**31, "it must be 1 or more, below 2^31", "1")]
 NonNegativeInt = Annotated[int, AT_LEAST_0]
-NonNegative = Annotated[float, AT_LEAST_0]
 Positive = Annotated[float, Constraint(lambda value: value > 0, "it must be above 0", "0.01")]
-Fraction = Annotated[float, Constraint(lambda value: 0 <= value < 1, "it must be at least 0 and below 1", "0.5")]
 Share = Annotated[
     int | float,
     AT_LEAST_0,
