@@ -26,6 +26,7 @@ SMALL = [
 
 
 WEIGHTS = "parameters and buffers"
+LAST_EPOCH = "after the last epoch"
 
 
 def first_of(comparison: Comparison) -> tuple[str, str]:
@@ -84,13 +85,7 @@ def change(run: Path, kind: str, index: int, edit: Callable[[dict[str, Any]], ob
         ("step", 5, lambda line: line.update(loss_sum=None), "loss", "epoch 1, step 6, loss_sum: "),
         ("step", 21, lambda line: line.update(step=40), "steps", "epoch 2, step 22: "),
         ("validation", 1, lambda line: line.update({"val/acc": 2.0}), "validation", "epoch 2, val/acc: "),
-        (
-            "tensor",
-            3,
-            lambda line: line.update(name="net.layers.9.bias"),
-            WEIGHTS,
-            "after the last epoch, net.layers.2.bias: ",
-        ),
+        ("tensor", 3, lambda line: line.update(name="net.9.bias"), WEIGHTS, f"{LAST_EPOCH}, net.layers.2.bias: "),
     ],
 )
 def test_changed_line_is_detected(
