@@ -167,7 +167,7 @@ class Command:
             start_new_session=True,
         )
 
-    def wait(self, process: "subprocess.Popen[str]", timeout: float = 90, began: float | None = None) -> Ended:
+    def wait(self, process: "subprocess.Popen[str]", timeout: float = 240, began: float | None = None) -> Ended:
         began = time.monotonic() if began is None else began
         try:
             out, err = process.communicate(timeout=timeout)
@@ -177,14 +177,14 @@ class Command:
             pytest.fail(f"not ended after {timeout} s; it printed\n{out}\n{err}")
         return Ended(process.returncode, out, err, time.monotonic() - began, self.folder)
 
-    def __call__(self, *arguments: str, timeout: float = 90, **environment: str) -> Ended:
+    def __call__(self, *arguments: str, timeout: float = 240, **environment: str) -> Ended:
         return self.wait(self.popen(*arguments, **environment), timeout)
 
-    def train(self, *overrides: str, timeout: float = 90, **environment: str) -> Ended:
+    def train(self, *overrides: str, timeout: float = 240, **environment: str) -> Ended:
         """`python train.py OVERRIDES`, as a user types it."""
         return self(sys.executable, str(ROOT / "train.py"), *overrides, timeout=timeout, **environment)
 
-    def survivors(self, patience: float = 10) -> list[psutil.Process]:
+    def survivors(self, patience: float = 30) -> list[psutil.Process]:
         """Return the processes that a command of this test started and that live after `patience` seconds."""
         deadline = time.monotonic() + patience
         while (alive := self.alive()) and time.monotonic() < deadline:

@@ -38,19 +38,19 @@ class Terminal:
     def type(self, keys: bytes) -> None:
         os.write(self.master, keys)
 
-    def wait_for(self, text: str, timeout: float = 60) -> None:
+    def wait_for(self, text: str, timeout: float = 180) -> None:
         """Until the text is shown, behind what was waited for before."""
         self.wait_until(lambda: text in self.shown[self.read :], timeout)
         self.read = self.shown.index(text, self.read) + len(text)
 
-    def wait_until(self, condition: Callable[[], bool], timeout: float = 60) -> None:
+    def wait_until(self, condition: Callable[[], bool], timeout: float = 180) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > deadline or not self._look():
                 self.process.kill()
                 pytest.fail(f"waited in vain; it shows\n{self.shown}")
 
-    def end(self, timeout: float = 60) -> int:
+    def end(self, timeout: float = 180) -> int:
         """The exit status."""
         deadline = time.monotonic() + timeout
         while self._look():

@@ -44,7 +44,7 @@ def alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and is_alive(psutil.Process(pid))
 
 
-def ended(attempt: Attempt, seconds: float = 30) -> dict[int, Any]:
+def ended(attempt: Attempt, seconds: float = 90) -> dict[int, Any]:
     deadline = time.monotonic() + seconds
     while (returned := attempt.wait(0.5)) is None:
         assert time.monotonic() < deadline, "it waits for ever"
@@ -112,7 +112,7 @@ def test_a_stopped_rank_is_named_after_the_timeout(start: Start) -> None:
 def test_processes_of_a_rank_end_with_it(start: Start) -> None:
     """A child, and its child."""
     attempt = start("children@1")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while len(below := psutil.Process(attempt.pids[1]).children(recursive=True)) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)

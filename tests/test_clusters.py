@@ -41,7 +41,7 @@ echo "$@" >> requeued
 TASKS = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_NODELIST": "localhost"}
 MANIFEST = yaml.safe_load((ROOT / "docs" / "kubernetes_pytorchjob.yaml").read_text())
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(660)]
 
 
 @pytest.fixture

@@ -86,11 +86,11 @@ SETTINGS = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1000)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_compiled_under_every_strategy(setting: str, command: Command) -> None:
     line = ("--config-dir", str(USER_CODE / "conf"), *SMALL, "compile=true", *SETTINGS[setting].split())
-    ended = command.train(*line, "engine=both", "hydra.run.dir=both", PYTHONPATH=str(USER_CODE), timeout=500)
+    ended = command.train(*line, "engine=both", "hydra.run.dir=both", PYTHONPATH=str(USER_CODE), timeout=900)
     assert (ended.status, "torch/_" in ended.err, "compile" in ended.err) == (0, False, False), ended.err
     assert ended.out.count("compiling: the first batch of each shape takes some seconds\n") == 2
     assert "identical; expected: identical" in ended.out

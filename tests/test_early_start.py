@@ -103,7 +103,7 @@ def test_garbage_collection_of_a_rank(make_plan: MakePlan) -> None:
 
 def test_it_starts_before_hydra_is_imported() -> None:
     line = (sys.executable, "-c", SPY, "engine=raw", "logger=csv", "devices=0")
-    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
     assert (ended.returncode, ended.stdout) == (2, " ".join((RAW, *EVERY_RUN)) + "\n"), ended.stderr
     assert ended.stderr.startswith("devices=0:")
 

@@ -35,7 +35,7 @@ DONE = ["printed", "a thread's", "registered"]
 def run(folder: Path, status: object, *options: str, before: str = "") -> tuple[int, list[str], str]:
     script = folder / "script.py"
     script.write_text(SCRIPT.format(status=status, before=before))
-    ended = subprocess.run([sys.executable, *options, str(script)], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run([sys.executable, *options, str(script)], capture_output=True, text=True, timeout=180)
     return ended.returncode, ended.stdout.splitlines(), ended.stderr.strip()
 
 

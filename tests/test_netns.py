@@ -24,7 +24,7 @@ DEBIAN = "127.0.1.1 no-such-host-0 no-such-host-1"
 """Debian's line for a machine's own name in /etc/hosts: on loopback."""
 Launcher = Callable[[Cluster, Machine], list[str]]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def by_rendezvous(machines: Cluster, machine: Machine) -> list[str]:
@@ -52,7 +52,7 @@ def start(
     return [command.popen(*line, PYTHONPATH=str(USER_CODE)) for line in lines]
 
 
-def wait_for_all(command: Command, processes: "Sequence[subprocess.Popen[str]]", timeout: float = 90) -> list[Ended]:
+def wait_for_all(command: Command, processes: "Sequence[subprocess.Popen[str]]", timeout: float = 240) -> list[Ended]:
     began = time.monotonic()
     ended = [command.wait(process, max(1.0, timeout - (time.monotonic() - began)), began) for process in processes]
     assert not command.survivors()
@@ -90,7 +90,7 @@ def test_machines_compute_the_same_as_one(
 
 def wait_for_a_step(folder: Path, step: int, processes: "Sequence[subprocess.Popen[str]]") -> None:
     """Wait until the run's record has so many steps."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     record = folder / "record.jsonl"
     while not record.is_file() or record.read_text().count('{"step"') < step:
         assert time.monotonic() < deadline, "no step was made"
@@ -106,7 +106,7 @@ def test_a_cut_cable_ends_the_run_on_both_machines(command: Command) -> None:
         processes = start(command, machines, by_rendezvous, 2, *job)
         wait_for_a_step(run_dir, 10, processes)
         machines.plug(machines.machines[1], "down")
-        ended = wait_for_all(command, processes, timeout=TIMEOUT + 10)
+        ended = wait_for_all(command, processes, timeout=TIMEOUT + 30)
     for each in ended:
         assert each.status != 0
         reason = f"A rank on another machine, or the link to it, did not answer within {TIMEOUT} s"
@@ -129,7 +129,7 @@ def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> No
         machines.plug(machines.machines[1], "down")
         time.sleep(3 * TIMEOUT)
         machines.plug(machines.machines[1], "up")
-        ended = wait_for_all(command, processes, timeout=80)
+        ended = wait_for_all(command, processes, timeout=240)
     assert [each.status for each in ended] == [0, 0], ended
     assert sum(each.out.count("resuming from") for each in ended) == 2
     (tmp_path / "one").mkdir()

@@ -21,7 +21,7 @@ from tests.inspections import plan_here
 from tests.oracle import Oracle, largest_difference, one_cycle, spared_groups, warmup_linear
 from tests.rank_helpers import ENGINES, run_plans
 
-pytestmark = [*IN_PROCESS, pytest.mark.timeout(200)]
+pytestmark = [*IN_PROCESS, pytest.mark.timeout(600)]
 COMMON = (
     *("batch_size=12", "max_epochs=2", "seed=9", "precision=64-true", "accelerator=cpu", "threads=1", "logger=none"),
     "test=false",

@@ -28,7 +28,7 @@ BOTH = {
     "fsdp": (CNN, *DIGITS, FEW, "strategy=fsdp", "devices=2"),
     "virtual": ("model=lenet", *DIGITS, "strategy=virtual", "devices=2"),
 }
-pytestmark = [*IN_PROCESS, pytest.mark.timeout(300)]
+pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
 
 
 def both(folder: Path, *words: str) -> None:

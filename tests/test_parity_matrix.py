@@ -44,7 +44,7 @@ COMMON = ("batch_size=12", "max_epochs=2", "seed=11", "threads=1", "accelerator=
 WORLDS = [("single", 1), ("ddp", 2), ("ddp", 3), ("ddp_spawn", 2), ("fsdp", 3), ("dp", 3), ("model_parallel", 2)]
 QUICK_WORLDS = [("single", 1), ("ddp", 2), ("model_parallel", 2)]
 FLOAT32, FLOAT64 = "precision=32-true", "precision=64-true"
-pytestmark = [*IN_PROCESS, pytest.mark.timeout(300)]
+pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
 
 
 def refusal_of(job: str, strategy: str) -> str | None:

@@ -21,7 +21,7 @@ WORKERS = (
 slow = pytest.mark.slow
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "timed out"

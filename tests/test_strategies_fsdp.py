@@ -108,7 +108,7 @@ def furthest(a: Path, b: Path) -> float:
     return float(max((one - other).abs().max() for one, other in zip(*tensors, strict=True)))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_in_float64_it_is_single(runs: Path) -> None:
     """Accumulated, clipped, with momentum, a ragged batch and an empty rank; gradient norms are of full tensors."""
     for engine in ENGINES:

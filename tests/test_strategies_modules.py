@@ -198,7 +198,7 @@ def test_each_replica_shows_the_shapes_of_its_chunk(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ["raw", "lightning"])
 def test_compiled_shards_compute_the_same(engine: str, make_user_plan: MakeUserPlan) -> None:
     compiled = trained(make_user_plan(*JOB, *FSDP2, "compile=true", f"engine={engine}", folder="compiled"))

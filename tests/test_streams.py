@@ -61,7 +61,7 @@ def printed(code: str, line: str, **environment: str) -> "subprocess.CompletedPr
     program = f"import os, sys; from lockstep.streams import *; {code}"
     shell = ["bash", "-c", line, "bash", sys.executable, "-c", program]
     variables = {**os.environ, "PYTHONUNBUFFERED": "", **environment}
-    return subprocess.run(shell, capture_output=True, timeout=60, env=variables, check=False)
+    return subprocess.run(shell, capture_output=True, timeout=180, env=variables, check=False)
 
 
 def test_a_file_that_is_opened_next_gets_nothing_that_is_printed(tmp_path: Path) -> None:

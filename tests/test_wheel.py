@@ -29,15 +29,15 @@ def installed(tmp_path: Path) -> Path:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     without_network = ["--no-deps", "--no-index"]
     build = [*pip, "wheel", *without_network, "--no-build-isolation", "--wheel-dir", str(wheels), str(tree)]
-    subprocess.run(build, check=True, timeout=60, capture_output=True)
+    subprocess.run(build, check=True, timeout=180, capture_output=True)
     shutil.rmtree(tree)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=180)
     [packages] = environment.glob("lib/python*/site-packages")
     others = [path for path in sys.path if path.endswith("-packages")]  # their own .pth files are not read
     (packages / "others.pth").write_text("\n".join(others))
     [wheel] = wheels.glob("*.whl")
     pip += ["--python", str(environment / "bin" / "python")]
-    subprocess.run([*pip, "install", *without_network, str(wheel)], check=True, timeout=60, capture_output=True)
+    subprocess.run([*pip, "install", *without_network, str(wheel)], check=True, timeout=180, capture_output=True)
     return environment / "bin"
 
 

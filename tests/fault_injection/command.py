@@ -88,7 +88,7 @@ class Faulty:
         file = self.folder / "fault"
         return float(file.read_text() or 0) or None if file.is_file() else None
 
-    def wait(self, timeout: float = 90) -> Ended:
+    def wait(self, timeout: float = 240) -> Ended:
         ended = self.command.wait(self.process, timeout)
         ended.seconds = time.time() - (self.fault_time or self.began)
         return ended
