@@ -14,6 +14,7 @@ from lockstep.config_error import ConfigError
 from lockstep.loaders import seeded
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.loaders.stream_loader import StreamLoader, fingerprint
+from tests.comparing import metrics_in, require_close
 from tests.conftest import MakeUserPlan
 from tests.test_user_module import DDP, trained
 
@@ -25,6 +26,19 @@ def test_ranks_that_read_different_samples_are_rejected(make_user_plan: MakeUser
     with pytest.raises(ConfigError, match=r"^data: ranks read different samples from it, .*; write one that reads the"):
         trained(make_user_plan(*CLOCK, *DDP))
     assert "step" not in (tmp_path / "run" / "record.jsonl").read_text()
+
+
+def test_a_loader_with_an_iterator_of_its_own(make_user_plan: MakeUserPlan) -> None:
+    """Its batches are trained on as it yields them, and divided among ranks by samples."""
+
+    def run(by: str, *world: str) -> Path:
+        job = ("model=regressor", "data=stream", "data._target_=strange_loaders.DoubledData", f"+data.by={by}")
+        return trained(make_user_plan(*job, "precision=64-true", *world, folder=f"{by}-{len(world)}"))
+
+    by_loader, by_data = run("loader"), run("data")
+    assert metrics_in(by_loader)["digest"] == metrics_in(by_data)["digest"] != metrics_in(run("neither"))["digest"]
+    assert metrics_in(by_loader)["val_loss"] == pytest.approx(metrics_in(by_data)["val_loss"], rel=1e-12)
+    require_close(by_loader, run("loader", *DDP))
 
 
 class Masks(IterableDataset[bool]):

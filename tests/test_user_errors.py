@@ -120,6 +120,16 @@ def test_how_a_rank_of_a_module_ends(how: str, engine: str, make_user_plan: Make
         start_ranks(plan, ENGINES[engine])
 
 
+@pytest.mark.parametrize("fast", ["true", "false"])
+@pytest.mark.parametrize(("where", "stage"), [("validation", "val"), ("a hook", "train")])
+def test_stop_iteration_is_no_end_of_the_data(where: str, stage: str, fast: str, make_user_plan: MakeUserPlan) -> None:
+    """Lightning's loops would leave the rest of the epoch out."""
+    module = ("model=classifier", "model._target_=strange_endings.Ending", f"+model.how=iterates in {where}")
+    plan = make_user_plan(*module, "data=blobs_data", f"engine.fast_loop={fast}")
+    with pytest.raises(RankFailed, match=rf"StopIteration, raised in a {stage} batch by a step or a hook, would end"):
+        start_ranks(plan, ENGINES["lightning"])
+
+
 @pytest.mark.slow
 def test_a_thread_keeps_no_rank_for_ever(make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]) -> None:
     """Python waits for a thread that is no daemon."""

@@ -173,3 +173,30 @@ def pairs() -> dict[str, Any]:
     data = PairsData()
     data.setup()
     return {"train": data.train, "val": data.val, "test": data.test}
+
+
+class Doubling(DataLoader[Any]):
+    """Augments by an `__iter__` of its own."""
+
+    def __iter__(self) -> Any:
+        for x, y in super().__iter__():
+            yield 2 * x, y
+
+
+class DoubledData(pl.LightningDataModule):
+    """The same batches by a loader that doubles (`by=loader`), by doubled data, or neither."""
+
+    def __init__(self, by: str) -> None:
+        super().__init__()
+        self.kind: Any = Doubling if by == "loader" else DataLoader
+        self.factor = 2.0 if by == "data" else 1.0
+
+    def loader(self, samples: int, seed: int) -> DataLoader[Any]:
+        x = torch.randn(samples, 4, generator=torch.Generator().manual_seed(seed))
+        return self.kind(TensorDataset(self.factor * x, x.sum(1, keepdim=True).tanh()), batch_size=8)  # type: ignore[no-any-return]
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return self.loader(45, 1)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        return self.loader(21, 2)

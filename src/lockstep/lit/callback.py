@@ -12,7 +12,7 @@ from lockstep.errors import TrainingInterrupted
 from lockstep.parallel.messages import broadcast_buffers
 from lockstep.private_api import lightning as private
 from lockstep.session.session import Session
-from lockstep.targets.kinds import replace_method
+from lockstep.targets.kinds import overrides, replace_method
 
 
 class EvaluationCallback(Callback):
@@ -56,6 +56,8 @@ class SessionCallback(EvaluationCallback):
         # after callbacks that restore groups; Lightning loads the same again, but accepts missing states
         _call_after(module, "on_fit_start", lambda: session.state.restore_optimizers(trainer))
         _call_after(module, "on_train_start", self._restore_metrics)
+        if overrides(module, "on_train_batch_start"):
+            replace_method(module, "on_train_batch_start", self._start_batch)
         _call_after(module, "on_train_batch_end", self._end_batch)
         _call_after(module, "on_train_epoch_end", self._end_training_stage)
         _call_after(module, "on_fit_end", session.end_fit)
@@ -98,6 +100,11 @@ class SessionCallback(EvaluationCallback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         self.session.results.update_step_metrics(trainer)
+
+    def _start_batch(self, original: Callable[..., int | None], *arguments: Any) -> int | None:
+        if (returned := original(*arguments)) == -1:  # the epoch ends here
+            self.session.log.enter("train")
+        return returned
 
     def _end_batch(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         trainer, session, progress = self.trainer, self.session, self.progress

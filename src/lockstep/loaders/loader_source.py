@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
 from lockstep import schemas
 from lockstep.config_error import ConfigError, require
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
-from lockstep.loaders.stream_loader import StreamLoader
+from lockstep.loaders.stream_loader import StreamLoader, is_plain
 from lockstep.random_state import seeded
 from lockstep.schemas.former import data_error
 from lockstep.schemas.target import KEY
@@ -74,7 +74,7 @@ class LoaderSource:
         loaders: list[RankLoader] = []
         user_loaders = self.user_loaders(stage)
         for loader, size in zip(user_loaders, self._batch_sizes(stage, len(user_loaders)), strict=True):
-            has_index = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+            has_index = is_plain(loader) and not isinstance(loader.dataset, IterableDataset)
             kind = MapLoader if has_index and loader.batch_sampler is not None else StreamLoader
             loaders.append(kind(loader, rank_slice, self.seed, stage == "train", size))
         return loaders

@@ -31,7 +31,7 @@ class StreamLoader(RankLoader):
     def __init__(self, loader: Any, rank_slice: RankSlice, seed: int, training: bool, batch_size: int | None) -> None:
         super().__init__(loader, rank_slice, seed, training)
         self.is_checked = False
-        self.has_samples = isinstance(loader, DataLoader) and loader.batch_size is not None
+        self.has_samples = is_plain(loader) and loader.batch_size is not None
         self.global_batch_size = (batch_size or loader.batch_size) if self.has_samples else 0
 
     def __len__(self) -> int:
@@ -89,7 +89,9 @@ class StreamLoader(RankLoader):
             )
 
     def _start(self) -> Iterator[Any]:
-        if not isinstance(self.loader, DataLoader):
+        if not is_plain(self.loader):
+            if isinstance(generator := getattr(self.loader, "generator", None), torch.Generator):
+                generator.manual_seed(self.seed + self.sampled_epoch)
             return iter(self.loader)
         options = loader_options(self.loader)
         options["generator"] = torch.Generator().manual_seed(self.seed + self.sampled_epoch)
@@ -100,6 +102,11 @@ class StreamLoader(RankLoader):
             if not isinstance(self.loader.dataset, IterableDataset):
                 options["sampler"] = self.loader.sampler
         return start_workers(DataLoader(self.loader.dataset, **options))
+
+
+def is_plain(loader: Any) -> bool:
+    """Whether a loader yields the batches of a DataLoader; a derived class with an `__iter__` may change them."""
+    return isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
 
 
 def samples_in(batch: Any) -> int:

@@ -59,6 +59,7 @@ def train_epoch(run: "Training", loader: Any) -> None:
         skips_epoch = hooks.call("on_train_batch_start", batch, batch_idx) == -1
         if skips_epoch and hooks.of_module("on_train_batch_start"):  # as in Lightning, a callback cannot
             trainer.is_last_batch = True
+            session.log.enter("train")
             break
         if session.manual:
             outputs = manual_step(run, batch, batch_idx)

@@ -261,6 +261,8 @@ class Session:
 
     def before_epoch_end(self, trainer: Any, stage: str) -> None:
         """Reduce the values of a stage, so that its last hooks can read them. To be called by every rank."""
+        if self.log.in_batch:  # Lightning's loops take it for the end of the data
+            raise RuntimeError(f"StopIteration, raised in a {stage} batch by a step or a hook, would end the epoch")
         if stage != "train":
             self._seed_evaluation(stage)
         self.results.before_epoch_end(trainer, stage)
