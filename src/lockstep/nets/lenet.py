@@ -6,7 +6,7 @@ It returns logits: the log-softmax of the source stands once, in the loss.
 from torch import Tensor, nn
 
 from lockstep.config_error import require
-from lockstep.nets import check_images, pool_to_4x4
+from lockstep.nets.cnn import check_images, pool_to_4x4
 
 
 class LeNet(nn.Module):

@@ -4,7 +4,7 @@ device of its own. `stages` names them in order, for a strategy that spreads the
 
 from torch import Tensor, nn
 
-from lockstep.nets import check_images, pool_to_4x4
+from lockstep.nets.cnn import check_images, pool_to_4x4
 
 
 class SplitCNN(nn.Module):
