@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 
-from lockstep.models.checks import check_inputs, check_reconstruction
+from lockstep.config_error import ConfigError
+from lockstep.models.checks import shape_of, wrong_shape
 from lockstep.models.optimizers import configure
 
 
@@ -31,7 +32,6 @@ class Autoencoder(LightningModule):
         super().__init__()
         self.save_hyperparameters(ignore=["net", "optimizer", "scheduler"], logger=False)
         self.net, self.optimizer, self.scheduler, self.monitor = net, optimizer, scheduler, monitor
-        self.is_checked = False
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)  # type: ignore[no-any-return]
@@ -53,12 +53,14 @@ class Autoencoder(LightningModule):
     def step(self, batch: Any) -> Tensor:
         """Return the mean squared error of a batch of inputs, with targets or without."""
         x = batch[0] if isinstance(batch, list | tuple) else batch
-        if not self.is_checked:
-            check_inputs(x)
+        if not x.is_floating_point():
+            raise ConfigError(
+                "data: its inputs are whole numbers, and an Autoencoder returns real ones; write data of real numbers."
+            )
         outputs = self(x)
-        if not self.is_checked:
-            check_reconstruction(outputs, x)
-            self.is_checked = True
+        shape = shape_of(outputs)
+        if len(shape) < 2 or shape[0] != len(x) or outputs.numel() != x.numel():
+            raise wrong_shape(outputs, f"({len(x)}, …) with {x[0].numel()} numbers a sample")
         return mse_loss(outputs.flatten(1), x.flatten(1))
 
     def configure_optimizers(self) -> Any:
