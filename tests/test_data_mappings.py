@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import default_collate
 
 from lockstep.config_error import ConfigError
-from lockstep.datamodules.samples import collate_values
+from lockstep.datamodules.datasets import collate_values
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained

@@ -1,8 +1,6 @@
 """The data modules whose samples are computed or come with a package: contents, splits, and a stock Trainer."""
 
 import hashlib
-import subprocess
-import sys
 from typing import Any
 
 import lightning.pytorch as pl
@@ -13,7 +11,6 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep import datamodules
 from lockstep.config_error import ConfigError
 from lockstep.datamodules import MNIST, Digits, Line, Points, RandomRegression, Text
 from lockstep.datamodules.digits import read_rows
@@ -110,9 +107,9 @@ def test_a_stock_trainer_takes_all_samples_in_the_dtype_of_the_module(name: str)
 def test_setup_keeps_the_tensors() -> None:
     data = Digits()
     data.setup("fit")
-    images = data.splits["train"][0]
+    images = data.datasets["train"].tensors[0]
     data.setup("test")
-    assert data.splits["train"][0] is images
+    assert data.datasets["train"].tensors[0] is images
     assert images.dtype == torch.uint8, "a quarter of the memory of floats"
 
 
@@ -127,7 +124,7 @@ def test_pixels_are_scaled_in_a_batch_alone_and_classes_stay() -> None:
 
 def tensors(data: Any) -> dict[str, tuple[Tensor, ...]]:
     data.setup("fit")
-    return data.splits  # type: ignore[no-any-return]
+    return {name: dataset.tensors for name, dataset in data.datasets.items() if len(dataset)}
 
 
 def test_the_seven_points_are_those_of_the_source() -> None:
@@ -208,19 +205,19 @@ def test_wrong_values_are_told_on_construction(sentence: str) -> None:
         kind(**arguments)
 
 
-@pytest.mark.slow
-def test_a_module_is_imported_when_it_is_used() -> None:
-    """By its path in the package; others would import torchvision or scikit-learn, which takes seconds."""
-    code = """
-import sys, lightning.pytorch
-before = {*sys.modules}
-import lockstep.datamodules as data
-data.Digits().setup(), data.MNIST, data.CIFAR10, data.Datasets, data.Text
-print(*({"torchvision", "PIL", "sklearn", "lockstep.datamodules.points"} & {*sys.modules} - before))
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (result.returncode, result.stdout.strip()) == (0, ""), result.stderr
-    assert all(getattr(datamodules, name).__name__ == name for name in datamodules.__all__)
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (Digits(val_size=9), {"batch_size": 64, "val_size": 9, "test_size": 360}),
+        (Points(2), {"batch_size": 2, "samples": None}),
+        (Line(noise=0.5, inputs=[1.0, 2.0]), {"noise": 0.5, "inputs": [1.0, 2.0], "slope": 2.0, "val_size": 1000}),
+        (RandomRegression(samples=7), {"features": 5, "samples": 7}),
+        (Text(length=9), {"file": None, "length": 9}),
+    ],
+)
+def test_hyperparameters_are_those_of_the_constructor(data: Any, expected: dict[str, Any]) -> None:
+    """A stock Trainer saves them in its checkpoints."""
+    assert {name: data.hparams[name] for name in expected} == expected
 
 
 OF_BEFORE: dict[str, tuple[Any, str]] = {

@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset, default_col
 
 from lockstep.config_error import ConfigError
 from lockstep.datamodules import Datasets
-from lockstep.datamodules.samples import collate_values
+from lockstep.datamodules.datasets import collate_values
 from lockstep.loaders.loader_source import create_data
 from lockstep.schemas import Data
 from tests.test_datamodules import stock
@@ -152,7 +152,7 @@ INVALID: dict[str, dict[str, Any]] = {
     "data.input_key=x: a sample has no such key: it is a tuple": {"dataset": Noisy(20), "input_key": "x"},
     "data.dataset=train, valid: it is in other parts": {"dataset": {"train": Noisy(9), "valid": Noisy(9)}},
     "data.dataset=list: it cannot be divided": {"dataset": [0.5, 2, 3, 4]},
-    "data.dataset=tensors: they have unequal lengths": {"dataset": (BLOBS[0], BLOBS[1][:3])},
+    "data=inputs and targets: they have unequal lengths": {"dataset": (BLOBS[0], BLOBS[1][:3])},
     "batch_size=0: it must be 1 or more": {"dataset": BLOBS, "batch_size": 0},
 }
 

@@ -152,8 +152,7 @@ def test_arrays_of_inputs_alone(tmp_path: Path) -> None:
         (np.arange(80).reshape(20, 4) % 9, 9, torch.int64),
     ):
         data = NPZ(saved(tmp_path / "inputs.npz", x=values))
-        data.setup("fit")
-        [inputs] = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
+        inputs = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
         assert (data.num_outputs, data.num_classes, inputs.dtype) == (outputs, 0, dtype)
 
 

@@ -82,7 +82,7 @@ datamodules/tensors.py test_datamodules.py::test_pixels_are_scaled_in_a_batch_al
 -.div_(255).sub_(mean)
 +.sub_(mean)
 # a stream is shuffled
-datamodules/datasets.py test_datamodules_datasets.py::test_a_stream_keeps_its_order_and_batch_size
+datamodules/tensors.py test_datamodules_datasets.py::test_a_stream_keeps_its_order_and_batch_size
 -stage == "train" and not is_stream
 +stage == "train"
 # a configuration's containers stay in a checkpoint

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lockstep.config_error import config_error, require
-from lockstep.datamodules.tensors import InMemory, Split, check_share, split_rows
+from lockstep.datamodules.tensors import InMemory, Split, split_rows
 
 SHAKESPEARE = Path(__file__).with_name("shakespeare.txt")
 
@@ -27,8 +27,6 @@ class Text(InMemory):
     ) -> None:
         """`file`: in UTF-8; None: the text of the package. Sizes are samples, or shares below 1."""
         super().__init__(batch_size)
-        check_share("val_size", val_size)
-        check_share("test_size", test_size)
         codes = _read_codes(file)
         samples = (len(codes) - 1) // length if length > 0 else 0
         reason = f"it must be from 1 to {len(codes) - 1}, as {file or SHAKESPEARE.name} has {len(codes)} characters"
@@ -37,8 +35,7 @@ class Text(InMemory):
         numbers, tokens = np.unique(codes[: samples * length + 1], return_inverse=True)
         self.characters, self.tokens = "".join(map(chr, numbers)), torch.from_numpy(tokens.astype(np.int64))
         self.sample_shape, self.num_outputs = (length,), len(numbers)
-        self.rows = split_rows(samples, {"val": val_size, "test": test_size})
-        require(len(self.rows["train"]) > 0, "data.val_size", val_size, "it leaves nothing to train on", "less")
+        self.rows = split_rows(samples, val_size, test_size)
 
     def load(self) -> dict[str, Split]:
         inputs, targets = self.tokens[:-1].view(-1, *self.sample_shape), self.tokens[1:].view(-1, *self.sample_shape)
