@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.command_line.help import help_page
 from lockstep.command_line.overrides import check_words
 from lockstep.conf import CONF
-from lockstep.strategies.registry import STRATEGIES
+from lockstep.strategies import STRATEGIES
 
 
 def ranks_of(strategy: str, devices: int) -> int:

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import require
+from lockstep.constraints import Rules
 
 if TYPE_CHECKING:
     import torch
@@ -83,13 +83,12 @@ class Strategy:
         """Return how gradients are averaged over ranks, for records and metrics."""
         return "none"
 
-    def check(self, plan: "Plan") -> None:
-        """Raise a ConfigError that names the key to change, if the strategy cannot run a plan."""
-        fits, hint = not (plan.compile and self.refuses_compiling), "compile=false, or strategy=ddp"
-        require(fits, "compile", plan.compile, f"strategy={self.name} {self.refuses_compiling}", hint)
-        reason = f"strategy={self.name} is one process on one machine"
-        fits = plan.num_nodes == 1 or self.distributed
-        require(fits, "num_nodes", plan.num_nodes, reason, "num_nodes=1, or strategy=ddp")
+    def rules(self, plan: "Plan") -> Rules:
+        """Yield the rules of plans that the strategy can run."""
+        fits, reason = not (plan.compile and self.refuses_compiling), f"strategy={self.name} {self.refuses_compiling}"
+        yield fits, "compile", reason, "compile=false, or strategy=ddp"
+        fits, reason = plan.num_nodes == 1 or self.distributed, f"strategy={self.name} is one process on one machine"
+        yield fits, "num_nodes", reason, "num_nodes=1, or strategy=ddp"
 
     def check_optimizer(self, kinds: Collection[str]) -> None:
         """Raise if an optimizer, by the names of its class and base classes, computes something else on ranks."""

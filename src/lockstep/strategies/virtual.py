@@ -7,7 +7,7 @@ the same as ddp. A debugger can stop in every rank.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import require
+from lockstep.constraints import Rules
 from lockstep.strategies.strategy import Layout, Strategy
 
 if TYPE_CHECKING:
@@ -26,12 +26,11 @@ class Virtual(Strategy):
     def layout(cls, devices: int) -> Layout:
         return Layout(data_parallel_size=devices, virtual_ranks=devices)
 
-    def check(self, plan: "Plan") -> None:
-        super().check(plan)
+    def rules(self, plan: "Plan") -> Rules:
+        yield from super().rules(plan)
         reason, hint = "strategy=virtual is for comparing, on a CPU", "accelerator=cpu, or strategy=ddp"
-        require(plan.accelerator != "gpu", "accelerator", plan.accelerator, reason, hint)
+        yield plan.accelerator != "gpu", "accelerator", reason, hint
         reason = "it optimizes manually, and strategy=virtual adds the losses of all ranks before one backward pass"
-        require(not plan.model.manual, "model", plan.model.name, reason, "strategy=ddp")
+        yield not plan.model.manual, "model", reason, "strategy=ddp"
         reason = "then nothing differs by rank, and strategy=single computes the same as ddp"
-        hint = "sync_batchnorm=false, or strategy=single devices=1"
-        require(not plan.sync_batchnorm, "sync_batchnorm", True, reason, hint)
+        yield not plan.sync_batchnorm, "sync_batchnorm", reason, "sync_batchnorm=false, or strategy=single devices=1"
