@@ -31,5 +31,4 @@ class LeNet(nn.Module):
         self.head = nn.Sequential(nn.Linear(320, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, num_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(self.features(x).flatten(1))
-        return y
+        return self.head(self.features(x).flatten(1))  # type: ignore[no-any-return]

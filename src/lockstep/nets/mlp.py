@@ -28,5 +28,4 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs or inputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layers(x.flatten(1))
-        return y
+        return self.layers(x.flatten(1))  # type: ignore[no-any-return]
