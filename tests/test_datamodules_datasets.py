@@ -108,6 +108,7 @@ def test_named_keys_and_a_users_collate_function() -> None:
     expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
     for function in (default_collate, lambda samples: default_collate([*samples])):
         assert all(map(torch.equal, collate_values(keys, function, samples), expected))
+        assert torch.equal(collate_values({"data.input_key": "x"}, function, samples)[0], expected[0])
         loader = {"collate_fn": function, "num_workers": 0}
         data = Datasets(train=Rows(samples), loader=loader, num_classes=2, input_key="x", target_key="y")
         inputs, _ = next(iter(data.train_dataloader()))

@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch.utils.data import Subset
 from torchvision.datasets import DatasetFolder
 from torchvision.transforms import v2
 
-from lockstep.config_error import config_error, require
+from lockstep.config_error import ConfigError, config_error, require
 from lockstep.datamodules.datasets import Datasets
-from lockstep.datamodules.pictures import SUFFIXES, read_image
 from lockstep.datamodules.tensors import STAGES, split_rows
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif")
 
 
 class Images(DatasetFolder):  # type: ignore[misc]  # torchvision has no types
@@ -84,3 +87,14 @@ def transform_to(size: int | None, augmentation: Sequence[Callable[[Any], Any]] 
     to_float = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
     resized = [v2.Resize(size), v2.CenterCrop(size)] if size is not None else []
     return v2.Compose([*to_float, *augmentation, *resized, v2.ToPureTensor()])  # type: ignore[no-any-return]
+
+
+def read_image(path: str, mode: str = "RGB") -> Image.Image:
+    """Return a picture in a mode of PIL: L, which is grey, or RGB."""
+    try:
+        with Image.open(path) as image:
+            if image.mode.startswith("I"):  # 16 bits, which `convert` would cut at 255
+                return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert(mode)
+            return image.convert(mode)
+    except OSError as error:
+        raise ConfigError(f"data: {path} is no image that can be read ({error}); remove it.") from None

@@ -55,11 +55,12 @@ class SplitData(LightningDataModule):
         return self.loader("test")
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Convert pixels and real numbers of a batch to the dtype of the module."""
+        """Convert pixels 0…255 to (x/255 - mean)/std, and real numbers to the dtype of the module."""
         dtype = self.trainer.lightning_module.dtype if self.trainer is not None else torch.float32
         inputs, *targets = batch
-        real = (each.to(dtype) if each.is_floating_point() else each for each in targets)
-        return [as_float(inputs, dtype, self.mean, self.std), *real]
+        if inputs.dtype == torch.uint8:
+            inputs = inputs.to(dtype).div_(255).sub_(self.mean).div_(self.std)
+        return [each.to(dtype) if each.is_floating_point() else each for each in (inputs, *targets)]
 
 
 class InMemory(SplitData):
@@ -72,13 +73,6 @@ class InMemory(SplitData):
     def setup(self, stage: str | None = None) -> None:
         if not self.datasets:
             self.datasets = {name: TensorDataset(*split) for name, split in self.load().items()}
-
-
-def as_float(tensor: Tensor, dtype: Any, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Convert pixels 0…255 to (x/255 - mean)/std and real numbers to `dtype`; other integers stay."""
-    if tensor.dtype == torch.uint8:
-        return tensor.to(dtype).div_(255).sub_(mean).div_(std)
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) -> dict[str, Split]:

@@ -27,7 +27,12 @@ class Text(InMemory):
     ) -> None:
         """`file`: in UTF-8; None: the text of the package. Sizes are samples, or shares below 1."""
         super().__init__(batch_size)
-        codes = _read_codes(file)
+        try:
+            text = Path(file or SHAKESPEARE).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = f"it is no text in UTF-8 ({error})"
+            raise config_error("data.file", file, reason, "the path of a text") from None
+        codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         samples = (len(codes) - 1) // length if length > 0 else 0
         reason = f"it must be from 1 to {len(codes) - 1}, as {file or SHAKESPEARE.name} has {len(codes)} characters"
         require(samples > 0, "data.length", length, reason, f"data.length={max(1, len(codes) // 100)}")
@@ -40,10 +45,3 @@ class Text(InMemory):
     def load(self) -> dict[str, Split]:
         inputs, targets = self.tokens[:-1].view(-1, *self.sample_shape), self.tokens[1:].view(-1, *self.sample_shape)
         return {name: (inputs[indices], targets[indices]) for name, indices in self.rows.items()}
-
-
-def _read_codes(file: str | None) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]":
-    try:
-        return np.frombuffer(Path(file or SHAKESPEARE).read_text(encoding="utf-8").encode("utf-32-le"), np.uint32)
-    except (OSError, UnicodeDecodeError) as error:
-        raise config_error("data.file", file, f"it is no text in UTF-8 ({error})", "the path of a text") from None

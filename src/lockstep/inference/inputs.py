@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
 from lockstep.config_error import ConfigError, config_error, errors_as, require
+from lockstep.datamodules.image_folder import SUFFIXES, read_image
 from lockstep.datamodules.npz import read_arrays
-from lockstep.datamodules.pictures import SUFFIXES, read_image
 from lockstep.datamodules.tensors import SplitData
 from lockstep.loaders.loader_facts import SINGLE, set_up
 from lockstep.loaders.loader_source import create_data, create_source
