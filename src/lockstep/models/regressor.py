@@ -36,27 +36,27 @@ class Regressor(LightningModule):
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)  # type: ignore[no-any-return]
 
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         _, loss = self.step(batch)
         self.log("train/loss", loss.detach(), on_step=False, on_epoch=True)
         return loss
 
-    def validation_step(self, batch: list[Tensor], batch_idx: int) -> dict[str, Tensor]:
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
         return self.evaluate("val", batch)
 
-    def test_step(self, batch: list[Tensor], batch_idx: int) -> dict[str, Tensor]:
+    def test_step(self, batch: Any, batch_idx: int) -> Any:
         return self.evaluate("test", batch)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self(batch[0] if isinstance(batch, list | tuple) else batch)  # type: ignore[no-any-return]
 
-    def evaluate(self, stage: str, batch: list[Tensor]) -> dict[str, Tensor]:
+    def evaluate(self, stage: str, batch: Any) -> Any:
         """Log the loss of a stage."""
         outputs, loss = self.step(batch)
         self.log(f"{stage}/loss", loss, sync_dist=True)
         return {"preds": outputs, "targets": batch[1]}
 
-    def step(self, batch: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def step(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return the outputs and the mean squared error."""
         x, targets = pair_of(batch)
         outputs = self(x)
