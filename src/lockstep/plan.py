@@ -92,7 +92,7 @@ class Plan:
             self.strategy.name,
             self.strategy.start,
             self.strategy.distributed,
-            self.strategy.layout(self.devices).processes,
+            self.devices if self.strategy.distributed else 1,
             self.num_nodes,
             self.accelerator,
             self.strategy.share_device,

@@ -14,7 +14,7 @@ from lockstep.strategies import STRATEGIES
 
 def ranks_of(strategy: str, devices: int) -> int:
     """Return how many processes a strategy has on one machine, for launchers that start them."""
-    return STRATEGIES[strategy].layout(devices).processes
+    return devices if STRATEGIES[strategy].distributed else 1
 
 
 def gpus_of(accelerator: str, devices: int) -> int | None:

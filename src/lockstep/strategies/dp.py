@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.constraints import Rules
-from lockstep.strategies.strategy import Layout, Strategy
+from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
@@ -62,12 +62,9 @@ class NetStrategy(Strategy):
 class DP(NetStrategy):
     name: Literal["dp"]
     in_process: bool | None = None
+    replicates: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("dp", "devices")
     refuses_compiling: ClassVar[str] = "computes with new copies of the net in each batch"
-
-    @classmethod
-    def layout(cls, devices: int) -> Layout:
-        return Layout(data_parallel_size=devices, replicas=devices)
 
     def rules(self, plan: "Plan") -> Rules:
         yield from super().rules(plan)

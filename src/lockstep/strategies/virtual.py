@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.constraints import Rules
-from lockstep.strategies.strategy import Layout, Strategy
+from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 class Virtual(Strategy):
     name: Literal["virtual"]
     in_process: bool | None = None
+    virtual: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("ddp", "devices")
     refuses_compiling: ClassVar[str] = "exchanges the buffers of the net within a batch, and is for comparing"
     order: ClassVar[str] = "virtual"
-
-    @classmethod
-    def layout(cls, devices: int) -> Layout:
-        return Layout(data_parallel_size=devices, virtual_ranks=devices)
 
     def rules(self, plan: "Plan") -> Rules:
         yield from super().rules(plan)
