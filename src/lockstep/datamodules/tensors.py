@@ -66,6 +66,8 @@ class SplitData(LightningDataModule):
 class InMemory(SplitData):
     """The base of data modules whose splits are tensors, which `load` returns. Images are uint8 in memory."""
 
+    num_outputs: int
+
     def load(self) -> dict[str, Split]:
         """Return tensors by train, val and test; a split may be missing."""
         raise NotImplementedError
