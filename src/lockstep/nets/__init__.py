@@ -2,9 +2,7 @@
 
 from lockstep.nets.char_rnn import CharRNN
 from lockstep.nets.cnn import CNN
-from lockstep.nets.lenet import LeNet
-from lockstep.nets.linear import Linear
-from lockstep.nets.mlp import MLP
-from lockstep.nets.split_cnn import SplitCNN
+from lockstep.nets.lenet import LeNet, SplitCNN
+from lockstep.nets.mlp import MLP, Linear
 
 __all__ = ["CNN", "MLP", "CharRNN", "LeNet", "Linear", "SplitCNN"]

@@ -78,8 +78,7 @@ class FSDP(Replicated):
             raise config_error("strategy", self.name, reason, "strategy=ddp")
 
     def shards_weights(self, plan: "Plan") -> bool:
-        model = plan.model
-        return model.can_shard_net and not model.manual
+        return plan.model.can_shard_net and not plan.model.manual
 
     def check_callback(self, plan: "Plan", path: str) -> None:
         package, _, name = path.rpartition(".")
