@@ -108,7 +108,7 @@ def test_both_baselines_learn(
     device, loss = torch.device("cpu"), cross_entropy if mnist_samples else mse_loss
     for loop in baselines.LOOPS.values():
         data, net, optimizer = baselines.prepared(plan, device)
-        inputs, targets = data.on_after_batch_transfer([*data.splits["train"]], 0)
+        inputs, targets = data.on_after_batch_transfer([*data.datasets["train"].tensors], 0)
         before = loss(net(inputs), targets).item()
         train_epoch = loop(plan, data, net, optimizer, device)
         for _ in range(3):

@@ -1,28 +1,13 @@
 """Samples that are mappings: a plain net is trained on the keys that the data's configuration names."""
 
-from typing import Any
-
 import pytest
-import torch
-from torch.utils.data import default_collate
 
 from lockstep.config_error import ConfigError
-from lockstep.datamodules.samples import collate_values
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
 MLP = ("model=mlp", "model.net.hidden=[6]", "batch_size=16", "precision=64-true")
-
-
-def test_lists_and_a_users_collate_function() -> None:
-    """A table without a format has lists; torch's collate function would collate them place by place."""
-    samples: list[dict[str, Any]] = [{"x": [1.0, 2.0], "y": 1, "name": "a"}, {"x": [3.0, 4.0], "y": 0, "name": "b"}]
-    keys = {"data.input_key": "x", "data.target_key": "y"}
-    expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
-    for function in (default_collate, lambda samples: default_collate([*samples])):
-        assert all(map(torch.equal, collate_values(keys, function, samples), expected))
-    assert torch.equal(collate_values({"data.input_key": "x"}, default_collate, samples)[0], expected[0])
 
 
 def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUserPlan) -> None:

@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset, default_col
 
 from lockstep.config_error import ConfigError
 from lockstep.datamodules import Datasets
-from lockstep.datamodules.samples import collate_values
+from lockstep.datamodules.datasets import collate_values
 from lockstep.loaders.loader_source import create_data
 from lockstep.schemas import Data
 from tests.test_datamodules import stock
@@ -108,6 +108,7 @@ def test_named_keys_and_a_users_collate_function() -> None:
     expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1, 0])
     for function in (default_collate, lambda samples: default_collate([*samples])):
         assert all(map(torch.equal, collate_values(keys, function, samples), expected))
+        assert torch.equal(collate_values({"data.input_key": "x"}, function, samples)[0], expected[0])
         loader = {"collate_fn": function, "num_workers": 0}
         data = Datasets(train=Rows(samples), loader=loader, num_classes=2, input_key="x", target_key="y")
         inputs, _ = next(iter(data.train_dataloader()))
@@ -152,7 +153,7 @@ INVALID: dict[str, dict[str, Any]] = {
     "data.input_key=x: a sample has no such key: it is a tuple": {"dataset": Noisy(20), "input_key": "x"},
     "data.dataset=train, valid: it is in other parts": {"dataset": {"train": Noisy(9), "valid": Noisy(9)}},
     "data.dataset=list: it cannot be divided": {"dataset": [0.5, 2, 3, 4]},
-    "data.dataset=tensors: they have unequal lengths": {"dataset": (BLOBS[0], BLOBS[1][:3])},
+    "data=inputs and targets: they have unequal lengths": {"dataset": (BLOBS[0], BLOBS[1][:3])},
     "batch_size=0: it must be 1 or more": {"dataset": BLOBS, "batch_size": 0},
 }
 

@@ -19,8 +19,8 @@ from lockstep.config_error import ConfigError
 from lockstep.datamodules import CIFAR10, MNIST, NPZ, ImageFolder, Text, cifar10, mnist
 from lockstep.datamodules.cifar10 import ARCHIVE, CLASSES, RECORD
 from lockstep.datamodules.download import DataFile
-from lockstep.datamodules.mnist import FILES, find
-from lockstep.datamodules.pictures import read_image
+from lockstep.datamodules.image_folder import read_image
+from lockstep.datamodules.mnist import FILES
 from lockstep.datamodules.text import SHAKESPEARE
 from tests.test_datamodules import stock, tensors
 
@@ -48,13 +48,11 @@ def test_the_real_files_load_as_torchvision_reads_them(mnist: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("folder", ["MNIST/raw", "raw", "."])
-def test_files_lie_in_the_usual_places(folder: str, suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / folder / f"{IMAGES}{suffix}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    assert find(tmp_path, FILES[0]) is None
+def test_files_lie_in_the_usual_place(suffix: str, tmp_path: Path) -> None:
+    (path := tmp_path / "MNIST" / "raw" / f"{IMAGES}{suffix}").parent.mkdir(parents=True)
     path.touch()
-    assert find(tmp_path, FILES[0]) == path
+    with pytest.raises(ConfigError, match=re.escape(f"{path} cannot be read or downloaded (")):
+        MNIST(str(tmp_path)).prepare_data()
 
 
 def test_a_missing_file_is_downloaded_from_each_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +150,7 @@ def test_arrays_of_inputs_alone(tmp_path: Path) -> None:
         (np.arange(80).reshape(20, 4) % 9, 9, torch.int64),
     ):
         data = NPZ(saved(tmp_path / "inputs.npz", x=values))
-        data.setup("fit")
-        [inputs] = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
+        inputs = data.on_after_batch_transfer(next(iter(data.train_dataloader())), 0)
         assert (data.num_outputs, data.num_classes, inputs.dtype) == (outputs, 0, dtype)
 
 

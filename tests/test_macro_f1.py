@@ -39,7 +39,7 @@ def test_counts_are_of_every_sample_once(strategy: str, devices: int, make_plan:
         measured = metrics_in(folder)
         assert measured["digest"] == digest(module.state_dict())
         for stage in ("val", "test"):
-            inputs, targets = data.on_after_batch_transfer([*data.splits[stage]], 0)
+            inputs, targets = data.on_after_batch_transfer([*data.datasets[stage].tensors], 0)
             outputs = module(inputs).detach()
             predicted = outputs.argmax(1)
             f1 = f1_score(targets, predicted, average="macro")

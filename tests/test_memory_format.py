@@ -17,8 +17,7 @@ from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
 from lockstep.memory.format import TESTED, is_tested, memory_format_of
 from lockstep.nets.cnn import CNN
-from lockstep.nets.lenet import LeNet
-from lockstep.nets.split_cnn import SplitCNN
+from lockstep.nets.lenet import LeNet, SplitCNN
 from lockstep.session.lightning_module import prepare_module
 from tests.conftest import ROOT, MakePlan
 from tests.user_code.strange_nets import Halving

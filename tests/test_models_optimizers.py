@@ -87,3 +87,12 @@ def test_schedules_of_schedules_are_made_of_partials() -> None:
             schedule.optimizer.step()
             schedule.step()
         assert rates == expected
+
+
+@pytest.mark.parametrize(("monitor", "factors"), [("val/loss", 1), ("train/loss", 3)])
+def test_a_plateau_steps_after_validations_alone(monitor: str, factors: int) -> None:
+    """Two of four epochs validate: the first value is the best, and the second one halves the rate."""
+    plateau = partial(lr_scheduler.ReduceLROnPlateau, patience=0, factor=0.5, eps=0.0)
+    batches, stock = loader(torch.ones(8, 1), torch.zeros(8, 1)), trainer(4, check_val_every_n_epoch=2)
+    stock.fit(Regressor(Given(), partial(SGD, lr=1e-30), plateau, monitor=monitor), batches, batches)
+    assert stock.optimizers[0].param_groups[0]["lr"] == pytest.approx(1e-30 / 2**factors)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-import lockstep.nets
 from lockstep.config_error import ConfigError
 from lockstep.nets import CNN, MLP, CharRNN, LeNet, Linear, SplitCNN
 
@@ -84,8 +83,3 @@ def test_impossible_sizes_are_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}"):
         kind(shape, 2, **options)
-
-
-def test_other_names_are_no_nets() -> None:
-    with pytest.raises(AttributeError, match="ResNet"):
-        lockstep.nets.ResNet  # noqa: B018

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from lockstep.datamodules import Digits, Line
 from lockstep.nets.cnn import CNN
-from lockstep.nets.lenet import LeNet
-from lockstep.nets.split_cnn import SplitCNN
+from lockstep.nets.lenet import LeNet, SplitCNN
 from lockstep.plan import Plan
 from tests.conftest import IN_PROCESS
 from tests.inspections import plan_here

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.nets.split_cnn import SplitCNN
+from lockstep.nets.lenet import SplitCNN
 from lockstep.parallel.pipeline_stages import PipelineStages, schedule
 from lockstep.parallel.tensor_layout import load_optimizer_state
 from tests.conftest import MakePlan

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.strategies.registry import STRATEGIES
+from lockstep.strategies import STRATEGIES
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command, Ended
 
@@ -24,7 +24,7 @@ def asked(source: str) -> set[str]:
     names = {str(node.value) for node in nodes if isinstance(node, ast.Constant) and node.value in STRATEGIES}
     modules = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
     files = {f"lockstep.strategies.{path.stem}" for path in (SRC / "strategies").glob("*.py")}
-    return names | (modules & (files - {"lockstep.strategies.strategy", "lockstep.strategies.registry"}))
+    return names | (modules & (files - {"lockstep.strategies.strategy", "lockstep.strategies.__init__"}))
 
 
 def test_no_other_module_asks_for_a_strategys_name() -> None:
@@ -61,9 +61,8 @@ class Toy(Strategy):
     way: Literal["bucket", "ring"]
     distributed = True
 
-    def check(self, plan):
-        if plan.sync_batchnorm:
-            raise ValueError("not here")
+    def rules(self, plan):
+        yield not plan.sync_batchnorm, "sync_batchnorm", "not here", "sync_batchnorm=false"
 
     def gradient_sync(self, plan):
         return self.way

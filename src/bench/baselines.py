@@ -48,7 +48,7 @@ def prepared(plan: Plan, device: torch.device) -> tuple[Any, nn.Module, Optimize
 
 def source(plan: Plan, data: Any, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
     """Return an epoch as the sources write it. (Their SimpleCNN has biases in front of BatchNorm too.)"""
-    inputs, targets = data.splits["train"]
+    inputs, targets = data.datasets["train"].tensors
     if isinstance(data, datamodules.MNIST):
         normalize = transforms.Normalize((data.mean,), (data.std,))
         mnist = MNIST(data.root, download=True, transform=transforms.Compose([transforms.ToTensor(), normalize]))
@@ -77,7 +77,7 @@ def source(plan: Plan, data: Any, net: nn.Module, optimizer: Optimizer, device: 
 
 def bare(plan: Plan, data: Any, net: nn.Module, optimizer: Optimizer, device: torch.device) -> Callable[[], None]:
     """Return an epoch over tensors in memory; uint8 images are normalized batch by batch."""
-    inputs, targets = (tensor.to(device) for tensor in data.splits["train"])
+    inputs, targets = (tensor.to(device) for tensor in data.datasets["train"].tensors)
     criterion = F.cross_entropy if plan.data.num_classes else F.mse_loss
 
     def train_epoch() -> None:

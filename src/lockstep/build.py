@@ -109,7 +109,7 @@ def _with_derived(config: DictConfig) -> tuple[DictConfig, dict[str, Any]]:
     }
     typed: dict[str, Any] = {group: _option(group, top[group]) for group in GROUPS}
     typed |= {key: coerce_value(kind, key, top[key]) for key, kind in BEFORE.items()}
-    ranks = typed["strategy"].layout(typed["devices"]).data_parallel_size * typed["num_nodes"]
+    ranks = typed["strategy"].data_parallel_size(typed["devices"]) * typed["num_nodes"]
     config = config.copy()
     with open_dict(config):
         if typed["batch_size_per_device"] is not None:
@@ -190,7 +190,7 @@ def _data(values: object) -> schemas.Data:
 def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with derived ones: threads, accelerator, and those of fast_dev_run."""
     strategy, trainer, devices = values["strategy"], values["trainer"].resolved(), values["devices"]
-    per_node = strategy.layout(devices).data_parallel_size
+    per_node = strategy.data_parallel_size(devices)
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
     if trainer.fast_dev_run or trainer.barebones:

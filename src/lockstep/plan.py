@@ -92,7 +92,7 @@ class Plan:
             self.strategy.name,
             self.strategy.start,
             self.strategy.distributed,
-            self.strategy.layout(self.devices).processes,
+            self.devices if self.strategy.distributed else 1,
             self.num_nodes,
             self.accelerator,
             self.strategy.share_device,
@@ -134,9 +134,8 @@ class Plan:
 
 
 def check(plan: Plan) -> None:
-    plan.strategy.check(plan)
-    parts: tuple[Any, ...] = (plan.model, *plan.callbacks, plan.trainer)
-    for is_valid, key, reason, hint in chain(_batch_rules(plan), *(part.rules(plan) for part in parts), _rules(plan)):
+    parts: tuple[Any, ...] = (plan.strategy, plan.model, *plan.callbacks, plan.trainer)
+    for is_valid, key, reason, hint in chain(*(part.rules(plan) for part in parts), _batch_rules(plan), _rules(plan)):
         if not is_valid:
             value = attrgetter(key)(plan)
             names = [getattr(option, "name", option) for option in (value if isinstance(value, tuple) else (value,))]

@@ -79,10 +79,10 @@ datamodules/tensors.py test_datamodules_datasets.py::test_a_split_has_every_samp
 +torch.randperm(total)
 # pixels are not scaled
 datamodules/tensors.py test_datamodules.py::test_pixels_are_scaled_in_a_batch_alone_and_classes_stay
--.div_(255).sub_(mean)
-+.sub_(mean)
+-.div_(255).sub_(self.mean)
++.sub_(self.mean)
 # a stream is shuffled
-datamodules/datasets.py test_datamodules_datasets.py::test_a_stream_keeps_its_order_and_batch_size
+datamodules/tensors.py test_datamodules_datasets.py::test_a_stream_keeps_its_order_and_batch_size
 -stage == "train" and not is_stream
 +stage == "train"
 # a configuration's containers stay in a checkpoint

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Timer, WeightAveraging
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.nets.split_cnn import SplitCNN
+from lockstep.nets.lenet import SplitCNN
 
 NETS: dict[str, Callable[[], nn.Module]] = {
     "mlp": lambda: nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3)),

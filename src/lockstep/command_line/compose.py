@@ -9,12 +9,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.command_line.help import help_page
 from lockstep.command_line.overrides import check_words
 from lockstep.conf import CONF
-from lockstep.strategies.registry import STRATEGIES
+from lockstep.strategies import STRATEGIES
 
 
 def ranks_of(strategy: str, devices: int) -> int:
     """Return how many processes a strategy has on one machine, for launchers that start them."""
-    return STRATEGIES[strategy].layout(devices).processes
+    return devices if STRATEGIES[strategy].distributed else 1
 
 
 def gpus_of(accelerator: str, devices: int) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.strategies.registry import STRATEGIES
+from lockstep.strategies import STRATEGIES
 
 RunMetadata = Mapping[str, Any]
 

@@ -3,20 +3,16 @@
 Each has `sample_shape`, `num_outputs` and, if targets are classes, `num_classes` and `class_names`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from lockstep.datamodules.cifar10 import CIFAR10
-    from lockstep.datamodules.datasets import Datasets
-    from lockstep.datamodules.digits import Digits
-    from lockstep.datamodules.image_folder import ImageFolder
-    from lockstep.datamodules.line import Line
-    from lockstep.datamodules.mnist import MNIST
-    from lockstep.datamodules.npz import NPZ
-    from lockstep.datamodules.points import Points
-    from lockstep.datamodules.random_regression import RandomRegression
-    from lockstep.datamodules.text import Text
+from lockstep.datamodules.cifar10 import CIFAR10
+from lockstep.datamodules.datasets import Datasets
+from lockstep.datamodules.digits import Digits
+from lockstep.datamodules.image_folder import ImageFolder
+from lockstep.datamodules.line import Line
+from lockstep.datamodules.mnist import MNIST
+from lockstep.datamodules.npz import NPZ
+from lockstep.datamodules.points import Points
+from lockstep.datamodules.random_regression import RandomRegression
+from lockstep.datamodules.text import Text
 
 __all__ = [
     "CIFAR10",
@@ -30,22 +26,3 @@ __all__ = [
     "RandomRegression",
     "Text",
 ]
-
-FILES = {
-    "CIFAR10": "cifar10",
-    "MNIST": "mnist",
-    "NPZ": "npz",
-    "Datasets": "datasets",
-    "Digits": "digits",
-    "ImageFolder": "image_folder",
-    "Line": "line",
-    "Points": "points",
-    "RandomRegression": "random_regression",
-    "Text": "text",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{FILES[name]}"), name)

@@ -33,6 +33,7 @@ class Line(InMemory):
         require(noise >= 0, "data.noise", noise, "it must be 0 or more", "data.noise=0.1")
         require(samples >= 1, "data.samples", samples, "it must be 1 or more", "data.samples=10000")
         require(val_size >= 0, "data.val_size", val_size, "it must be 0 or more", "data.val_size=1000")
+        self.save_hyperparameters(logger=False)
         self.slope, self.intercept, self.noise = slope, intercept, noise
         self.samples, self.inputs, self.val_size = samples, [*inputs], val_size
 

@@ -24,17 +24,12 @@ FILES = (
 """A magic number and the sizes, as 32-bit integers, then bytes."""
 
 
-def find(root: Path, file: DataFile) -> Path | None:
-    """Return the path of a file below `root`, plain or .gz, or None."""
-    folders = (root / "MNIST" / "raw", root / "raw", root)
-    candidates = [folder / (file.name + suffix) for folder in folders for suffix in ("", ".gz")]
-    return next((path for path in candidates if os.path.isfile(path)), None)  # noqa: PTH113  # False in a locked folder
-
-
 def read(root: str, file: DataFile) -> bytearray:
-    """Return the uncompressed bytes of a file; download it if it is missing."""
-    path = find(Path(root), file) or Path(root) / "MNIST" / "raw" / f"{file.name}.gz"
-    return fetch(root, file, path, [f"{mirror}{file.name}.gz" for mirror in MIRRORS])
+    """Return the uncompressed bytes of a file in MNIST/raw, plain or .gz; download it if it is missing."""
+    plain = Path(root) / "MNIST" / "raw" / file.name
+    packed = plain.with_name(f"{file.name}.gz")
+    path = plain if os.path.isfile(plain) else packed  # noqa: PTH113  # False in a locked folder
+    return fetch(root, file, path, [f"{mirror}{packed.name}" for mirror in MIRRORS])
 
 
 class MNIST(InMemory):

@@ -10,20 +10,13 @@ import torch
 from torch import Tensor
 
 from lockstep.config_error import config_error, require
-from lockstep.datamodules.tensors import (
-    STAGES,
-    InMemory,
-    Split,
-    check_share,
-    count_classes,
-    split_rows,
-    targets_for_loss,
-)
+from lockstep.datamodules.datasets import Datasets
+from lockstep.datamodules.tensors import STAGES
 
 Samples = Tensor | tuple[Tensor, Tensor]
 
 
-class NPZ(InMemory):
+class NPZ(Datasets):
     """Inputs and targets of a file, or inputs alone, as for an autoencoder.
 
     Bytes (n, height, width) and (n, height, width, channels) are images, which become (n, channels, height, width).
@@ -31,45 +24,10 @@ class NPZ(InMemory):
 
     def __init__(self, file: str, batch_size: int = 64, val_size: float = 0.1, test_size: float = 0.1) -> None:
         """Sizes are samples, or shares below 1, of arrays that are not split already."""
-        super().__init__(batch_size)
         hint = "data.file=FILE.npz, with arrays x and y"
         require(Path(file).is_file(), "data.file", file, "there is no such path", hint)
-        check_share("val_size", val_size)
-        check_share("test_size", test_size)
+        super().__init__(read_arrays(file), batch_size, val_size=val_size, test_size=test_size)
         self.save_hyperparameters(logger=False)
-        self.file, self.sizes = file, {"val": val_size, "test": test_size}
-        self.arrays = {name: _pair(samples) for name, samples in by_split(read_arrays(file), self.sizes).items()}
-        inputs, targets = self.arrays["train"][0], self.arrays["train"][-1]
-        require(len(inputs) > 0, "data.val_size", val_size, "it leaves nothing to train on", "less, or more data")
-        self.sample_shape = tuple(inputs.shape[1:])
-        if targets.is_floating_point() or (targets is inputs and targets.dtype == torch.uint8):
-            self.num_outputs = targets[0].numel()
-            return
-        self.num_outputs = count_classes(self.arrays.values())
-        if targets is not inputs:  # which are tokens
-            self.num_classes = self.num_outputs
-            self.class_names = tuple(map(str, range(self.num_classes)))
-
-    def load(self) -> dict[str, Split]:
-        return self.arrays
-
-
-def _pair(samples: Samples) -> Split:
-    if isinstance(samples, Tensor):
-        return (samples,)
-    inputs, targets = samples
-    require(len(inputs) == len(targets), "data.file", "x and y", "they have unequal lengths", "as many rows of both")
-    return inputs, targets_for_loss(targets)
-
-
-def by_split(samples: Samples | dict[str, Samples], sizes: Mapping[str, float]) -> dict[str, Samples]:
-    """Return the samples by train, val and test; those of one array are divided, always in the same way."""
-    if isinstance(samples, dict):
-        return samples
-    tensors = (samples,) if isinstance(samples, Tensor) else samples
-    rows = split_rows(len(tensors[0]), sizes)
-    pairs = {name: tuple(tensor[indices] for tensor in tensors) for name, indices in rows.items()}
-    return {name: pair[0] if len(pair) == 1 else (pair[0], pair[1]) for name, pair in pairs.items()}
 
 
 def read_arrays(file: str) -> Samples | dict[str, Samples]:

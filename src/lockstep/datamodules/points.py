@@ -5,8 +5,12 @@ import torch
 from lockstep.config_error import require
 from lockstep.datamodules.tensors import InMemory, Split
 
-TRAIN = [[-1.2, 3.1], [-0.9, 2.9], [-0.5, 2.6], [2.3, -1.1], [2.7, -1.5]], [0, 0, 0, 1, 1]
-TEST = [[-0.8, 2.8], [2.6, -1.6]], [0, 1]
+POINTS = torch.tensor(
+    [[-1.2, 3.1], [-0.9, 2.9], [-0.5, 2.6], [2.3, -1.1], [2.7, -1.5], [-0.8, 2.8], [2.6, -1.6]], dtype=torch.float64
+)
+CLASSES = torch.tensor([0, 0, 0, 1, 1, 0, 1])
+"""Those of S0: the first five to train on, two to test."""
+
 TEST_SAMPLES = 1000
 SPREAD = 0.5  # standard deviation of the generated points around their class's centre, in both directions
 
@@ -28,21 +32,14 @@ class Points(InMemory):
         self.samples = samples
 
     def load(self) -> dict[str, Split]:
-        train, test = _tensors(*TRAIN), _tensors(*TEST)
-        if self.samples is not None:
-            generator = torch.Generator().manual_seed(0)
-            inputs, targets = train
-            centres = torch.stack([inputs[targets == label].mean(dim=0) for label in (0, 1)])
-            train = _around(centres, self.samples, generator)
-            test = _around(centres, TEST_SAMPLES, generator)
-        return {"train": train, "test": test}
-
-
-def _tensors(rows: list[list[float]], labels: list[int]) -> Split:
-    return torch.tensor(rows, dtype=torch.float64), torch.tensor(labels)
-
-
-def _around(centres: torch.Tensor, samples: int, generator: torch.Generator) -> Split:
-    labels = torch.arange(samples) % len(centres)
-    noise = torch.randn(samples, 2, generator=generator, dtype=torch.float64)
-    return centres[labels] + SPREAD * noise, labels
+        splits: dict[str, Split] = {"train": (POINTS[:5], CLASSES[:5]), "test": (POINTS[5:], CLASSES[5:])}
+        if self.samples is None:
+            return splits
+        inputs, targets = splits["train"]
+        centres = torch.stack([inputs[targets == label].mean(dim=0) for label in (0, 1)])
+        generator = torch.Generator().manual_seed(0)
+        for name, samples in (("train", self.samples), ("test", TEST_SAMPLES)):
+            labels = torch.arange(samples) % 2
+            noise = torch.randn(samples, 2, generator=generator, dtype=torch.float64)
+            splits[name] = centres[labels] + SPREAD * noise, labels
+        return splits

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lockstep.config_error import config_error, require
-from lockstep.datamodules.tensors import InMemory, Split, check_share, split_rows
+from lockstep.datamodules.tensors import InMemory, Split, split_rows
 
 SHAKESPEARE = Path(__file__).with_name("shakespeare.txt")
 
@@ -27,9 +27,12 @@ class Text(InMemory):
     ) -> None:
         """`file`: in UTF-8; None: the text of the package. Sizes are samples, or shares below 1."""
         super().__init__(batch_size)
-        check_share("val_size", val_size)
-        check_share("test_size", test_size)
-        codes = _read_codes(file)
+        try:
+            text = Path(file or SHAKESPEARE).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = f"it is no text in UTF-8 ({error})"
+            raise config_error("data.file", file, reason, "the path of a text") from None
+        codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         samples = (len(codes) - 1) // length if length > 0 else 0
         reason = f"it must be from 1 to {len(codes) - 1}, as {file or SHAKESPEARE.name} has {len(codes)} characters"
         require(samples > 0, "data.length", length, reason, f"data.length={max(1, len(codes) // 100)}")
@@ -37,16 +40,8 @@ class Text(InMemory):
         numbers, tokens = np.unique(codes[: samples * length + 1], return_inverse=True)
         self.characters, self.tokens = "".join(map(chr, numbers)), torch.from_numpy(tokens.astype(np.int64))
         self.sample_shape, self.num_outputs = (length,), len(numbers)
-        self.rows = split_rows(samples, {"val": val_size, "test": test_size})
-        require(len(self.rows["train"]) > 0, "data.val_size", val_size, "it leaves nothing to train on", "less")
+        self.rows = split_rows(samples, val_size, test_size)
 
     def load(self) -> dict[str, Split]:
         inputs, targets = self.tokens[:-1].view(-1, *self.sample_shape), self.tokens[1:].view(-1, *self.sample_shape)
         return {name: (inputs[indices], targets[indices]) for name, indices in self.rows.items()}
-
-
-def _read_codes(file: str | None) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]":
-    try:
-        return np.frombuffer(Path(file or SHAKESPEARE).read_text(encoding="utf-8").encode("utf-32-le"), np.uint32)
-    except (OSError, UnicodeDecodeError) as error:
-        raise config_error("data.file", file, f"it is no text in UTF-8 ({error})", "the path of a text") from None

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
+from torch.utils.data import Subset, TensorDataset
 
 from lockstep.config_error import ConfigError, config_error, errors_as, require
+from lockstep.datamodules.image_folder import SUFFIXES, read_image
 from lockstep.datamodules.npz import read_arrays
-from lockstep.datamodules.pictures import SUFFIXES, read_image
-from lockstep.datamodules.tensors import InMemory
+from lockstep.datamodules.tensors import SplitData
 from lockstep.loaders.loader_facts import SINGLE, set_up
 from lockstep.loaders.loader_source import create_data, create_source
 from lockstep.plan import Plan
@@ -73,8 +73,7 @@ class Inputs:
         mode, transform = "L" if shape[:1] == (1,) else "RGB", self._transform()
         if transform is not None:
             return lambda path: torch.as_tensor(transform(read_image(path, mode)))
-        arrays = getattr(self.owner, "arrays", {}).values()
-        has_bytes = isinstance(self.owner, InMemory) and all(inputs.dtype == torch.uint8 for inputs, *_ in arrays)
+        has_bytes = isinstance(self.owner, SplitData) and all(map(_has_bytes, self.owner.datasets.values()))
         reason = f"data={self.plan.data.name} has no images of bytes, and no attribute `transform`"
         fits = has_bytes and len(shape) == 3 and shape[0] in (1, 3)
         require(fits, "INPUT", "a picture", reason, "a .npz file with an array x, as the data has them")
@@ -103,6 +102,10 @@ class Inputs:
         hint = f"an array of shape (n, {', '.join(map(str, expected or '…'))}), as the run had"
         require(shape[:1] > (0,) and fits, "INPUT", name, f"its array has the shape {shape}", hint)
         return inputs
+
+
+def _has_bytes(dataset: Any) -> bool:
+    return isinstance(dataset, TensorDataset) and dataset.tensors[0].dtype == torch.uint8
 
 
 def _not_read(file: Path, error: Exception) -> ConfigError:

@@ -45,7 +45,7 @@ class RankData:
     def loaders(self, stage: str) -> list[RankLoader]:
         if stage not in self.by_stage:
             plan, training = self.plan, stage == "train"
-            virtual_ranks = plan.strategy.layout(plan.devices).virtual_ranks
+            virtual_ranks = plan.strategy.virtual_ranks(plan)
             rank_slice = RankSlice(self.context.rank, self.context.world_size, virtual_ranks)
             self.by_stage[stage] = loaders = self.source.loaders(stage, rank_slice)
             for loader in loaders:

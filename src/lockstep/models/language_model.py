@@ -8,10 +8,33 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
+from torchmetrics import Metric
 
-from lockstep.models.checks import check_sequences, check_tokens
+from lockstep.config_error import ConfigError
+from lockstep.models.checks import shape_of, wrong_shape
 from lockstep.models.optimizers import configure
-from lockstep.models.perplexity import Perplexity
+
+
+class Perplexity(Metric):
+    """The exponential of the mean cross-entropy of a token, NaN if a loss is (a MeanMetric leaves it out).
+
+    Its states are replaced, not changed in place as in torchmetrics' Perplexity: those of a Trainer.validate before a
+    Trainer.fit are inference tensors.
+    """
+
+    loss_sum: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("loss_sum", torch.zeros(()), "sum")
+        self.add_state("count", torch.zeros(()), "sum")
+
+    def update(self, loss: Tensor, count: int) -> None:
+        self.loss_sum, self.count = self.loss_sum + loss * count, self.count + count
+
+    def compute(self) -> Tensor:
+        return (self.loss_sum / self.count).exp()
 
 
 class LanguageModel(LightningModule):
@@ -39,13 +62,12 @@ class LanguageModel(LightningModule):
         self.net, self.optimizer, self.scheduler = net, optimizer, scheduler
         self.ignore_index, self.monitor = ignore_index, monitor
         self.train_perplexity, self.val_perplexity, self.test_perplexity = Perplexity(), Perplexity(), Perplexity()
-        self.is_checked = False
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.net(tokens)  # type: ignore[no-any-return]
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss, _, weight = self.measure("train", self.train_perplexity, batch)
+        loss, weight = self.measure("train", self.train_perplexity, batch)
         return loss if weight is None else {"loss": loss, "weight": weight}
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -57,24 +79,28 @@ class LanguageModel(LightningModule):
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         return self(batch[0] if isinstance(batch, list | tuple) else batch)  # type: ignore[no-any-return]
 
-    def measure(self, stage: str, perplexity: Perplexity, batch: Any) -> tuple[Tensor, Tensor, int | None]:
-        """Log the loss, the accuracy and the perplexity of a stage; return what `step` returns."""
+    def measure(self, stage: str, perplexity: Perplexity, batch: Any) -> tuple[Tensor, int | None]:
+        """Log the loss, the accuracy and the perplexity of a stage; return the loss and the number of its tokens."""
         loss, accuracy, weight = self.step(batch)
         samples = len(batch[0]) if isinstance(batch, list | tuple) else len(batch)
         perplexity.update(loss.detach(), samples if weight is None else weight)
         self.log(f"{stage}/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
         self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
         self.log(f"{stage}/perplexity", perplexity, on_step=False, on_epoch=True)
-        return loss, accuracy, weight
+        return loss, weight
 
     def step(self, batch: Any) -> tuple[Tensor, Tensor, int | None]:
         """Return the mean loss and the accuracy of a batch, and the number of tokens in these means; None: all."""
-        tokens, targets = batch if isinstance(batch, list | tuple) and len(batch) == 2 else _shifted(batch)
-        check_sequences(tokens)
+        parts = batch if isinstance(batch, list | tuple) else [batch]
+        tokens, targets = parts if len(parts) == 2 else (parts[0][:, :-1], parts[0][:, 1:])
+        if any(each.is_floating_point() or each.dim() != 2 for each in (tokens, targets)):
+            raise ConfigError(
+                "data: a LanguageModel needs sequences of whole numbers (batch, length), and bytes are taken "
+                "for pixels; write data=text."
+            )
         logits = self(tokens)
-        if not self.is_checked:
-            check_tokens(logits, targets)
-            self.is_checked = True
+        if shape_of(logits)[:-1] != targets.shape:
+            raise wrong_shape(logits, f"({', '.join(map(str, targets.shape))}, vocabulary)")
         hits = (logits.detach().argmax(2) == targets).double()
         if self.ignore_index is None:
             return cross_entropy(logits.flatten(0, 1), targets.flatten()), hits.mean(), None
@@ -86,9 +112,3 @@ class LanguageModel(LightningModule):
 
     def configure_optimizers(self) -> Any:
         return configure(self, self.optimizer, self.scheduler, self.hparams["scheduler_interval"], self.monitor)
-
-
-def _shifted(batch: Any) -> tuple[Tensor, Tensor]:
-    """Return tokens but the last, and tokens but the first."""
-    tokens: Tensor = batch[0] if isinstance(batch, list | tuple) else batch
-    return tokens[:, :-1], tokens[:, 1:]

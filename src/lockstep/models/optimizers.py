@@ -11,24 +11,22 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from lockstep.config_error import ConfigError, require
 
-INTERVALS = ("step", "epoch")
-
 
 def configure(
     module: LightningModule,
     optimizer: Callable[..., Optimizer],
     scheduler: Callable[..., Any] | None,
-    interval: str | None = None,
-    monitor: str | None = None,
+    interval: str | None,
+    monitor: str,
 ) -> Any:
     """Return an optimizer of the module's parameters and, if there is one, the schedule of its learning rate.
 
     Args:
         interval: step or epoch, after which the rate changes; None: each step for a schedule that takes `total_steps`,
             else each epoch. A missing `total_steps` is the length of the run.
-        monitor: the logged value that a ReduceLROnPlateau looks at.
+        monitor: the logged value that a ReduceLROnPlateau looks at, after each validation if it is one of these.
     """
-    fits, hint = interval is None or interval in INTERVALS, "one of step, epoch"
+    fits, hint = interval in (None, "step", "epoch"), "one of step, epoch"
     require(fits, "model.scheduler_interval", interval, "it is not one of the possible values", hint)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not parameters:
@@ -41,14 +39,18 @@ def configure(
     arguments: dict[str, Any] = {}
     if "total_steps" in names and given.get("total_steps") is None and given.get("epochs") is None:
         arguments["total_steps"] = module.trainer.estimated_stepping_batches
-    if isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau) and "mode" not in given:
+    is_plateau = isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau)
+    if is_plateau and "mode" not in given:
         arguments["mode"] = "max" if str(monitor).endswith(("acc", "f1")) else "min"
     schedule = _create(scheduler, created, arguments)
     name = getattr(kind, "__qualname__", str(kind))
     reason = f"it makes a {type(schedule).__name__}, and not an LRScheduler"
     require(isinstance(schedule, LRScheduler), "scheduler._target_", name, reason, "the path of one")
-    config = {"scheduler": schedule, "interval": interval or ("step" if "total_steps" in names else "epoch")}
-    return {"optimizer": created, "lr_scheduler": config | ({"monitor": monitor} if monitor else {})}
+    interval = interval or ("step" if "total_steps" in names else "epoch")
+    config: dict[str, Any] = {"scheduler": schedule, "interval": interval, "monitor": monitor}
+    if is_plateau and interval == "epoch" and str(monitor).startswith("val"):
+        config["frequency"] = module.trainer.check_val_every_n_epoch or 1  # there is no value in the epochs between
+    return {"optimizer": created, "lr_scheduler": config}
 
 
 def _create(scheduler: Callable[..., Any], optimizer: Optimizer, arguments: dict[str, Any]) -> Any:

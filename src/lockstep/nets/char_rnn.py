@@ -14,5 +14,4 @@ class CharRNN(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         hidden, _ = self.recurrent(self.embedding(tokens))
-        y: Tensor = self.affine(hidden)
-        return y
+        return self.affine(hidden)  # type: ignore[no-any-return]

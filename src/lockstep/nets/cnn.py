@@ -1,11 +1,13 @@
 """The SimpleCNN of the source notebook (S3): four 3×3 convolutions without padding, then three affine maps."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor, nn
 
 from lockstep.config_error import require
-from lockstep.nets import check_images, pool_to_4x4
+
+MIN_SIDE = 16  # the least height and width of which the convolutions of the nets for images leave something
 
 
 class CNN(nn.Module):
@@ -39,8 +41,21 @@ class CNN(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(self.features(x).flatten(1))
-        return y
+        return self.head(self.features(x).flatten(1))  # type: ignore[no-any-return]
+
+
+def check_images(net: str, sample_shape: Sequence[int]) -> None:
+    """Raise unless samples are images that are large enough."""
+    hint = "model=mlp or model=linear, or data=digits"
+    shape = tuple(sample_shape)
+    require(len(shape) == 3, "model.net", net, f"it takes images, and the data has samples of shape {shape}", hint)
+    reason = f"it takes images of {MIN_SIDE}×{MIN_SIDE} or more, and those of the data are {shape[1]}×{shape[2]}"
+    require(min(shape[1:]) >= MIN_SIDE, "model.net", net, reason, "model=mlp or model=linear, or larger images")
+
+
+def pool_to_4x4(sample_shape: Sequence[int]) -> list[nn.Module]:
+    """Return the layer after two convolutional stages that makes 4×4 features of any images but those of 28×28."""
+    return [] if tuple(sample_shape[1:]) == (28, 28) else [nn.AdaptiveAvgPool2d(4)]
 
 
 def _convolution(inward: int, outward: int, norm: str) -> list[nn.Module]:

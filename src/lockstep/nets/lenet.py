@@ -6,7 +6,7 @@ It returns logits: the log-softmax of the source stands once, in the loss.
 from torch import Tensor, nn
 
 from lockstep.config_error import require
-from lockstep.nets import check_images, pool_to_4x4
+from lockstep.nets.cnn import check_images, pool_to_4x4
 
 
 class LeNet(nn.Module):
@@ -31,5 +31,31 @@ class LeNet(nn.Module):
         self.head = nn.Sequential(nn.Linear(320, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, num_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head(self.features(x).flatten(1))
-        return y
+        return self.head(self.features(x).flatten(1))  # type: ignore[no-any-return]
+
+
+class SplitCNN(nn.Module):
+    """(batch, channels, height, width) → (batch, num_outputs): the model-parallel net of S1.
+
+    `stages` names its parts in order, for a strategy that spreads them; here they run one after the other.
+    """
+
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
+        super().__init__()
+        check_images("SplitCNN", sample_shape)
+        channels, *_ = sample_shape
+        self.block1 = nn.Sequential(nn.Conv2d(channels, 10, 5), nn.ReLU(), nn.MaxPool2d(2))  # 12×12
+        self.block2 = nn.Sequential(
+            nn.Conv2d(10, 20, 5), nn.ReLU(), nn.MaxPool2d(2), *pool_to_4x4(sample_shape), nn.Flatten()
+        )
+        self.linear1 = nn.Sequential(nn.Linear(320, 50), nn.ReLU())
+        self.linear2 = nn.Linear(50, num_outputs)
+
+    @property
+    def stages(self) -> tuple[nn.Module, ...]:
+        return self.block1, self.block2, self.linear1, self.linear2
+
+    def forward(self, x: Tensor) -> Tensor:
+        for stage in self.stages:
+            x = stage(x)
+        return x

@@ -1,4 +1,4 @@
-"""A multilayer perceptron: affine maps with ReLU between (S0's 2-30-20-2 is `hidden=(30, 20)` on points)."""
+"""One affine map, and several with ReLU between: a multilayer perceptron."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,19 @@ from torch import Tensor, nn
 from lockstep.config_error import require
 
 
+class Linear(nn.Module):
+    """(batch, *sample_shape) → (batch, num_outputs): linear regression, or softmax regression on images."""
+
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
+        super().__init__()
+        self.affine = nn.Linear(math.prod(sample_shape), num_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.affine(x.flatten(1))  # type: ignore[no-any-return]
+
+
 class MLP(nn.Module):
-    """(batch, *sample_shape) → (batch, num_outputs), through layers of the `hidden` sizes.
+    """(batch, *sample_shape) → (batch, num_outputs), through layers of the `hidden` sizes, (30, 20) in S0.
 
     num_outputs: None: as many as a sample has numbers.
     """
@@ -28,5 +39,4 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs or inputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layers(x.flatten(1))
-        return y
+        return self.layers(x.flatten(1))  # type: ignore[no-any-return]

@@ -50,22 +50,6 @@ def gather_json(value: Any) -> list[Any]:
     return [json.loads(message) for message in gather_bytes(json.dumps(value).encode())]
 
 
-def gather_bytes(message: bytes) -> list[bytes]:
-    """Return all ranks' messages on rank 0, or in a single process; an empty list elsewhere."""
-    if not dist.is_initialized():
-        return [message]
-    lengths, padded = _padded(message)
-    received = [torch.empty_like(padded) for _ in lengths] if dist.get_rank() == 0 else None
-    dist.gather(padded, received, dst=0)
-    return [_bytes(tensor, length) for tensor, length in zip(received or [], lengths, strict=False)]
-
-
-def all_gather_bytes(message: bytes) -> list[bytes]:
-    """Return all ranks' messages, on every rank."""
-    lengths, padded = _padded(message)
-    return [_bytes(tensor, length) for tensor, length in zip(_all_gather(padded), lengths, strict=True)]
-
-
 def all_gather_json(value: Any) -> list[Any]:
     """Return the plain values of all ranks, on every rank, or of this process alone without a process group."""
     if not dist.is_initialized():
@@ -76,24 +60,32 @@ def all_gather_json(value: Any) -> list[Any]:
     return values
 
 
+def all_gather_bytes(message: bytes) -> list[bytes]:
+    """Return all ranks' messages, on every rank."""
+    return gather_bytes(message, to_all=True)
+
+
+def gather_bytes(message: bytes, to_all: bool = False) -> list[bytes]:
+    """Return all ranks' messages on rank 0, on every rank, or in a single process; an empty list elsewhere."""
+    if not dist.is_initialized():
+        return [message]
+    lengths = [int(length) for length in all_gather_tensor(torch.tensor(len(message)))]
+    padded = torch.frombuffer(bytearray(message.ljust(max(1, *lengths), b"\0")), dtype=torch.uint8).to(_device())
+    if to_all:
+        received = all_gather_tensor(padded)
+    else:
+        received = [torch.empty_like(padded) for _ in lengths] if dist.get_rank() == 0 else []
+        dist.gather(padded, received or None, dst=0)
+    return [tensor.cpu().numpy().tobytes()[:length] for tensor, length in zip(received, lengths, strict=False)]
+
+
 def all_gather_tensor(tensor: Tensor) -> list[Tensor]:
     """Return the tensors of all ranks, which have one shape, on every rank, on the device of the group."""
-    return _all_gather(tensor.to("cuda" if dist.get_backend() == "nccl" else "cpu"))
-
-
-def _padded(message: bytes) -> tuple[list[int], Tensor]:
-    """Return the lengths of all ranks' messages, and this one, padded to the longest, on the device of the group."""
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    lengths = [int(length) for length in _all_gather(torch.tensor(len(message), device=device))]
-    padded = bytearray(message.ljust(max(1, *lengths), b"\0"))
-    return lengths, torch.frombuffer(padded, dtype=torch.uint8).to(device)
-
-
-def _all_gather(tensor: Tensor) -> list[Tensor]:
+    tensor = tensor.to(_device())
     received = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
     dist.all_gather(received, tensor)
     return received
 
 
-def _bytes(tensor: Tensor, length: int) -> bytes:
-    return tensor.cpu().numpy().tobytes()[:length]
+def _device() -> str:
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"

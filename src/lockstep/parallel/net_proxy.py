@@ -4,7 +4,6 @@ An instance attribute is found before the submodule of its name: `module.net` is
 `parameters()`, `state_dict()` and `named_modules()` go on with the submodule.
 """
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -52,17 +51,11 @@ class NetProxy:
     def __getitem__(self, index: Any) -> Any:
         return self.__net[index]
 
-    def __iter__(self) -> Any:
-        return iter(self.__net)
-
     def __bool__(self) -> bool:
         return bool(self.__net)
 
     def __len__(self) -> int:
         return len(self.__net)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        return copy.deepcopy(self.__net, memo)
 
     def __reduce_ex__(self, _: object) -> Any:
         return _same, (self.__net,)

@@ -45,8 +45,9 @@ def reduce_broadcast(gradients: Gradients) -> None:
         dist.broadcast(gradient, src=0)
 
 
-METHODS: tuple[Callable[[Gradients], None], ...] = (all_reduce, bucket, ring, reduce_broadcast)
-BY_HAND = {method.__name__: method for method in METHODS}
+BY_HAND: dict[str, Callable[[Gradients], None]] = {
+    method.__name__: method for method in (all_reduce, bucket, ring, reduce_broadcast)
+}
 
 
 def average_gradients(method: str, module: nn.Module, finds_unused: bool) -> None:

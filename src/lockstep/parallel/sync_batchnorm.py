@@ -16,11 +16,10 @@ from lockstep.private_api.torch import BATCHNORM
 
 
 def convert_batchnorm(net: nn.Module) -> nn.Module:
-    """Replace each BatchNorm within the net, also on one rank: torch's kernel adds otherwise. Names stay the same."""
-    for parent in [*net.modules()]:
-        for name, child in parent.named_children():
-            if isinstance(child, BATCHNORM):
-                setattr(parent, name, SyncBatchNorm(child))
+    """Make each BatchNorm of a net a SyncBatchNorm, in place, also on one rank: torch's kernel adds otherwise."""
+    for module in net.modules():
+        if isinstance(module, BATCHNORM):
+            module.__class__ = SyncBatchNorm
     return net
 
 
@@ -31,12 +30,6 @@ class SyncBatchNorm(nn.BatchNorm1d):
     """
 
     is_counted: ClassVar[bool] = True
-
-    def __init__(self, plain: nn.BatchNorm1d) -> None:
-        super().__init__(plain.num_features, plain.eps, plain.momentum, plain.affine, plain.track_running_stats)
-        for name, tensor in (*plain.named_parameters(recurse=False), *plain.named_buffers(recurse=False)):
-            setattr(self, name, tensor)
-        self.training = plain.training
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:

@@ -77,9 +77,8 @@ class VirtualRanks:
     def states(self) -> list[tuple[Mapping[str, Any], dict[str, Tensor]]]:
         """Return the generators and the persistent buffers, by name, of each rank above 0."""
         persistent, shared = self.net.state_dict().keys(), self._buffers()
-        buffers = {rank: self.buffers.get(rank, shared) for rank in self.random}
         return [
-            (random, {name: buffers[rank][name] for name in buffers[rank] if name in persistent})
+            (random, {name: value for name, value in self.buffers.get(rank, shared).items() if name in persistent})
             for rank, random in self.random.items()
         ]
 

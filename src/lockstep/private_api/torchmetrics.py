@@ -1,25 +1,26 @@
-"""Private names of torchmetrics, which is imported by a user's module and never here.
+"""Private names of torchmetrics, which Lightning imports, too.
 
 If one is missing, a metric that is logged on steps shows nothing there, a resume within an epoch counts anew, each
 state is reduced by messages of its own, and precision=64-true ends with an AttributeError.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
+from torchmetrics import Metric, MetricCollection
+from torchmetrics.utilities.data import dim_zero_sum
 
 UPDATES = "lockstep_updates"
 COUNTS = ("tp", "fp", "tn", "fn")
 
 
 def is_metric(value: Any) -> bool:
-    return "torchmetrics" in sys.modules and isinstance(value, sys.modules["torchmetrics"].Metric)
+    return isinstance(value, Metric)
 
 
 def is_collection(value: Any) -> bool:
-    return "torchmetrics" in sys.modules and isinstance(value, sys.modules["torchmetrics"].MetricCollection)
+    return isinstance(value, MetricCollection)
 
 
 def last_forward(metric: Any) -> Tensor | None:
@@ -54,8 +55,7 @@ def added_states(metric: Any) -> list[Tensor]:
     states = [getattr(metric, name) for name in reductions]
     is_default = metric.dist_sync_fn is None and metric.process_group is None
     is_synced = metric.sync_on_compute and metric.compute_with_cache and getattr(metric, "_computed", True) is None
-    add = sys.modules["torchmetrics.utilities.data"].dim_zero_sum
-    adds = all(reduction is add for reduction in reductions.values())
+    adds = all(reduction is dim_zero_sum for reduction in reductions.values())
     return states if is_default and is_synced and adds and all(isinstance(state, Tensor) for state in states) else []
 
 

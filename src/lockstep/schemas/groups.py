@@ -4,7 +4,7 @@ from typing import Any, get_args, get_type_hints
 
 from lockstep import schemas
 from lockstep.schemas.target import Target
-from lockstep.strategies.registry import STRATEGIES
+from lockstep.strategies import STRATEGIES
 
 GROUPS: dict[str, dict[str, Any]] = {
     "engine": {name: kind for kind in get_args(schemas.Engine) for name in get_args(get_type_hints(kind)["name"])},

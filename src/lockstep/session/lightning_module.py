@@ -47,10 +47,10 @@ def prepare_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleS
     if overrides(module, "configure_model"):
         replace_method(module, "configure_model", configure_model)
     kind = ModuleStep
-    if plan.strategy.layout(plan.devices).virtual_ranks > 1:
+    if plan.strategy.virtual_ranks(plan) > 1:
         from lockstep.steps.virtual_steps import VirtualSteps
 
         kind = VirtualSteps
     if plan.show_shapes and (net := net_of(module)) is not None:
-        show_shapes(net, plan.strategy.layout(plan.devices).replicas)
+        show_shapes(net, plan.devices if plan.strategy.replicates else 1)
     return module, create_source(plan.data, module, plan.seed, plan.batch_size), partial(kind, plan, module)

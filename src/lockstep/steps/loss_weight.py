@@ -65,7 +65,7 @@ def loss_weight(plan: Plan, share: BatchShare, samples: int, averaged_over: int,
     if samples == 0:
         return 0.0
     if plan.loss_reduction == "none":
-        return averaged_over / plan.world.world_size / plan.strategy.layout(plan.devices).virtual_ranks
+        return averaged_over / plan.world.world_size / plan.strategy.virtual_ranks(plan)
     if plan.loss_reduction == "sum":
         return float(averaged_over)
     return averaged_over * batches * samples / (share.step_samples or share.samples * batches)

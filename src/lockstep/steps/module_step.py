@@ -50,7 +50,7 @@ class ModuleStep(Step):
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
         self.loggers, self.histograms = loggers, Histograms(plan, loggers, module)
-        self.ranks = plan.world_size * plan.strategy.layout(plan.devices).virtual_ranks
+        self.ranks = plan.world_size * plan.strategy.virtual_ranks(plan)
         self.averaged: frozenset[int] | None = None
         self.loss: Tensor | None = None
         self.batches, self.weights, self.curve = 1, LossWeights(plan), StepCurve(plan, loggers, data.device)

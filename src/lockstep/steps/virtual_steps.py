@@ -30,7 +30,7 @@ class VirtualSteps(ModuleStep):
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
         super().__init__(plan, module, log, data, loggers)
-        self.virtual = VirtualRanks(module, plan.strategy.layout(plan.devices).virtual_ranks, plan.seed)
+        self.virtual = VirtualRanks(module, plan.strategy.virtual_ranks(plan), plan.seed)
         self.rank = -1
         for name in ("validation_step", "test_step"):
             if overrides(module, name):

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import require
-from lockstep.constraints import NonNegativeInt
+from lockstep.constraints import NonNegativeInt, Rules
 from lockstep.strategies.strategy import Strategy, Wrapped
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ class Replicated(Strategy):
     def gradient_sync(self, plan: "Plan") -> str:
         return plan.engine.gradient_sync
 
-    def check(self, plan: "Plan") -> None:
-        super().check(plan)
+    def rules(self, plan: "Plan") -> Rules:
+        yield from super().rules(plan)
         fits = plan.world.backend != "gloo" or plan.accelerator != "gpu" or plan.gradient_sync != "ring"
         reason = "gloo cannot send GPU tensors from rank to rank"
-        require(fits, "engine.gradient_sync", "ring", reason, "engine.gradient_sync=bucket")
+        yield fits, "engine.gradient_sync", reason, "engine.gradient_sync=bucket"
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
         """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so."""

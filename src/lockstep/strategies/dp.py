@@ -1,33 +1,75 @@
-"""DataParallel: one process, a replica of the net on every device."""
+"""DataParallel: one process, a replica of the net on every device; and the base of strategies that compute a net."""
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import require
-from lockstep.strategies.net_strategy import Forward, NetStrategy
-from lockstep.strategies.strategy import Layout
+from lockstep.constraints import Rules
+from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
+    from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
 
     from lockstep.plan import Plan
+
+Forward = Callable[..., Any]  # called like a net, it computes its outputs
+
+
+class NetStrategy(Strategy):
+    """The base of strategies that compute a module's `net` in another way, in one process.
+
+    What the module itself computes beside its net, the loss and metrics, it computes once, of the full batch.
+    """
+
+    def rules(self, plan: "Plan") -> Rules:
+        yield from super().rules(plan)
+        reason = f"it computes the attribute `net` of a module, and {plan.model.name} sets none in its __init__"
+        yield plan.model.has_net, "strategy", reason, "strategy=ddp, or self.net = … in the module"
+
+    @abstractmethod
+    def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
+        """Return the function by which this process computes the outputs of a net. It is no module with parameters."""
+
+    def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
+        """Move a module, and have calls of its `net` computed by the strategy."""
+        super().move_to_devices(plan, module)
+        from lockstep.parallel.net_proxy import net_of, replace_forward
+
+        net = net_of(module)
+        assert net is not None
+        replace_forward(module, self.forward(plan, net))
+
+    def lightning(self, plan: "Plan") -> "LightningStrategy":
+        from lightning.pytorch.strategies import SingleDeviceStrategy
+
+        move_to_devices = self.move_to_devices
+
+        class NetStrategyOfLightning(SingleDeviceStrategy):
+            """SingleDeviceStrategy with the net on several devices; batches and losses are on the first one."""
+
+            lightning_restore_optimizer = False  # it would move the state of all stages to the first device
+
+            def model_to_device(self) -> None:
+                assert self.lightning_module is not None
+                move_to_devices(plan, self.lightning_module)
+
+        return NetStrategyOfLightning(self.devices(plan)[0])
 
 
 @dataclass(frozen=True)
 class DP(NetStrategy):
     name: Literal["dp"]
     in_process: bool | None = None
+    replicates: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("dp", "devices")
     refuses_compiling: ClassVar[str] = "computes with new copies of the net in each batch"
 
-    @classmethod
-    def layout(cls, devices: int) -> Layout:
-        return Layout(data_parallel_size=devices, replicas=devices)
-
-    def check(self, plan: "Plan") -> None:
-        super().check(plan)
+    def rules(self, plan: "Plan") -> Rules:
+        yield from super().rules(plan)
         reason = "each replica of strategy=dp normalises its own slice of the batch"
-        require(not plan.sync_batchnorm, "sync_batchnorm", True, reason, "sync_batchnorm=false, or strategy=ddp")
+        yield not plan.sync_batchnorm, "sync_batchnorm", reason, "sync_batchnorm=false, or strategy=ddp"
 
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         from torch import nn

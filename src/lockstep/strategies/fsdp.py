@@ -10,12 +10,12 @@ and the states of its optimizers are divided over ranks.
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import ConfigError, config_error, errors_as, require
-from lockstep.constraints import NonNegativeInt
+from lockstep.config_error import config_error, require
+from lockstep.constraints import NonNegativeInt, Rules
 from lockstep.strategies.ddp import Replicated
 from lockstep.strategies.strategy import Wrapped
 
@@ -59,21 +59,18 @@ class FSDP(Replicated):
     def gradient_sync(self, plan: "Plan") -> str:
         return "fsdp"
 
-    def check(self, plan: "Plan") -> None:
-        super().check(plan)
+    def rules(self, plan: "Plan") -> Rules:
+        yield from super().rules(plan)
         for callback in plan.callbacks:
             self.check_callback(plan, callback.path)
-        key, value = "engine.gradient_sync", plan.engine.gradient_sync
-        reason = "strategy=fsdp reduces gradients to shards by itself"
-        require(value == "ddp", key, value, reason, f"{key}=ddp, or strategy=ddp")
+        fits, key = plan.engine.gradient_sync == "ddp", "engine.gradient_sync"
+        yield fits, key, "strategy=fsdp reduces gradients to shards by itself", f"{key}=ddp, or strategy=ddp"
         reason, hint = "strategy=fsdp shards contiguous weights alone", "memory_format=auto, or strategy=ddp"
-        require(plan.memory_format != "channels_last", "memory_format", plan.memory_format, reason, hint)
+        yield plan.memory_format != "channels_last", "memory_format", reason, hint
         reason = "its loss scaler would look at each rank's shard alone, so ranks would not skip the same steps"
-        hint = "precision=bf16-mixed, or strategy=ddp"
-        require(plan.precision != "16-mixed", "precision", plan.precision, reason, hint)
-        reason, hint = "strategy=fsdp sends the shards of GPU tensors by nccl", "process_group.backend=nccl"
-        fits = plan.accelerator != "gpu" or plan.world.backend != "gloo"
-        require(fits, "process_group.backend", "gloo", reason, f"{hint}, or accelerator=cpu")
+        yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or strategy=ddp"
+        fits, key = plan.accelerator != "gpu" or plan.world.backend != "gloo", "process_group.backend"
+        yield fits, key, "strategy=fsdp sends the shards of GPU tensors by nccl", f"{key}=nccl, or accelerator=cpu"
 
     def check_optimizer(self, kinds: Collection[str]) -> None:
         for name in NEEDS_FULL_TENSORS.keys() & {*kinds}:
@@ -81,8 +78,7 @@ class FSDP(Replicated):
             raise config_error("strategy", self.name, reason, "strategy=ddp")
 
     def shards_weights(self, plan: "Plan") -> bool:
-        model = plan.model
-        return model.can_shard_net and not model.manual
+        return plan.model.can_shard_net and not plan.model.manual
 
     def check_callback(self, plan: "Plan", path: str) -> None:
         package, _, name = path.rpartition(".")
@@ -91,18 +87,16 @@ class FSDP(Replicated):
         reason = f"{name} may read or change weights, and each rank has a shard of {plan.model.name}.net"
         require(fits or not self.shards_weights(plan), "strategy", self.name, reason, "strategy=ddp")
 
-    def errors(self) -> AbstractContextManager[None]:
-        """Return a context that explains torch's errors about what a module does with its net."""
-
-        def convert(error: Exception) -> ConfigError | None:
-            for text, reason in EXPLAINED.items():
-                if text in str(error):
-                    converted = config_error("strategy", self.name, reason, "strategy=ddp, or use self.net(…) alone")
-                    converted.__cause__ = error
-                    return converted
-            return None
-
-        return errors_as(convert)
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Explain torch's errors about what a module does with its net."""
+        try:
+            yield
+        except Exception as error:
+            for text in (text for text in EXPLAINED if text in str(error)):
+                hint = "strategy=ddp, or use self.net(…) alone"
+                raise config_error("strategy", self.name, EXPLAINED[text], hint) from error
+            raise
 
     def wrap(self, plan: "Plan", module: Any) -> Wrapped:
         """Shard a net in place, once. Its gradients are reduced after each batch, also while accumulating.
@@ -186,13 +180,9 @@ def _blocks(net: "nn.Module") -> "Iterator[nn.Module]":
     """
     from torch import nn
 
-    uses = _parameter_counts(net)
+    uses = Counter(parameter for _, parameter in net.named_parameters(remove_duplicate=False))
     for child in net.children():
         for block in child.children() if isinstance(child, nn.Sequential | nn.ModuleList) else (child,):
-            counts = _parameter_counts(block)
+            counts = Counter(parameter for _, parameter in block.named_parameters(remove_duplicate=False))
             if counts and all(uses[parameter] == count for parameter, count in counts.items()):
                 yield block
-
-
-def _parameter_counts(net: "nn.Module") -> "Counter[nn.Parameter]":
-    return Counter(parameter for module in net.modules() for parameter in module.parameters(recurse=False))

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import require
-from lockstep.constraints import PositiveInt
-from lockstep.strategies.net_strategy import Forward, NetStrategy
+from lockstep.constraints import PositiveInt, Rules
+from lockstep.strategies.dp import Forward, NetStrategy
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,15 +21,13 @@ class ModelParallel(NetStrategy):
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_compiling: ClassVar[str] = "calls the stages of the net, and not the net"
 
-    def check(self, plan: "Plan") -> None:
-        super().check(plan)
-        stages = plan.model.stages
-        reason = "strategy=model_parallel needs a net with stages, and it has none"
-        require(stages > 0, "model", plan.model.name, reason, "model=split_cnn, or strategy=single")
+    def rules(self, plan: "Plan") -> Rules:
+        yield from super().rules(plan)
+        stages, reason = plan.model.stages, "strategy=model_parallel needs a net with stages, and it has none"
+        yield stages > 0, "model", reason, "model=split_cnn, or strategy=single"
         reason = f"model={plan.model.name} has {stages} stages"
-        require(plan.devices <= stages, "devices", plan.devices, reason, f"devices={stages}, or fewer")
-        reason = "stages are no replicas"
-        require(not plan.show_shapes, "show_shapes", True, reason, "show_shapes=false, or strategy=dp")
+        yield plan.devices <= stages, "devices", reason, f"devices={stages}, or fewer"
+        yield not plan.show_shapes, "show_shapes", "stages are no replicas", "show_shapes=false, or strategy=dp"
 
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         return self._stages(plan, net)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import require
+from lockstep.constraints import Rules
 from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ class Single(Strategy):
     in_process: bool | None = None
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
 
-    def check(self, plan: "Plan") -> None:
-        reason = f"strategy={self.name} trains on one device"
-        require(plan.devices == 1, "devices", plan.devices, reason, "devices=1, or strategy=ddp")
-        super().check(plan)
+    def rules(self, plan: "Plan") -> Rules:
+        yield plan.devices == 1, "devices", "strategy=single trains on one device", "devices=1, or strategy=ddp"
+        yield from super().rules(plan)

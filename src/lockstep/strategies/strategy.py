@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import require
+from lockstep.constraints import Rules
 
 if TYPE_CHECKING:
     import torch
@@ -29,22 +29,6 @@ class Wrapped:
     """The DistributedDataParallel that averages the gradients, if there is one."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How the devices of one machine are used.
-
-    processes: how many are started.
-    data_parallel_size: how many devices take different samples of a batch, at the same time.
-    replicas: copies of the net in one process; each takes a chunk of the batch.
-    virtual_ranks: ranks that one process runs in turn.
-    """
-
-    processes: int = 1
-    data_parallel_size: int = 1
-    replicas: int = 1
-    virtual_ranks: int = 1
-
-
 class Strategy:
     """The base of frozen dataclasses with a literal `name` and the options of conf/strategy/NAME.yaml as fields.
 
@@ -54,6 +38,7 @@ class Strategy:
     micro_batches: the number of parts in which a batch passes through the net, one after the other.
     start: whether the ranks can be restarted (elastic) or not (spawn).
     distributed: whether there is a rank for each device, in a process group; else there is one process.
+    replicates, virtual: whether this process has a replica of the net, or runs a rank in turn, for each device.
     refuses_compiling: for a strategy whose net cannot be compiled, the reason.
     sharded: whether each rank stores a part of the optimizer state, and of the parameters if it `shards_weights`.
     batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and keys of the run's metadata.
@@ -68,28 +53,31 @@ class Strategy:
 
     start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
     distributed: ClassVar[bool] = False
+    replicates: ClassVar[bool] = False
+    virtual: ClassVar[bool] = False
     refuses_compiling: ClassVar[str] = ""
     sharded: ClassVar[bool] = False
     batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
     order: ClassVar[str] = ""
 
-    @classmethod
-    def layout(cls, devices: int) -> Layout:
-        """Return how a machine with this number of devices is used."""
-        processes = devices if cls.distributed else 1
-        return Layout(processes, data_parallel_size=processes)
+    def data_parallel_size(self, devices: int) -> int:
+        """Return how many devices of a machine take different samples of a batch."""
+        return devices if self.distributed or self.replicates or self.virtual else 1
+
+    def virtual_ranks(self, plan: "Plan") -> int:
+        """Return the number of ranks that one process runs in turn."""
+        return plan.devices if self.virtual else 1
 
     def gradient_sync(self, plan: "Plan") -> str:
         """Return how gradients are averaged over ranks, for records and metrics."""
         return "none"
 
-    def check(self, plan: "Plan") -> None:
-        """Raise a ConfigError that names the key to change, if the strategy cannot run a plan."""
-        fits, hint = not (plan.compile and self.refuses_compiling), "compile=false, or strategy=ddp"
-        require(fits, "compile", plan.compile, f"strategy={self.name} {self.refuses_compiling}", hint)
-        reason = f"strategy={self.name} is one process on one machine"
-        fits = plan.num_nodes == 1 or self.distributed
-        require(fits, "num_nodes", plan.num_nodes, reason, "num_nodes=1, or strategy=ddp")
+    def rules(self, plan: "Plan") -> Rules:
+        """Yield the rules of plans that the strategy can run."""
+        fits, reason = not (plan.compile and self.refuses_compiling), f"strategy={self.name} {self.refuses_compiling}"
+        yield fits, "compile", reason, "compile=false, or strategy=ddp"
+        fits, reason = plan.num_nodes == 1 or self.distributed, f"strategy={self.name} is one process on one machine"
+        yield fits, "num_nodes", reason, "num_nodes=1, or strategy=ddp"
 
     def check_optimizer(self, kinds: Collection[str]) -> None:
         """Raise if an optimizer, by the names of its class and base classes, computes something else on ranks."""

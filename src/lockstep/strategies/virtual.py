@@ -7,8 +7,8 @@ the same as ddp. A debugger can stop in every rank.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.config_error import require
-from lockstep.strategies.strategy import Layout, Strategy
+from lockstep.constraints import Rules
+from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -18,20 +18,16 @@ if TYPE_CHECKING:
 class Virtual(Strategy):
     name: Literal["virtual"]
     in_process: bool | None = None
+    virtual: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("ddp", "devices")
     refuses_compiling: ClassVar[str] = "exchanges the buffers of the net within a batch, and is for comparing"
     order: ClassVar[str] = "virtual"
 
-    @classmethod
-    def layout(cls, devices: int) -> Layout:
-        return Layout(data_parallel_size=devices, virtual_ranks=devices)
-
-    def check(self, plan: "Plan") -> None:
-        super().check(plan)
+    def rules(self, plan: "Plan") -> Rules:
+        yield from super().rules(plan)
         reason, hint = "strategy=virtual is for comparing, on a CPU", "accelerator=cpu, or strategy=ddp"
-        require(plan.accelerator != "gpu", "accelerator", plan.accelerator, reason, hint)
+        yield plan.accelerator != "gpu", "accelerator", reason, hint
         reason = "it optimizes manually, and strategy=virtual adds the losses of all ranks before one backward pass"
-        require(not plan.model.manual, "model", plan.model.name, reason, "strategy=ddp")
+        yield not plan.model.manual, "model", reason, "strategy=ddp"
         reason = "then nothing differs by rank, and strategy=single computes the same as ddp"
-        hint = "sync_batchnorm=false, or strategy=single devices=1"
-        require(not plan.sync_batchnorm, "sync_batchnorm", True, reason, hint)
+        yield not plan.sync_batchnorm, "sync_batchnorm", reason, "sync_batchnorm=false, or strategy=single devices=1"
