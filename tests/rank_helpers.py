@@ -25,6 +25,7 @@ class StopAfter(Stop):
     """A request to stop after this batch."""
 
     def __init__(self, batches: int) -> None:
+        super().__init__()
         self.last = batches
 
     def should_stop(self, batches: int) -> bool:

@@ -189,8 +189,6 @@ def test_ranks_of_two_machines_rendezvous(command: Command) -> None:
 
 def test_invalid_variables_are_rejected() -> None:
     ranks = rank_by_hand(0, 2, 29500)
-    with pytest.raises(ConfigError, match="LOCAL_WORLD_SIZE is missing: with MASTER_ADDR=somewhere"):
-        rank_from_env(ranks | {"MASTER_ADDR": "somewhere.else"})
     with pytest.raises(ConfigError, match="RANK=2: of 2 ranks the last is 1; write RANK=0 to 1"):
         rank_from_env(ranks | {"RANK": "2"})
 

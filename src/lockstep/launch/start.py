@@ -3,18 +3,16 @@
 import os
 import signal
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from lockstep.config_error import shell_quote_override
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch import forkserver
-from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.external_launcher import program_group, rank_from_env
 from lockstep.launch.failure import print_exit_reason
-from lockstep.launch.private_dir import cache_variables, job_folder, private_folder
-from lockstep.launch.stop_handler import first_signal_requests_stop
-from lockstep.launch.topology import RankContext
+from lockstep.launch.private_dir import job_folder, private_folder
+from lockstep.launch.stop import first_signal_requests_stop
 from lockstep.private_api.cpython import kill_forkserver
-from lockstep.streams import open_closed
 from lockstep.targets.from_python import pickled_main
 from lockstep.world import Launchable, World
 
@@ -23,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def external_process_group(world: World) -> "AbstractContextManager[ExternalRank | None]":
-    """Keep a rank of an external launcher in one process group for all engines of a job; None if this is no rank."""
+    """Keep a rank of torchrun or SLURM in one process group for all engines of a job; None if this is no such rank."""
     context = rank_from_env()
-    if context is None:
+    if context is None or program_group():
         return nullcontext()
-    from lockstep.launch.external_worker import ExternalRank
+    from lockstep.launch.external_worker import joined
 
-    return ExternalRank(world, context).joined()
+    return joined(world, context)
 
 
 def start_ranks(work: Launchable, engine: str, external: "ExternalRank | None" = None) -> Any:
@@ -40,33 +38,28 @@ def start_ranks(work: Launchable, engine: str, external: "ExternalRank | None" =
         RankFailed: a rank failed; the others have been ended.
         SystemExit: a signal stopped the ranks.
     """
-    requests: list[int] = []
+    context = rank_from_env()
     if external is not None:
-        result = external.run(work, engine)
-    elif work.world.in_process:
-        open_closed()
-        kill_forkserver()  # the command may have started one before it knew
-        from lockstep.launch.in_process import run_in_process
+        result, stops = external.run(work, engine)
+    elif context is not None or work.world.in_process:
+        if context is None:
+            kill_forkserver()  # the command may have started one before it knew
+        from lockstep.launch.in_process import ONLY_RANK, run_in_process
 
-        result, requests = run_in_process(work, engine)
+        result, stops = run_in_process(work, engine, context or ONLY_RANK)
     else:
-        open_closed()
         forkserver.start_forkserver(engine)
-        result, requests = run_processes(work, engine)
+        result, stops = run_processes(work, engine)
+    number = stops[0] if stops else signal.SIGTERM  # a rank of an external launcher may have heard it from another
     if isinstance(result, TrainingInterrupted):
-        number = requests[0] if requests else result.number
-        end_stopped(work, result, number, external.context if external else None)
-    if requests:  # too late for the ranks: training was done
-        raise SystemExit(128 + requests[0])
+        resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)} resumes from there"
+        outcome = (
+            f"which its checkpoint holds; {resume}" if getattr(work, "saves", True) else "and no checkpoint is kept"
+        )
+        print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", context)
+    if stops or isinstance(result, TrainingInterrupted):  # the first alone: too late for the ranks, training was done
+        raise SystemExit(128 + number)
     return result
-
-
-def end_stopped(work: Launchable, stopped: TrainingInterrupted, number: int, context: RankContext | None) -> NoReturn:
-    resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)} resumes from there"
-    saves = getattr(work, "saves", True)
-    outcome = f"which its checkpoint holds; {resume}" if saves else "and no checkpoint is kept"
-    print_exit_reason(f"{signal.Signals(number).name}: {stopped}, {outcome}.", context)
-    raise SystemExit(128 + number)
 
 
 def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
@@ -79,9 +72,9 @@ def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     main = pickled_main(work)
     with (
         job_folder() as folder,
-        first_signal_requests_stop(folder) as requests,
+        first_signal_requests_stop(folder) as stops,
         forkserver.hide_main_module(),
         group_file(work.world, folder / "group") as path,
     ):
-        environment = {**cache_variables(), **os.environ, **master_variables(work.world)}
-        return run_attempts(LaunchSpec(work, engine, path, folder, environment, main)), requests
+        environment = {**os.environ, **master_variables(work.world)}
+        return run_attempts(LaunchSpec(work, engine, path, folder, environment, main)), stops
