@@ -4,6 +4,7 @@ It starts the fork server after a first look at the command line, so that the se
 Hydra. A wrong guess (another engine, an invalid command) costs time and nothing else.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -38,23 +39,18 @@ def start_early(arguments: Sequence[str]) -> None:
 
 
 def ranks_to_start(arguments: Sequence[str]) -> bool:
-    """Whether these arguments probably make this process start ranks."""
+    """Whether these arguments probably make this process start ranks: a terminal's debugger needs one that it runs."""
     flags = {word for word in arguments if word.startswith("-")}
     if flags - {"-m", "--multirun"} or rank_from_env() is not None:
         return False
-    values = typed_values(arguments)
-    if "strategy.in_process" in values:
-        return values["strategy.in_process"].lower() != "true"
-    terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
-    return bool(flags) or not terminal or bool({"strategy", "experiment"} & values.keys())
+    return bool(flags) or not os.isatty(0) or bool({"strategy", "experiment"} & typed_values(arguments).keys())
 
 
 def modules_in(arguments: Sequence[str]) -> list[str]:
     """Return the modules of the typed or default engine and logger, and those that each run needs."""
     values = {"engine": "lightning", "logger": "tensorboard"} | typed_values(arguments)
     modules = [module for name, module in ENGINES.items() if name in values["engine"] or "both" in values["engine"]]
-    board = ["torch.utils.tensorboard"] * ("tensorboard" in values["logger"])
-    return [*modules, *board, *EVERY_RUN]
+    return [*modules, *["torch.utils.tensorboard"] * ("tensorboard" in values["logger"]), *EVERY_RUN]
 
 
 def typed_values(arguments: Sequence[str]) -> dict[str, str]:

@@ -7,10 +7,6 @@ class ExpectedError(RuntimeError):
     """The message is all that the user reads."""
 
 
-class RendezvousTimeout(ExpectedError):
-    """A rank that did not join within the timeout."""
-
-
 class NotFinite(ExpectedError):
     """A NaN or infinite loss."""
 

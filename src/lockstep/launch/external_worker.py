@@ -7,50 +7,21 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import ConfigError
 from lockstep.launch import failure
 from lockstep.launch.external_launcher import rendezvous_variables
-from lockstep.launch.private_dir import job_folder
 from lockstep.launch.rendezvous import group_file
 from lockstep.launch.signals import end_command, end_with_parent, signal_handlers
-from lockstep.launch.stop import first_signal_requests_stop
 from lockstep.launch.topology import RankContext
-from lockstep.launch.worker import agreed, process_group, redirect_output, run_engine
-from lockstep.world import Launchable, World
-
-
-@dataclass
-class ExternalRank:
-    """This process as a rank, and the store of its process group."""
-
-    context: RankContext
-    store: Store | None
-
-    def run(self, work: Launchable, engine: str) -> tuple[Any, list[int]]:
-        """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop here."""
-        with job_folder() as folder, first_signal_requests_stop(folder, end_command) as stops:
-            work = agreed(work)
-            redirect_output(Path(work.world.folder), self.context)
-            try:
-                return run_engine(work, engine, self.context, folder, self.store), stops
-            except Exception as error:
-                if stops and failure.lost_a_peer(error):
-                    raise SystemExit(128 + stops[0]) from None  # the same signal ended the peer
-                if failure.timed_out(error):
-                    where = "on another machine, or the link to it," if work.world.num_nodes > 1 else "of the run"
-                    error.add_note(f"A rank {where} did not answer within {failure.timeout_text(work.world)}.")
-                raise
+from lockstep.launch.worker import process_group
+from lockstep.world import World
 
 
 @contextmanager
-def joined(world: World, context: RankContext) -> Iterator[ExternalRank]:
-    """Keep this process in one process group for the whole command."""
+def joined(world: World, context: RankContext) -> Iterator[bool]:
+    """Keep this process in one process group for the whole command; yield True."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         end_with_parent()  # torchrun's agent
     variables = rendezvous_variables(os.environ)
@@ -61,10 +32,10 @@ def joined(world: World, context: RankContext) -> Iterator[ExternalRank]:
         signal_handlers(end_command),
         failures_reported(world, context),
         group_file(world, Path(world.folder).parent / name, context) as path,
-        process_group(world, context, path) as store,
+        process_group(world, context, path),
     ):
         try:
-            yield ExternalRank(context, store)
+            yield True
         finally:
             if context.rank == 0:
                 path.unlink(missing_ok=True)
@@ -81,6 +52,9 @@ def failures_reported(world: World, context: RankContext) -> Iterator[None]:
     except (Exception, KeyboardInterrupt) as error:
         if failure.lost_a_peer(error):
             failure.delay_exit()
+        if failure.timed_out(error):
+            where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
+            error.add_note(f"A rank {where} did not answer within {failure.timeout_text(world)}.")
         restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
         is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
         is_cut_off = is_last and world.num_nodes > 1 and failure.timed_out(error)

@@ -1,4 +1,4 @@
-"""Run a rank in the process that calls `run`: in the group that a program has formed, or the only rank of a job.
+"""Run a rank in this process: of torchrun or SLURM, in the group that a program has formed, or the only one of a job.
 
 A debugger then has the terminal: breakpoint(), an IDE. Numbers, files, errors and signals are those of a rank that the
 fork server starts. The process is restored afterwards.
@@ -18,19 +18,17 @@ from typing import Any, NoReturn
 
 import torch
 
-from lockstep.launch.failure import RankFailed, failure_report, is_debugged
+from lockstep.launch.failure import RankFailed, failure_report, is_debugged, lost_a_peer
 from lockstep.launch.forkserver import collect_rarely
 from lockstep.launch.private_dir import job_folder
-from lockstep.launch.signals import signal_handlers
+from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.launch.stop import first_signal_requests_stop
 from lockstep.launch.topology import RankContext
-from lockstep.launch.worker import agreed, process_group, run_engine
+from lockstep.launch.worker import agreed, process_group, redirect_output, run_engine
 from lockstep.memory import set_malloc_trim
 from lockstep.random_state import preserve_generators
 from lockstep.targets.locate import UserCodeError
 from lockstep.world import Launchable
-
-ONLY_RANK = RankContext(0, 1, 0, 1)
 
 
 class EndedBySignal(SystemExit):
@@ -42,22 +40,33 @@ def raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
     raise EndedBySignal(128 + number)
 
 
-def run_in_process(work: Launchable, engine: str, context: RankContext = ONLY_RANK) -> tuple[Any, list[int]]:
-    """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop."""
+def run_in_process(
+    work: Launchable, engine: str, context: RankContext, is_launched: bool = False
+) -> tuple[Any, list[int]]:
+    """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop here.
+
+    is_launched: by torchrun or SLURM. Then `joined` reports errors, and this process has no other work.
+    """
+    end = end_command if is_launched else None
     with (
         job_folder() as folder,
         restored_process(),
-        signal_handlers(raise_exit),
-        first_signal_requests_stop(folder) as stops,
+        signal_handlers(end or raise_exit),
+        first_signal_requests_stop(folder, end) as stops,
     ):
         os.environ.update(context.variables)
+        work = agreed(work)
+        if is_launched:
+            redirect_output(Path(work.world.folder), context)
         try:
             with process_group(work.world, context, folder) as store:
-                return run_engine(agreed(work), engine, context, folder, store), stops
+                return run_engine(work, engine, context, folder, store), stops
         except BdbQuit:
             raise RankFailed(context.rank, "it was ended at the prompt of the debugger") from None
         except BaseException as error:
-            if isinstance(error, UserCodeError | EndedBySignal) or is_debugged():
+            if is_launched and stops and lost_a_peer(error):
+                raise SystemExit(128 + stops[0]) from None  # the same signal ended the peer
+            if is_launched or isinstance(error, UserCodeError | EndedBySignal) or is_debugged():
                 raise
             raise failure_report(error, context.rank).error from None
 

@@ -21,7 +21,7 @@ from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr
 
 from lockstep.config_error import config_error, require
 from lockstep.disk import write_error
-from lockstep.errors import RendezvousTimeout
+from lockstep.errors import ExpectedError
 from lockstep.launch.failure import timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
@@ -82,7 +82,7 @@ def join(world: World, context: RankContext, path: Path) -> Store:
 
     Raises:
         ConfigError: the ranks of another job meet there, too.
-        RendezvousTimeout: some ranks did not join within the timeout of the process group.
+        ExpectedError: some ranks did not join within the timeout of the process group.
     """
     deadline = time.monotonic() + world.process_group.timeout
     store = keep_alive(FileStore(str(path)))  # its destructor aborts the process if the file is gone
@@ -104,7 +104,7 @@ def join(world: World, context: RankContext, path: Path) -> Store:
     absent = [key.removeprefix("rank ") for key in keys if not group.check([key])]
     names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
     hint = "; hydra.run.dir=FOLDER has to lie on a disk that all machines share" if world.num_nodes > 1 else ""
-    raise RendezvousTimeout(f"{names} did not join within {timeout_text(world)}{hint}")
+    raise ExpectedError(f"{names} did not join within {timeout_text(world)}{hint}")
 
 
 def keep_alive(store: Store) -> Store:

@@ -3,7 +3,7 @@
 import os
 import signal
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockstep.config_error import shell_quote_override
 from lockstep.errors import TrainingInterrupted
@@ -12,41 +12,39 @@ from lockstep.launch.external_launcher import program_group, rank_from_env
 from lockstep.launch.failure import print_exit_reason
 from lockstep.launch.private_dir import job_folder, private_folder
 from lockstep.launch.stop import first_signal_requests_stop
+from lockstep.launch.topology import RankContext
 from lockstep.private_api.cpython import kill_forkserver
 from lockstep.targets.from_python import pickled_main
 from lockstep.world import Launchable, World
 
-if TYPE_CHECKING:
-    from lockstep.launch.external_worker import ExternalRank
 
-
-def external_process_group(world: World) -> "AbstractContextManager[ExternalRank | None]":
-    """Keep a rank of torchrun or SLURM in one process group for all engines of a job; None if this is no such rank."""
+def external_process_group(world: World) -> AbstractContextManager[bool]:
+    """Keep a rank of torchrun or SLURM in one process group for all engines of a job; False if this is no such rank."""
     context = rank_from_env()
     if context is None or program_group():
-        return nullcontext()
+        return nullcontext(False)
     from lockstep.launch.external_worker import joined
 
     return joined(world, context)
 
 
-def start_ranks(work: Launchable, engine: str, external: "ExternalRank | None" = None) -> Any:
+def start_ranks(work: Launchable, engine: str, is_launched: bool = False) -> Any:
     """Run `engine` (a module with a `run(work, context)`) on every rank of the work's world; return rank 0's result.
+
+    is_launched: whether this process is a rank of torchrun or SLURM, in its process group.
 
     Raises:
         ConfigError: invalid input that only a rank can see, or the rendezvous cannot be opened.
         RankFailed: a rank failed; the others have been ended.
         SystemExit: a signal stopped the ranks.
     """
-    context = rank_from_env()
-    if external is not None:
-        result, stops = external.run(work, engine)
-    elif context is not None or work.world.in_process:
+    context = rank_from_env() if is_launched or program_group() else None
+    if context is not None or work.world.in_process:
         if context is None:
             kill_forkserver()  # the command may have started one before it knew
-        from lockstep.launch.in_process import ONLY_RANK, run_in_process
+        from lockstep.launch.in_process import run_in_process
 
-        result, stops = run_in_process(work, engine, context or ONLY_RANK)
+        result, stops = run_in_process(work, engine, context or RankContext(0, 1, 0, 1), is_launched)
     else:
         forkserver.start_forkserver(engine)
         result, stops = run_processes(work, engine)
