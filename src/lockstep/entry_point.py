@@ -9,14 +9,15 @@ from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from traceback import print_exception, walk_stack
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import yaml
 
 from lockstep.config_error import ConfigError
 from lockstep.disk import write_error
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import RankFailed, delay_exit, exit_now, is_debugged, print_exit_reason
+from lockstep.launch.failure import RankFailed, delay_exit, is_debugged, print_exit_reason
+from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.private_api import cpython
 from lockstep.schemas.coerce import coerce, unknown_key
@@ -75,10 +76,16 @@ def exit_fast(status: object) -> None:
         print(status, file=sys.stderr)
         status = 1
     cpython.run_exit_functions()
+    exit_now(status or 0)
+
+
+def exit_now(status: int) -> NoReturn:
+    """Exit without the interpreter's own clean-up, at which gloo's threads may abort."""
+    remove_private_folder()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    os._exit((status or 0) & 0xFF)
+    os._exit(status & 0xFF)
 
 
 def output_dir(name: str) -> Path:

@@ -15,11 +15,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from lockstep.config_error import ConfigError, message_lines
 from lockstep.errors import ExpectedError, NotFinite, causes
-from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import end_command, is_stopped
 from lockstep.launch.topology import RankContext
 from lockstep.targets.frames import MEMORY_HINT, user_stack, user_traceback
@@ -159,14 +157,6 @@ def is_debugged() -> bool:
     """Whether the program was started by a debugger, which stops at uncaught errors."""
     frames = (frame for frame, _ in traceback.walk_stack(inspect.currentframe()))
     return any(str(frame.f_globals.get("__name__")).partition(".")[0] in DEBUGGERS for frame in frames)
-
-
-def exit_now(status: int) -> NoReturn:
-    """Exit a rank of an external launcher without the interpreter's own clean-up, at which gloo's threads may abort."""
-    remove_private_folder()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 def print_exit_reason(reason: str, context: RankContext | None) -> None:

@@ -45,7 +45,7 @@ def run_in_process(
 ) -> tuple[Any, list[int]]:
     """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop here.
 
-    is_launched: by torchrun or SLURM. Then `joined` reports errors, and this process has no other work.
+    is_launched: by torchrun or SLURM. Then `external_process_group` reports errors, and this process has no other work.
     """
     end = end_command if is_launched else None
     with (

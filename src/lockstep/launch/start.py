@@ -1,16 +1,22 @@
 """Start the ranks of a world, each running the engine; return rank 0's result, or raise the first error."""
 
+import json
 import os
 import signal
-from contextlib import AbstractContextManager, nullcontext
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from lockstep.config_error import shell_quote_override
+from lockstep.config_error import ConfigError, shell_quote_override
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch import forkserver
-from lockstep.launch.external_launcher import program_group, rank_from_env
-from lockstep.launch.failure import print_exit_reason
+from lockstep.launch.external_launcher import program_group, rank_from_env, rendezvous_variables
+from lockstep.launch.failure import delay_exit, format_error, lost_a_peer, print_exit_reason, timed_out, timeout_text
 from lockstep.launch.private_dir import job_folder, private_folder
+from lockstep.launch.signals import end_command, end_with_parent, signal_handlers
 from lockstep.launch.stop import first_signal_requests_stop
 from lockstep.launch.topology import RankContext
 from lockstep.private_api.cpython import kill_forkserver
@@ -18,14 +24,64 @@ from lockstep.targets.from_python import pickled_main
 from lockstep.world import Launchable, World
 
 
-def external_process_group(world: World) -> AbstractContextManager[bool]:
-    """Keep a rank of torchrun or SLURM in one process group for all engines of a job; False if this is no such rank."""
+@contextmanager
+def external_process_group(world: World) -> Iterator[bool]:
+    """Keep a rank of torchrun or SLURM in one process group for the whole command; yield whether this is one."""
     context = rank_from_env()
     if context is None or program_group():
-        return nullcontext(False)
-    from lockstep.launch.external_worker import joined
+        yield False
+        return
+    from lockstep.launch.rendezvous import group_file
+    from lockstep.launch.worker import process_group
 
-    return joined(world, context)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with_parent()  # torchrun's agent
+    variables = rendezvous_variables(os.environ)
+    os.environ.update({**context.variables, **variables})
+    address = variables["MASTER_ADDR"] if world.num_nodes > 1 else socket.gethostname()
+    name = f".lockstep-group-{os.geteuid()}-{address}-{variables['MASTER_PORT']}"
+    with (
+        signal_handlers(end_command),
+        failures_reported(world, context),
+        group_file(world, Path(world.folder).parent / name, context) as path,
+        process_group(world, context, path),
+    ):
+        try:
+            yield True
+        finally:
+            if context.rank == 0:
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def failures_reported(world: World, context: RankContext) -> Iterator[None]:
+    """Report an error and exit with status 1; end torchrun too if it would wait for an unreachable machine."""
+    terminal = os.dup(2)
+    try:
+        yield
+    except ConfigError:
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        if lost_a_peer(error):
+            delay_exit()
+        if timed_out(error):
+            where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
+            error.add_note(f"A rank {where} did not answer within {timeout_text(world)}.")
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
+        is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
+        is_cut_off = is_last and world.num_nodes > 1 and timed_out(error)
+        message = f"rank {context.rank} failed: {format_error(error)}"
+        file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+        if file is None or is_cut_off:
+            os.write(terminal, f"{message}\n".encode())
+        else:  # for torchrun's report
+            extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
+            Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
+        if is_cut_off:  # torchrun waits a quarter of an hour for an unreachable machine, and handles no signal
+            os.kill(os.getppid(), signal.SIGKILL)
+        raise SystemExit(1) from None
+    finally:
+        os.close(terminal)
 
 
 def start_ranks(work: Launchable, engine: str, is_launched: bool = False) -> Any:
