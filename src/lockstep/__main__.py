@@ -21,21 +21,16 @@ def main() -> None:
     """Compose a job (or a sweep of them), run it, print the result."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports ends the process without a traceback
-    start_early(sys.argv[1:])
-    from lockstep import cli
-
-    cli.main()
-
-
-def start_early(arguments: Sequence[str]) -> None:
-    """Start the fork server if these arguments probably make this process start ranks."""
     forkserver.collect_rarely()
     with suppress(ConfigError, OSError):  # raised again where the ranks start
-        if ranks_to_start(arguments):
+        if ranks_to_start(sys.argv[1:]):
             for number in ENDING:
                 if signal.getsignal(number) is signal.SIG_DFL:
                     signal.signal(number, end_command)
-            forkserver.start_forkserver(*modules_in(arguments))
+            forkserver.start_forkserver(*modules_in(sys.argv[1:]))
+    from lockstep import cli
+
+    cli.main()
 
 
 def ranks_to_start(arguments: Sequence[str]) -> bool:

@@ -12,14 +12,10 @@ class NotFinite(ExpectedError):
 
 
 class TrainingInterrupted(ExpectedError):
-    """Training has stopped on request after an optimizer step, on every rank, and its state is in a checkpoint."""
-
-    def __init__(self, step: int) -> None:
-        super().__init__(step)
-        self.step = step
+    """Training has stopped on request after this optimizer step, on every rank, and its state is in a checkpoint."""
 
     def __str__(self) -> str:
-        return f"stopped after step {self.step}"
+        return f"stopped after step {self.args[0]}"
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -4,7 +4,6 @@ When one rank dies, its peers' collectives break a moment later. Only the cause 
 waited in vain for one that still runs, that one is shown, with the line where it is.
 """
 
-import faulthandler
 import inspect
 import os
 import signal
@@ -113,15 +112,8 @@ def timeout_text(world: World) -> str:
 
 def lost_a_peer(error: BaseException) -> bool:
     """Whether the error is a collective that broke because another rank went away."""
-    from torch.distributed import DistError
-
-    text = str(error).lower() if isinstance(error, DistError | RuntimeError) else ""
+    text = str(error).lower() if isinstance(error, RuntimeError) else ""
     return any(sign in text for sign in LOST_PEER_SIGNS)
-
-
-def write_stack_on_signal(folder: Path, rank: int) -> None:
-    """Write the stack of this rank's main thread to a file of the folder whenever DUMP_SIGNAL comes."""
-    faulthandler.register(DUMP_SIGNAL, (folder / f"stack-{rank}").open("w"), all_threads=False)
 
 
 def absent_rank(pids: Mapping[int, int], folder: Path, world: World) -> RankFailed:

@@ -1,5 +1,6 @@
 """The code of a rank: take over the command's environment, join the process group, run the engine, and report."""
 
+import faulthandler
 import gc
 import importlib
 import os
@@ -20,7 +21,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.failure import OWN_ERROR, delay_exit, failure_report, root_error, write_stack_on_signal
+from lockstep.launch.failure import DUMP_SIGNAL, OWN_ERROR, delay_exit, failure_report, root_error
 from lockstep.launch.forkserver import collect_rarely
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
@@ -67,7 +68,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     release_forkserver()  # which ends with the command, and its ranks with it
     os.environ.clear()  # the fork server's, as old as the server
     os.environ.update(variables)
-    write_stack_on_signal(job.folder, rank)
+    faulthandler.register(DUMP_SIGNAL, (job.folder / f"stack-{rank}").open("w"), all_threads=False)
     try:
         redirect_output(Path(world.folder), context)
         if job.main is not None:
