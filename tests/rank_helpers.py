@@ -13,7 +13,8 @@ import lockstep.lit
 import lockstep.raw
 from lockstep import schemas
 from lockstep.launch.start import start_ranks
-from lockstep.launch.topology import RankContext, Stop
+from lockstep.launch.stop import Stop
+from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics
 
@@ -25,6 +26,7 @@ class StopAfter(Stop):
     """A request to stop after this batch."""
 
     def __init__(self, batches: int) -> None:
+        super().__init__()
         self.last = batches
 
     def should_stop(self, batches: int) -> bool:

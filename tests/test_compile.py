@@ -37,13 +37,6 @@ def test_what_cannot_be_compiled(
     require_refused(REFUSED[words], make_plan, "compile=true", *words.split())
 
 
-def test_without_a_compiler_it_is_refused_before_training(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    sentence = "compile=true: torch.compile needs the compiler no-such-compiler; write compile=false, or install one"
-    require_refused(sentence, make_plan, "compile=true")
-    assert make_plan("compile=false").compile is False
-
-
 def test_children_with_parameters_are_compiled() -> None:
     module = nn.Module()
     module.net, module.loss, module.heads = nn.Linear(2, 2), nn.MSELoss(), nn.ModuleList([nn.Linear(2, 1), nn.ReLU()])

@@ -25,7 +25,7 @@ from tests.test_layers import FILES, imports, room
 
 PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 README = PAGES["README.md"]
-PROGRAMS = ("python ", "lockstep ", "torchrun ", "mpirun ", "srun ", "tensorboard ", "pip ")
+PROGRAMS = ("python ", "lockstep ", "torchrun ", "srun ", "tensorboard ", "pip ")
 NEEDS = re.compile(r"\*(needs [^*]+)\*")
 SETUP = ["pip install -e . && python train.py strategy=ddp devices=2", "pip install -e '.[dev]' && pytest"]
 """The README's two, which .ci/run types in a fresh environment."""

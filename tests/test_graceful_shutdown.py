@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from torch.distributed import FileStore, Store  # type: ignore[attr-defined]
 
-from lockstep.launch.stop_request import FileRequest, SignalRequest, StopRequest
-from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED, Stop
+from lockstep.launch.stop import ACCEPTS_STOP, COALESCE, STOP_REQUESTED, Stop, first_signal_requests_stop
 
 STEP = 0.01
 
@@ -33,19 +32,22 @@ def stores(tmp_path: Path) -> list[Store]:
     return [FileStore(str(tmp_path / "store")) for _ in range(3)]
 
 
-def test_all_ranks_stop_after_the_same_step(stores: list[Store]) -> None:
+def test_all_ranks_stop_after_the_same_step(stores: list[Store], tmp_path: Path) -> None:
     """One receives the request; the slowest is far behind then, and trains to the step of the fastest."""
-    began = time.monotonic()
-    requested = [lambda: False, lambda: time.monotonic() > began + 0.3, lambda: False]
-    stops = [StopRequest(requested[rank], rank, 3, stores[rank]) for rank in range(3)]
+    folders = [tmp_path / str(rank) for rank in range(3)]
+    for folder in folders:
+        folder.mkdir()
+    stops = [Stop(folders[rank], rank, 3, stores[rank]) for rank in range(3)]
+    threading.Timer(0.3, (folders[1] / STOP_REQUESTED).touch).start()
     with ThreadPoolExecutor() as threads:
         stop_after = [*threads.map(trained, stops, [400] * 3, [STEP, 2 * STEP, 4 * STEP])]
     assert len({*stop_after}) == 1
     assert 12 < stop_after[0] < 100, "further than the slowest could have come"
 
 
-def test_a_failing_rank_does_not_wait_for_its_peers(stores: list[Store]) -> None:
-    stop = StopRequest(lambda: True, 0, 2, stores[0])
+def test_a_failing_rank_does_not_wait_for_its_peers(stores: list[Store], tmp_path: Path) -> None:
+    (tmp_path / STOP_REQUESTED).touch()
+    stop = Stop(tmp_path, 0, 2, stores[0])
     began = time.monotonic()
     with contextlib.suppress(ZeroDivisionError), stop.accepting_stop(0):
         time.sleep(0.3)
@@ -54,7 +56,7 @@ def test_a_failing_rank_does_not_wait_for_its_peers(stores: list[Store]) -> None
 
 
 def test_a_file_requests_a_stop(tmp_path: Path) -> None:
-    stop = FileRequest(tmp_path, 0, 1, None)
+    stop = Stop(tmp_path)
     assert not (tmp_path / ACCEPTS_STOP).exists()
     with stop.accepting_stop(0):
         assert (tmp_path / ACCEPTS_STOP).exists()
@@ -66,13 +68,17 @@ def test_a_file_requests_a_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_requests_a_stop(number: signal.Signals) -> None:
+def test_a_signal_requests_a_stop(number: signal.Signals, tmp_path: Path) -> None:
+    """In a rank of an external launcher, which ignores further ones."""
     before = signal.getsignal(number)
-    stop = SignalRequest(0, 1, None)
     timer = threading.Timer(0.2, os.kill, [os.getpid(), number])
-    timer.start()
-    step = trained(stop, until=400)
-    timer.join()
+    ended: list[int] = []
+    with first_signal_requests_stop(tmp_path, ended.append) as requests:
+        timer.start()
+        step = trained(Stop(tmp_path), until=400)
+        timer.join()
+        time.sleep(COALESCE)
+        signal.raise_signal(signal.SIGTERM)
     assert 0 < step < 100
-    assert stop.accepted
+    assert (requests, ended) == ([number], [])
     assert signal.getsignal(number) is before

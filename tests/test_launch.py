@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from lockstep.config_error import ConfigError
-from lockstep.launch.external_launcher import check_world_size, first_host, rank_from_env, rendezvous_variables
+from lockstep.launch.external_launcher import check_launchable, rank_from_env, rendezvous_variables
 from lockstep.launch.failure import (
+    LOST_PEER,
     FailureReport,
     RankFailed,
     exit_reason,
@@ -103,56 +104,41 @@ def test_ranks_of_torchrun_and_slurm() -> None:
         rank_from_env({**TORCHRUN, "RANK": "x"})
 
 
-OPEN_MPI = {
-    "OMPI_COMM_WORLD_RANK": "3",
-    "OMPI_COMM_WORLD_SIZE": "4",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
-}
-MPICH = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
-ADDRESS = {"MASTER_ADDR": "gpu07", "MASTER_PORT": "29500"}
-
-
-@pytest.mark.parametrize("started", [OPEN_MPI, MPICH], ids=["Open MPI", "MPICH"])
-def test_ranks_that_mpirun_started(started: dict[str, str]) -> None:
-    rank, size, local_rank, _ = started
-    in_a_batch_script = {**SLURM, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}  # of the script, for every process
-    for environment in (started, {**in_a_batch_script, **started}):
-        assert rank_from_env({**environment, **ADDRESS}) == RankContext(3, 4, 1, 2)
-        assert rendezvous_variables({**environment, **ADDRESS}) == ADDRESS
-    assert rank_from_env({**started, rank: "0", size: "1"}) is None, "one process: the command itself"
-    assert rank_from_env({rank: "3", size: "4"}) is None, "PMI alone is srun's too"
-    with pytest.raises(ConfigError, match=f"^MASTER_ADDR and MASTER_PORT: missing beside {rank}=3 {size}=4; set it"):
-        rank_from_env(started)
-    with pytest.raises(ConfigError, match=f"^{rank}=2: .*; write mpirun --map-by slot"):
-        rank_from_env({**started, **ADDRESS, rank: "2"})
-    with pytest.raises(ConfigError, match=f"^{local_rank}=x: this environment variable takes a whole number"):
-        rank_from_env({**started, **ADDRESS, local_rank: "x"})
+def test_ranks_of_mpirun_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^OMPI_COMM_WORLD_SIZE=2: ranks of mpirun are not recognized; write torchrun"
+    ):
+        rank_from_env({**SLURM, "OMPI_COMM_WORLD_SIZE": "2"})
 
 
 def test_slurm_tasks_rendezvous_on_the_first_host() -> None:
-    assert rendezvous_variables(SLURM) == {"MASTER_ADDR": "gpu07", "MASTER_PORT": "15345"}
-    assert [first_host(names) for names in ("a", "a,b", "n[3,5],m1", "node-[01-04]")] == ["a", "a", "n3", "node-01"]
+    for names, first in (("a", "a"), ("a,b", "a"), ("n[3,5],m1", "n3"), ("node-[01-04]", "node-01")):
+        variables = {"MASTER_ADDR": first, "MASTER_PORT": "15345"}
+        assert rendezvous_variables({**SLURM, "SLURM_NODELIST": names}) == variables
 
 
-def test_another_world_size_is_rejected(make_plan: MakePlan) -> None:
-    four = RankContext(0, 4, 0, 2)
-    check_world_size(four, make_plan("strategy=ddp", "devices=2", "num_nodes=2").world)
-    check_world_size(RankContext(0, 1, 0, 1), make_plan("strategy=dp", "devices=2").world)
+def test_another_world_size_is_rejected(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = ("strategy=ddp", "devices=2", "num_nodes=2"), ("strategy=ddp", "devices=1"), ("strategy=dp", "devices=2")
+    four, one, replicas = (make_plan(*words).world for words in plans)
+    context = "lockstep.launch.external_launcher.rank_from_env"
+    monkeypatch.setattr(context, lambda: RankContext(0, 1, 0, 1))
+    check_launchable(replicas)
+    monkeypatch.setattr(context, lambda: RankContext(0, 4, 0, 2))
+    check_launchable(four)
     with pytest.raises(ConfigError, match="write devices=2 num_nodes=2"):
-        check_world_size(four, make_plan("strategy=ddp", "devices=1", "num_nodes=1").world)
+        check_launchable(one)
     with pytest.raises(ConfigError, match="strategy=dp: it is one process, and 4 processes were started"):
-        check_world_size(four, make_plan("strategy=dp", "devices=2").world)
+        check_launchable(replicas)
 
 
 def test_the_first_failure_is_the_cause() -> None:
-    reports = {0: FailureReport(RankFailed(0, "of 0"), 1.0, lost_peer=True)}
-    assert str(first_failure(reports, {1: -9})) == f"rank 1 failed: {exit_reason(-9)}"
-    assert str(first_failure(reports, {1: 0})) == "rank 1 failed: it ended with status 0 before its work was done"
+    reports = {0: FailureReport(RankFailed(0, "of 0"), 1.0, LOST_PEER)}
+    assert str(first_failure(reports, {1: -9}).error) == f"rank 1 failed: {exit_reason(-9)}"
+    assert str(first_failure(reports, {1: 0}).error) == "rank 1 failed: it ended with exit status 0 and no traceback"
     reports[2] = FailureReport(RankFailed(2, "of 2"), 3.0)
-    assert str(first_failure(reports, {1: -15})) == "rank 2 failed: of 2"
+    assert str(first_failure(reports, {1: -15}).error) == "rank 2 failed: of 2"
     reports[3] = FailureReport(RankFailed(3, "of 3"), 2.0)
-    assert str(first_failure(reports, {})) == "rank 3 failed: of 3"
+    assert str(first_failure(reports, {}).error) == "rank 3 failed: of 3"
 
 
 def test_an_error_of_a_teardown_hides_no_refusal() -> None:

@@ -22,7 +22,7 @@ LAYERS = [
     {"schemas", "sampler"},
     {"world", "targets", "step_plan"},
     {"plan"},
-    {"memory", "loggers", "time_limit", "fast_exit"},
+    {"memory", "loggers", "time_limit"},
     {"record"},
     {"checkpoint"},
     {"compare"},
@@ -30,7 +30,7 @@ LAYERS = [
     {"loaders"},
     {"steps"},
     {"session"},
-    {"callbacks", "early_start", "inference", "inspection"},
+    {"callbacks", "inference", "inspection"},
     {"lit", "raw"},
     {"run_result"},
     {"entry_point"},
@@ -157,7 +157,7 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
 @pytest.mark.parametrize(
     ("modules", "absent"),
     [
-        ("lockstep, lockstep.early_start, lockstep.plan, lockstep.compare", NO_TORCH),
+        ("lockstep, lockstep.__main__, lockstep.plan, lockstep.compare", NO_TORCH),
         ("lockstep.cli", {"torch", "lightning", "numpy"}),
         (
             "lockstep.nets, lockstep.schedulers, lockstep.launch.attempt",

@@ -18,7 +18,7 @@ from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
 import resource, sys, torch
-from lockstep.memory.allocation import set_malloc_trim
+from lockstep.memory import set_malloc_trim
 if sys.argv[1] == "kept":
     set_malloc_trim(False)
 def faults():

@@ -15,7 +15,7 @@ from torch import nn
 from lockstep.checkpoint.identity import identity
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
-from lockstep.memory.format import TESTED, is_tested, memory_format_of
+from lockstep.memory import TESTED, is_tested, memory_format_of
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet, SplitCNN
 from lockstep.session.lightning_module import prepare_module

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.config_error import ConfigError
-from lockstep.launch.private_dir import make_private_dir, private_folder, remove_abandoned_dirs, require_safe
+from lockstep.launch.private_dir import private_folder, remove_abandoned_dirs
 from tests.conftest import ROOT, Command
 from tests.sockets import tree
 
@@ -36,10 +36,9 @@ def temporary() -> Iterator[Path]:
 def test_only_abandoned_folders_are_removed(tmp_path: Path) -> None:
     base, outside = tmp_path / "base", tmp_path / "outside"
 
-    def make(letter: str, mode: int = 0o700) -> Path:
+    def make(letter: str) -> Path:
         folder = base / f"lockstep-tmp-{letter * 8}"
         (folder / "inside").mkdir(parents=True)
-        folder.chmod(mode)
         return folder
 
     outside.mkdir()
@@ -47,7 +46,7 @@ def test_only_abandoned_folders_are_removed(tmp_path: Path) -> None:
     locked, link, users = make("b"), base / "lockstep-tmp-dddddddd", base / "lockstep-experiment"
     link.symlink_to(outside)
     users.mkdir(mode=0o700)
-    others = {make("c", 0o755), link, users}
+    others = {link, users}
     if os.geteuid() == 0:
         others.add(foreign := make("f"))
         os.chown(foreign, 65534, 65534)
@@ -59,30 +58,6 @@ def test_only_abandoned_folders_are_removed(tmp_path: Path) -> None:
     os.close(descriptor)
     remove_abandoned_dirs(base)
     assert set(base.iterdir()) == others
-
-
-def test_unsafe_base_folders_are_rejected(temporary: Path, tmp_path: Path) -> None:
-    require_safe(temporary)
-    temporary.chmod(0o777)
-    long = tmp_path / ("x" * 70)
-    long.mkdir()
-    for folder, message in (
-        (temporary, "other users may rename your files there"),
-        (long, "its path is longer than 63 bytes"),
-        (temporary / "missing", "No such file"),
-    ):
-        with pytest.raises(OSError, match=message):
-            require_safe(folder)
-
-
-def test_a_full_disk_leaves_no_folder(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(**_options: object) -> None:
-        raise OSError(errno.ENOSPC, "full")
-
-    monkeypatch.setattr("lockstep.launch.private_dir.tempfile.TemporaryFile", fail)
-    with pytest.raises(OSError, match="full"):
-        make_private_dir(temporary)
-    assert not list(temporary.iterdir())
 
 
 def kill(command: Command, temporary: Path, after: float, target: str) -> None:
@@ -136,7 +111,7 @@ def test_an_unusable_tmpdir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.launch.private_dir.FOLDERS", {})
     monkeypatch.setattr("lockstep.launch.private_dir.make_private_dir", fail)
     monkeypatch.setenv("TMPDIR", "/opt")
-    with pytest.raises(ConfigError, match=r"^TMPDIR=/opt: no temporary folder can be used .*: Read-only file system"):
+    with pytest.raises(ConfigError, match=r"^TMPDIR=/opt: no temporary folder can be created .* Read-only file system"):
         private_folder()
 
 

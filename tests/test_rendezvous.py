@@ -15,7 +15,7 @@ import pytest
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.config_error import ConfigError
-from lockstep.errors import RendezvousTimeout
+from lockstep.errors import ExpectedError
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.rendezvous import group_file, join, master_variables
 from lockstep.launch.start import start_ranks
@@ -146,7 +146,7 @@ def test_a_group_is_of_one_start(make_plan: MakePlan, tmp_path: Path) -> None:
         assert not stores[0].check(["key"])
         stores[0].set("key", value)
         assert stores[1].get("key") == value.encode()
-    with pytest.raises(RendezvousTimeout, match=r"^rank 0 of 2 did not join within 1 s"):
+    with pytest.raises(ExpectedError, match=r"^rank 0 of 2 did not join within 1 s"):
         join(world, RANK_ONE, tmp_path / "group")
 
 
@@ -189,8 +189,6 @@ def test_ranks_of_two_machines_rendezvous(command: Command) -> None:
 
 def test_invalid_variables_are_rejected() -> None:
     ranks = rank_by_hand(0, 2, 29500)
-    with pytest.raises(ConfigError, match="LOCAL_WORLD_SIZE is missing: with MASTER_ADDR=somewhere"):
-        rank_from_env(ranks | {"MASTER_ADDR": "somewhere.else"})
     with pytest.raises(ConfigError, match="RANK=2: of 2 ranks the last is 1; write RANK=0 to 1"):
         rank_from_env(ranks | {"RANK": "2"})
 

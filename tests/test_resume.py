@@ -190,7 +190,7 @@ def stopping(plan: Plan, context: RankContext) -> Metrics:
     try:
         ENGINE[plan.engine.name](plan, replace(context, stop=StopAfter(int(os.environ["STOP_AFTER"]))))
     except TrainingInterrupted as stopped:
-        return {"stopped": stopped.step}
+        return {"stopped": stopped.args[0]}
     return {}
 
 

@@ -97,20 +97,3 @@ def test_under_torchrun_another_world_is_refused(command: Command) -> None:
     assert ended.status != 0
     assert "write devices=2 num_nodes=1" in ended.err
     assert ended.err.count("devices=3:") == 1
-
-
-@pytest.mark.slow
-def test_tasks_of_mpirun_are_workers(command: Command) -> None:
-    """Two processes with the variables that Open MPI sets."""
-    common = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    common["MASTER_PORT"] = str(free_port())
-    line = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2", "engine=raw", "data=points"]
-    names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
-    tasks = [
-        command.popen(*line, "batch_size=2", "max_epochs=1", **common, **dict.fromkeys(names, str(rank)))
-        for rank in (0, 1)
-    ]
-    ended = [command.wait(task) for task in tasks]
-    assert [one.status for one in ended] == [0, 0], ended
-    assert metrics_in(ended[0].run_dir)["world_size"] == 2
-    assert ended[1].out == ""

@@ -171,14 +171,12 @@ def under_torchrun(command: Command, *job: str) -> Ended:
 
 
 @pytest.mark.slow
-def test_torchrun_names_a_rank_that_loops(command: Command) -> None:
+def test_torchrun_ends_if_a_rank_loops(command: Command) -> None:
     module = ("model=classifier", "model._target_=strange_endings.Ending", "+model.how=loops", "engine=lightning")
     ended = under_torchrun(command, *module, "data=blobs_data", "+data.samples=63", "process_group.timeout=5")
     assert ended.status == 1
     _, _, cause = ended.err.partition("Root Cause (first observed failure):")
-    lines = [line.strip() for line in cause[cause.index("rank 1 failed: Traceback") :].splitlines()]
-    assert [line.rpartition(" in ")[2] for line in lines if line.startswith("File")] == ["training_step", "end"]
-    assert lines[-3:-1] == ["time.sleep(0.01)", "this rank did not answer within 5 s (process_group.timeout)"]
+    assert "A rank of the run did not answer within 5 s (process_group.timeout)." in cause
 
 
 @pytest.mark.slow

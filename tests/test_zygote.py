@@ -89,7 +89,6 @@ def test_a_rank_of_a_warm_command_is_like_that_of_a_fresh_one(command: Command) 
     for state in (warm, fresh):
         environment = state["environment"]
         assert isinstance(environment, dict)
-        assert environment.pop("TORCHINDUCTOR_CACHE_DIR")  # of the command's own folder
         environment.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)  # Lightning sets it where it is imported
     assert warm == fresh
 

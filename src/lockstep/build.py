@@ -17,7 +17,7 @@ from lockstep.config_error import config_error, is_number, option_error, require
 from lockstep.constraints import PositiveInt
 from lockstep.files import absolute
 from lockstep.inspection import inspected
-from lockstep.launch.accelerator import require_backend, require_compiler, resolve_accelerator
+from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.plan import Plan
 from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value
@@ -200,7 +200,6 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     if values["threads"] is None:
         values["threads"] = max(1, usable_cores() // per_node)
     accelerator = resolve_accelerator(values["accelerator"], devices, strategy)
-    require_compiler(values["compile"], accelerator)
     on_cores = per_node if accelerator == "cpu" or strategy.share_device else 1
     for key, count in (("devices", on_cores), ("threads", values["threads"])):
         limit, reason = max(64, 8 * usable_cores()), f"this machine has {usable_cores()} cores"

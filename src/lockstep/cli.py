@@ -18,8 +18,7 @@ from lockstep.command_line.hydra_errors import explain, planning
 from lockstep.command_line.overrides import check_words, swept_keys
 from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require, typed_command
-from lockstep.entry_point import FULL_ERRORS, run_command
-from lockstep.fast_exit import exit_fast
+from lockstep.entry_point import FULL_ERRORS, exit_fast, run_command
 from lockstep.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
@@ -44,7 +43,7 @@ def main() -> None:
 
 
 def train(arguments: Sequence[str]) -> int:
-    """Run the jobs by Hydra; or one rank of one job, if torchrun, SLURM or mpirun started this process."""
+    """Run the jobs by Hydra; or one rank of one job, if torchrun or SLURM started this process."""
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)  # as `python -m` does, so that modules in the working directory can be imported
     if rank_from_env() is not None:

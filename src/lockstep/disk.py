@@ -8,19 +8,16 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from lockstep.config_error import ConfigError, config_error, errors_as
+from lockstep.config_error import ConfigError, config_error, errors_as, require
+from lockstep.errors import causes
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 def disk_errors_as_config_errors(folder: Path | str) -> AbstractContextManager[None]:
     """Turn errors of the disk into a ConfigError, in what writes to a run's folder."""
-
-    def convert(error: Exception) -> ConfigError | None:
-        cause = find_disk_error(error, Path(folder))
-        return None if cause is None else write_error(folder, cause)
-
-    return errors_as(convert)
+    path = Path(folder)
+    return errors_as(lambda error: write_error(folder, cause) if (cause := find_disk_error(error, path)) else None)
 
 
 def silence_thread_errors(folder: Path | str) -> None:
@@ -28,7 +25,7 @@ def silence_thread_errors(folder: Path | str) -> None:
     previous_hook = threading.excepthook
 
     def hook(arguments: threading.ExceptHookArgs) -> None:
-        if find_disk_error(arguments.exc_value, Path(folder)) is None:
+        if arguments.exc_value is None or find_disk_error(arguments.exc_value, Path(folder)) is None:
             previous_hook(arguments)
 
     threading.excepthook = hook
@@ -41,19 +38,16 @@ def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") 
     return config_error(key, folder, reason, hint)
 
 
-def find_disk_error(error: BaseException | None, folder: Path) -> OSError | None:
-    """Return the disk's error in a chain of causes, or None: no room, or the folder or a file in it fails."""
-    seen: list[BaseException] = []  # an error may be raised from itself
-    while error is not None and error not in seen:
-        seen.append(error)
-        if isinstance(error, OSError):
-            file = Path(str(error.filename))
+def find_disk_error(error: BaseException, folder: Path) -> OSError | None:
+    """Return the disk's error among the causes of an error, or None: no room, or the folder or a file in it fails."""
+    for cause in causes(error):
+        if isinstance(cause, OSError):
+            file = Path(str(cause.filename))
             is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
-            is_full = error.filename is None and error.errno in (*NO_ROOM, errno.EFBIG)
-            fails = file.is_relative_to(folder) and error.errno != errno.ENOENT  # code of the user's may read there
+            is_full = cause.filename is None and cause.errno in (*NO_ROOM, errno.EFBIG)
+            fails = file.is_relative_to(folder) and cause.errno != errno.ENOENT  # code of the user's may read there
             if fails or is_missing or is_full:
-                return error
-        error = error.__cause__ or error.__context__
+                return cause
     return None
 
 
@@ -65,11 +59,10 @@ def run_lock(folder: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError as error:  # another one: a file system without locks
             hint = "another folder, or wait for its end"
-            raise config_error("hydra.run.dir", folder, "another command is running in it", hint) from None
-        except OSError:
-            pass  # a file system without locks
+            is_free = not isinstance(error, BlockingIOError)
+            require(is_free, "hydra.run.dir", folder, "another command is running in it", hint)
         yield
     finally:
         with suppress(OSError):

@@ -1,25 +1,32 @@
 """What all commands share: the exit status, and for `lockstep.collectives` and `bench` arguments and a folder."""
 
+import inspect
 import os
+import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from traceback import print_exception
-from typing import TypeVar
+from traceback import print_exception, walk_stack
+from typing import NoReturn, TypeVar
 
 import yaml
 
-from lockstep.config_error import ConfigError, config_error
+from lockstep.config_error import ConfigError
+from lockstep.disk import write_error
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import RankFailed, delay_exit, exit_now, is_debugged, print_exit_reason
+from lockstep.launch.failure import RankFailed, delay_exit, is_debugged, print_exit_reason
+from lockstep.launch.private_dir import remove_private_folder
 from lockstep.launch.signals import end_command, signal_handlers
+from lockstep.private_api import cpython
 from lockstep.schemas.coerce import coerce, unknown_key
 from lockstep.streams import outlive_readers
 from lockstep.targets.locate import UserCodeError
 
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ  # whether unexpected errors are shown with tracebacks
+IN_PROCESS = "lockstep.launch.in_process"  # imported if a rank ran in this process
+PROGRAMS = ("__main__", "lockstep.__main__", "lockstep.cli", __name__, "runpy")  # of a command that has no caller
 Options = TypeVar("Options")
 
 
@@ -56,6 +63,31 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
     return status
 
 
+def exit_fast(status: object) -> None:
+    """Exit without the interpreter's own clean-up, which takes a second to free what torch holds, piece by piece.
+
+    Exit functions run, threads end and output is flushed before. Return if that is left to the interpreter: a rank ran
+    in this process, or a debugger, a profiler, coverage or a test has called the program.
+    """
+    frames = (frame for frame, _ in walk_stack(inspect.currentframe()))
+    if IN_PROCESS in sys.modules or any(frame.f_globals.get("__name__") not in PROGRAMS for frame in frames):
+        return
+    if status is not None and not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = 1
+    cpython.run_exit_functions()
+    exit_now(status or 0)
+
+
+def exit_now(status: int) -> NoReturn:
+    """Exit without the interpreter's own clean-up, at which gloo's threads may abort."""
+    remove_private_folder()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status & 0xFF)
+
+
 def output_dir(name: str) -> Path:
     """Return logs/NAME/<date>_<time>, which `make_output_dir` creates."""
     return Path("logs", name, f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}").absolute()
@@ -65,8 +97,7 @@ def make_output_dir(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        reason = f"the folder for the results cannot be created ({error.strerror})"
-        raise config_error(f"logs/{path.parent.name}", path, reason, "the command in a writable folder") from None
+        raise write_error(path, error, f"logs/{path.parent.name}") from None
 
 
 def options(cls: type[Options], words: Sequence[str], command: str) -> Options:

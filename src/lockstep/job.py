@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -36,9 +36,6 @@ from lockstep.schemas.engine import ENGINES
 from lockstep.schemas.keys import key_of
 from lockstep.schemas.logger import tensorboard_of
 from lockstep.targets.from_python import targets_of
-
-if TYPE_CHECKING:
-    from lockstep.launch.external_worker import ExternalRank
 
 
 def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
@@ -122,11 +119,11 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 return metrics
         if is_first and plan.ckpt_path is not None:
             print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
-        with external_process_group(plan.world) as external, run_lock(run_dir) if is_first else nullcontext():
+        with external_process_group(plan.world) as is_launched, run_lock(run_dir) if is_first else nullcontext():
             if plan.engine.name == "both":
-                metrics, verdict = _run_both(plan, began, external)
+                metrics, verdict = _run_both(plan, began, is_launched)
             else:
-                metrics, verdict = _run_engine(plan, began, external), ""
+                metrics, verdict = _run_engine(plan, began, is_launched), ""
     if is_first:
         board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
         summary = run_summary(metrics, plan.test, board, resumed=plan.ckpt_path is not None)
@@ -134,16 +131,16 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
     return metrics
 
 
-def _run_engine(plan: Plan, began: float, external: "ExternalRank | None") -> Metrics:
+def _run_engine(plan: Plan, began: float, is_launched: bool) -> Metrics:
     write_config(plan)
-    metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name], external)
+    metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name], is_launched)
     metrics["total_seconds"] = time.perf_counter() - began
     if is_rank_zero():
         save_metrics(Path(plan.run_dir), metrics)
     return metrics
 
 
-def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tuple[Metrics, str]:
+def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str]:
     """Run the plan by Lightning's own loop, then by the raw engine, each in a subfolder; return the verdict, too."""
     folder = Path(plan.run_dir)
     write_config(plan)
@@ -157,7 +154,7 @@ def _run_both(plan: Plan, began: float, external: "ExternalRank | None") -> tupl
             print(f"engine={engine.name}", flush=True)
         shows_model = plan.model_summary and engine.name == "lightning"  # once: both have the same net
         engine_plan = replace(plan, engine=engine, run_dir=str(folder / engine.name), model_summary=shows_model)
-        results[engine.name] = _run_engine(engine_plan, time.perf_counter(), external)
+        results[engine.name] = _run_engine(engine_plan, time.perf_counter(), is_launched)
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
     if not is_rank_zero():

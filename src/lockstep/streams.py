@@ -4,7 +4,6 @@ import io
 import os
 import select
 import sys
-from pathlib import Path
 from typing import TextIO
 
 
@@ -13,9 +12,8 @@ def outlive_readers() -> None:
     open_closed()
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
-        if stream is None:  # it was closed when Python started
-            setattr(sys, name, Path(os.devnull).open("w", errors="backslashreplace"))  # noqa: SIM115  # as long as the process
-        elif stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):  # else it is captured
+        is_captured = stream is not getattr(sys, f"__{name}__") or not isinstance(stream, io.TextIOWrapper | None)
+        if not is_captured:
             setattr(sys, name, safe_stream(descriptor, stream))
 
 
@@ -29,20 +27,15 @@ def open_closed() -> None:
             os.set_inheritable(descriptor, True)
 
 
-def safe_stream(descriptor: int, like: TextIO) -> TextIO:
-    """Return a text stream on a file descriptor, with the settings of `like`, which is flushed first."""
+def safe_stream(descriptor: int, like: TextIO | None) -> TextIO:
+    """Return a text stream on a file descriptor, with the encoding of `like`, which is flushed first."""
     try:
-        like.flush()
+        if like is not None:
+            like.flush()
     except OSError:
         redirect_to_null(descriptor)
-    raw, unbuffered = SafeFile(descriptor, "wb", closefd=False), getattr(like, "write_through", False)
-    return io.TextIOWrapper(
-        raw if unbuffered else io.BufferedWriter(raw),
-        encoding=like.encoding,
-        errors="backslashreplace",
-        line_buffering=getattr(like, "line_buffering", True),
-        write_through=unbuffered,
-    )
+    file = io.BufferedWriter(SafeFile(descriptor, "wb", closefd=False))
+    return io.TextIOWrapper(file, like.encoding if like else None, "backslashreplace", line_buffering=True)
 
 
 def redirect_to_null(descriptor: int) -> None:

@@ -120,8 +120,8 @@ launch/worker.py test_launch_worker.py::test_no_rank_goes_on_before_all_are_conn
 +    # this rank is connected
 # private folders of killed commands stay
 launch/private_dir.py test_private_dir.py::test_only_abandoned_folders_are_removed
--            _remove_if_unlocked(folder)
-+            pass
+-                    shutil.rmtree(folder, ignore_errors=True)
++                    pass
 # a signal is lost while torch's C code imports numpy
 launch/signals.py test_stop_handler.py::test_a_signal_while_torch_is_imported_is_not_lost
 -    os._exit(128 + number)
@@ -132,15 +132,16 @@ launch/attempt.py test_attempt.py::test_an_interrupted_start_leaves_no_rank
 +            pass  # it
 # the rank that did not answer is not asked where it is
 launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-raw]
--self._absent_rank() or first_failure(self._failures, failed)
-+failure
+-                return absent_rank(running, self.folder, self.world)
++                pass
 # StopIteration in a data set ends the epoch
 loaders/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in a worker]
 -            except StopIteration as error:
 +            except ZeroDivisionError as error:
 # random numbers stay
 launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
--        restore_random_state(random, devices)
+-preserve_generators(devices), chdir
++chdir
 # threads stay
 launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
 -        torch.set_num_threads(threads)

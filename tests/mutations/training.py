@@ -38,7 +38,7 @@ loaders/stream_loader.py test_iterable_data.py::test_ranks_that_read_different_s
 -if self.is_checked or not dist.is_initialized():
 +if True:
 # an untested convolution has its channels last
-memory/format.py test_memory_format.py::test_untested_nets_stay_contiguous_on_a_cpu
+memory.py test_memory_format.py::test_untested_nets_stay_contiguous_on_a_cpu
 -good = _all_tested(net) if on_cpu else
 +good = True if on_cpu else
 # a plateau's rate is lowered while the accuracy rises

@@ -63,8 +63,8 @@ def show(options: Options) -> int:
     require(0 <= options.root <= last, "root", options.root, f"the ranks are 0 to {last}", f"root={last}")
     if prints:
         make_output_dir(folder)
-    with external_process_group(world) as external:
-        observations = start_ranks(TourPayload(world, options.root), __name__, external)
+    with external_process_group(world) as is_launched:
+        observations = start_ranks(TourPayload(world, options.root), __name__, is_launched)
     checks = [check(*pair, options.root) for pair in zip(PRIMITIVES, observations, strict=True)]
     rows = [row for ranks in checks for row in ranks]
     failed = [row["primitive"] for row in rows if row["result"] == "fail"]

@@ -1,8 +1,5 @@
 """Resolve a run's accelerator and backend on this machine, or reject one that is not available."""
 
-import os
-import shutil
-import sysconfig
 from pathlib import Path
 from typing import Literal
 
@@ -45,15 +42,3 @@ def require_backend(process_group: schemas.ProcessGroup) -> None:
 
     available, hint = dist.is_backend_available(backend), "process_group.backend=auto, or install a torch that has it"
     require(available, "process_group.backend", backend, "this torch was built without it", hint)
-
-
-def require_compiler(compiles: object, accelerator: str) -> None:
-    """Raise a ConfigError if torch.compile is wanted, and would find no compiler or no headers of Python."""
-    compiler = os.environ.get("CXX", "g++") if accelerator == "cpu" else os.environ.get("CC", "gcc")
-    header = Path(sysconfig.get_path("include"), "Python.h")
-    for exists, missing, package in (
-        (shutil.which(compiler), f"compiler {compiler}", "g++"),
-        (header.is_file(), f"header {header}", "python3-dev"),
-    ):
-        hint = f"compile=false, or install one (apt install {package})"
-        require(not compiles or bool(exists), "compile", compiles, f"torch.compile needs the {missing}", hint)

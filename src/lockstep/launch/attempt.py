@@ -12,11 +12,20 @@ from typing import Any
 
 import torch.multiprocessing
 
-from lockstep.launch.failure import PEER_DELAY, FailureReport, RankFailed, absent_rank, first_failure
+from lockstep.config_error import ConfigError
+from lockstep.launch.failure import (
+    PEER_DELAY,
+    TIMEOUT,
+    TIMEOUT_IN_USER_CODE,
+    FailureReport,
+    RankFailed,
+    absent_rank,
+    first_failure,
+)
 from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.launch.signals import kill_trees
-from lockstep.launch.topology import SHUTDOWN_TIMEOUT
-from lockstep.launch.worker import Done, LaunchSpec, run_rank
+from lockstep.launch.stop import SHUTDOWN_TIMEOUT
+from lockstep.launch.worker import LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
 
 POLL_INTERVAL = 0.5
@@ -58,7 +67,8 @@ class Attempt:
         self.folder, self.world = job.folder, job.work.world
         self.processes: list[BaseProcess] = []
         self.readers: dict[int, Connection] = {}
-        self.reports: dict[int, Done | FailureReport] = {}
+        self.results: dict[int, Any] = {}
+        self.failures: dict[int, FailureReport] = {}
         self.deadline = float("inf")
         try:
             ensure_forkserver()
@@ -86,36 +96,30 @@ class Attempt:
             wait([*running, *self.readers.values()], seconds)
         codes = {rank: process.exitcode for rank, process in enumerate(self.processes)}
         self._read()  # complete for processes that had ended before
-        done = {rank: report.result for rank, report in self.reports.items() if isinstance(report, Done)}
-        failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in done)}
+        failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in self.results)}
         overdue = [rank for rank, code in codes.items() if code is None and time.monotonic() > self.deadline]
-        reports = self._failures
-        if not failed and not (reports and overdue):
-            if overdue:
-                print(OVERDUE.format(overdue[0], SHUTDOWN_TIMEOUT), file=sys.stderr, flush=True)
-            return done if len(done) == len(codes) and (overdue or None not in codes.values()) else None
-        if {*failed.values()} == {LOST}:
-            kill_forkserver()  # the next attempt starts another
+        if failed or (self.failures and overdue):
+            failure = self._failure(failed)
             self.end()
-            raise RankFailed(None, SERVER_LOST)
-        failure = first_failure(reports, failed)
-        if any(report.timed_out and report.error is failure for report in reports.values()):
-            failure = self._absent_rank() or first_failure(self._failures, failed)
-        self.end()
-        raise failure
+            raise failure
+        if overdue:
+            print(OVERDUE.format(overdue[0], SHUTDOWN_TIMEOUT), file=sys.stderr, flush=True)
+        is_done = len(self.results) == len(codes) and (overdue or None not in codes.values())
+        return self.results if is_done else None
 
-    @property
-    def _failures(self) -> dict[int, FailureReport]:
-        return {rank: report for rank, report in self.reports.items() if isinstance(report, FailureReport)}
-
-    def _absent_rank(self) -> RankFailed | None:
-        """Return the failure of the first rank for which others waited in vain; it says where that rank is."""
-        time.sleep(PEER_DELAY)
-        self._read()
-        running = [rank for rank, process in enumerate(self.processes) if process.is_alive()]
-        absent = [rank for rank in running if rank not in self.reports]
-        stacks = {rank: (self.pids[rank], self.folder / f"stack-{rank}") for rank in absent}
-        return absent_rank(stacks, self.world)
+    def _failure(self, exit_codes: dict[int, int]) -> ConfigError | RankFailed:
+        """Return the cause of the failures, with the exit codes of the ranks that have ended too early."""
+        if {*exit_codes.values()} == {LOST}:
+            kill_forkserver()  # the next attempt starts another
+            return RankFailed(None, SERVER_LOST)
+        if first_failure(self.failures, exit_codes).kind in (TIMEOUT_IN_USER_CODE, TIMEOUT):
+            time.sleep(PEER_DELAY)  # peers report their timeouts, too
+            self._read()
+            silent = {rank: pid for rank, pid in self.pids.items() if rank not in {*self.failures, *self.results}}
+            running = {rank: pid for rank, pid in silent.items() if self.processes[rank].is_alive()}
+            if running:
+                return absent_rank(running, self.folder, self.world)
+        return first_failure(self.failures, exit_codes).error
 
     def end(self) -> None:
         """Kill the processes and their descendants, and wait until they are gone."""
@@ -133,8 +137,9 @@ class Attempt:
         for rank, reader in [*self.readers.items()]:
             try:
                 while reader.poll():
-                    self.reports[rank] = reader.recv()
-                    if isinstance(self.reports[rank], FailureReport) or len(self.reports) == len(self.processes):
+                    report = reader.recv()
+                    (self.failures if isinstance(report, FailureReport) else self.results)[rank] = report
+                    if self.failures or len(self.results) == len(self.processes):
                         self.deadline = min(self.deadline, time.monotonic() + SHUTDOWN_TIMEOUT)
             except (EOFError, OSError):
                 self.readers.pop(rank).close()

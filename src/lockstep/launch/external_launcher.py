@@ -1,8 +1,7 @@
-"""The rank of a process that this command did not start: of torchrun, SLURM or mpirun, or of a program's own group."""
+"""The rank of a process that this command did not start: of torchrun or SLURM, or of a program's own group."""
 
 import os
 import re
-import socket
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -13,58 +12,39 @@ from lockstep.world import World
 
 TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 SLURM = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"}
-MPI = (
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-)
-"""The variables of Open MPI; of MPICH and Intel MPI."""
 SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")  # of interactive jobs, where the command is typed
 
 
 def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
-    """Return the rank that torchrun, SLURM or mpirun set for this process, or None: this command starts the ranks.
+    """Return the rank that torchrun or SLURM set for this process, or None: this command starts the ranks.
 
-    In a process group that the program has formed (Ray Train does), the rank is that group's. If LOCAL_RANK or
-    LOCAL_WORLD_SIZE is not set then, all ranks are on this machine.
+    In a process group that the program has formed (Ray Train does), the rank is that group's. Where LOCAL_RANK or
+    LOCAL_WORLD_SIZE is not set, all ranks are on this machine.
     """
 
-    def numbers(*names: str) -> list[int]:
-        for name in names:
-            reason = "this environment variable takes a whole number"
-            require(environment[name].isdecimal(), name, environment[name], reason, f"{name}=0, or unset it")
-        return [int(environment[name]) for name in names]
+    def number(name: str, default: int = 1) -> int:
+        text = environment.get(name, str(default))
+        hint = f"{name}=0, or unset it"
+        require(text.isdecimal(), name, text, "this environment variable takes a whole number", hint)
+        return int(text)
 
     variables = environment.keys()
     if dist := program_group():
-        place = dist.get_rank(), dist.get_world_size()
-        local = numbers("LOCAL_RANK", "LOCAL_WORLD_SIZE") if variables >= {"LOCAL_RANK", "LOCAL_WORLD_SIZE"} else place
-        return RankContext(*place, *local)
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+        return RankContext(rank, world_size, number("LOCAL_RANK", rank), number("LOCAL_WORLD_SIZE", world_size))
     if variables >= TORCHRUN:
-        rank, world_size, local_rank = numbers("RANK", "WORLD_SIZE", "LOCAL_RANK")
-        address = environment["MASTER_ADDR"]
-        if "LOCAL_WORLD_SIZE" in variables:
-            return RankContext(rank, world_size, local_rank, numbers("LOCAL_WORLD_SIZE")[0])
-        if address not in ("127.0.0.1", "localhost", "::1", socket.gethostname()):
-            raise ConfigError(f"LOCAL_WORLD_SIZE is missing: with MASTER_ADDR={address} machines may be many; set it.")
-        return RankContext(rank, world_size, local_rank, world_size)
+        rank, world_size = number("RANK"), number("WORLD_SIZE")
+        return RankContext(rank, world_size, number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE", world_size))
     if variables >= {"RANK", "WORLD_SIZE"} and environment["WORLD_SIZE"] != "1":
         missing, hint = " and ".join(sorted(TORCHRUN - variables)), "set it as torchrun does, or unset those"
         beside = f"RANK={environment['RANK']} WORLD_SIZE={environment['WORLD_SIZE']}"
         raise ConfigError(f"{missing}: missing beside {beside}; {hint}.")
-    for names in MPI:  # before SLURM: a batch script may call mpirun
-        if variables >= {*names} and environment[names[1]] != "1":
-            rank, world_size, local_rank, local_world_size = numbers(*names)
-            if missing := " and ".join(name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in variables):
-                hint = "set it for every rank: mpirun -x MASTER_ADDR=HOST0 -x MASTER_PORT=29500, say (MPICH: -genv)"
-                raise ConfigError(f"{missing}: missing beside {names[0]}={rank} {names[1]}={world_size}; {hint}.")
-            reason = f"it is number {local_rank} of {local_world_size} on its machine, and those follow one another"
-            follows = (rank - local_rank) % local_world_size == 0
-            require(follows, names[0], rank, reason, "mpirun --map-by slot")
-            return RankContext(rank, world_size, local_rank, local_world_size)
+    reason, hint = "ranks of mpirun are not recognized", "torchrun or srun in place of mpirun"
+    processes = number("OMPI_COMM_WORLD_SIZE")
+    require(processes == 1, "OMPI_COMM_WORLD_SIZE", processes, reason, hint)
     if variables >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
-        rank, world_size, local_rank = numbers("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
-        [nodes] = numbers("SLURM_NNODES") if "SLURM_NNODES" in variables else [1]
-        return RankContext(rank, world_size, local_rank, world_size // nodes)
+        rank, world_size = number("SLURM_PROCID"), number("SLURM_NTASKS")
+        return RankContext(rank, world_size, number("SLURM_LOCALID"), world_size // number("SLURM_NNODES"))
     return None
 
 
@@ -82,28 +62,23 @@ def is_rank_zero() -> bool:
 
 def check_launchable(world: World) -> None:
     """Raise a ConfigError if this process cannot start the ranks of `world`, or is a rank of another world."""
-    context = rank_from_env()
-    if context is not None:
-        check_world_size(context, world)
-    elif world.num_nodes > 1:
+    context, key, restarts = rank_from_env(), "strategy.max_restarts", world.max_restarts
+    if context is None:
         reason = "a command starts ranks on its own machine only"
         hint = f"num_nodes=1, or start it on every machine by torchrun --nnodes={world.num_nodes}"
-        raise config_error("num_nodes", world.num_nodes, reason, f"{hint} --nproc-per-node={world.local_world_size} …")
-
-
-def check_world_size(context: RankContext, world: World) -> None:
-    """Raise a ConfigError if the configuration's world size is not the external launcher's."""
-    nodes, devices = context.world_size // context.local_world_size, context.local_world_size
-    key, restarts = "strategy.max_restarts", world.max_restarts
+        hint += f" --nproc-per-node={world.local_world_size} …"
+        require(world.num_nodes == 1, "num_nodes", world.num_nodes, reason, hint)
+        return
     hint = f"{key}=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
     require(restarts == 0, key, restarts, "these ranks were not started by this command", hint)
+    devices, nodes = context.local_world_size, context.world_size // context.local_world_size
+    started = f"{context.world_size} processes were started from outside"
     if (world.local_world_size, world.num_nodes) == (devices, nodes):
         return
-    reason = f"{context.world_size} processes were started from outside"
     if not world.distributed:
         hint = "strategy=ddp, or start one"
-        raise config_error("strategy", world.strategy, f"it is one process, and {reason}", hint)
-    reason += f", {devices} on each of {nodes} machine{'s' if nodes > 1 else ''}"
+        raise config_error("strategy", world.strategy, f"it is one process, and {started}", hint)
+    reason = f"{started}, {devices} on each of {nodes} machine{'s' if nodes > 1 else ''}"
     raise config_error("devices", world.local_world_size, reason, f"devices={devices} num_nodes={nodes}")
 
 
@@ -114,10 +89,6 @@ def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """
     if "MASTER_ADDR" in environment:
         return {"MASTER_ADDR": environment["MASTER_ADDR"], "MASTER_PORT": environment["MASTER_PORT"]}
-    port = 15_000 + int(environment["SLURM_JOB_ID"]) % 1_000
-    return {"MASTER_ADDR": first_host(environment.get("SLURM_NODELIST", "127.0.0.1")), "MASTER_PORT": str(port)}
-
-
-def first_host(node_list: str) -> str:
-    """Return the first name of SLURM's compressed list: `gpu[07-09,12],cpu1` → `gpu07`."""
-    return re.sub(r"^([^\[,]+)(?:\[(\w+))?.*", r"\1\2", node_list)
+    nodes = environment.get("SLURM_NODELIST", "127.0.0.1")
+    first = re.sub(r"^([^\[,]+)(?:\[(\w+))?.*", r"\1\2", nodes)  # gpu[07-09,12],cpu1 → gpu07
+    return {"MASTER_ADDR": first, "MASTER_PORT": str(15_000 + int(environment["SLURM_JOB_ID"]) % 1_000)}

@@ -1,11 +1,9 @@
 """Find out which rank failed first, and why, and end the command with that reason, printed once.
 
-When one rank dies, its peers' collectives break a moment later. Only the cause is shown: a rank's own error before a
-lost peer, an exit without a report (a signal) before a lost peer, and the earliest of equals. If all ranks have waited
-in vain, that of one in the user's code is shown, or the rank that they waited for, with the line where it is.
+When one rank dies, its peers' collectives break a moment later. Only the cause is shown (see OWN_ERROR). If ranks have
+waited in vain for one that still runs, that one is shown, with the line where it is.
 """
 
-import faulthandler
 import inspect
 import os
 import signal
@@ -16,11 +14,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from lockstep.config_error import ConfigError, message_lines
-from lockstep.errors import ExpectedError, NotFinite
-from lockstep.launch.private_dir import remove_private_folder
+from lockstep.errors import ExpectedError, NotFinite, causes
 from lockstep.launch.signals import end_command, is_stopped
 from lockstep.launch.topology import RankContext
 from lockstep.targets.frames import MEMORY_HINT, user_stack, user_traceback
@@ -32,7 +28,7 @@ DUMP_SIGNAL = signal.SIGUSR2  # a rank writes its stack, even one that waits in 
 PEER_DELAY, DUMP_DELAY = 2.0, 0.5  # s in which peers report their timeouts, too; in which a rank writes its stack
 EXIT_DELAY = 3.0  # s before a rank that only lost a peer, or waited for it in vain, exits
 
-LOST_PEER = (
+LOST_PEER_SIGNS = (
     *("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed"),
     *("connection closed by remote peer", "ncclremoteerror", "remote process"),
 )
@@ -42,7 +38,7 @@ HINTS = {
     "SIGKILL": f" (the system does so when memory runs out: {MEMORY_HINT})",
     "SIGABRT": (
         " (gloo does so if ranks call different collectives, or with unequal sizes: on a ragged last batch set"
-        " drop_last=true; {log} has its message)"
+        " drop_last=true; the output above, or ranks/<n>.log, has its message)"
     ),
 }
 
@@ -63,14 +59,17 @@ class RankFailed(RuntimeError):
     _render_traceback_ = message_lines
 
 
+OWN_ERROR, NO_REPORT, TIMEOUT_IN_USER_CODE, TIMEOUT, LOST_PEER = range(5)
+"""The kinds of failures; the first one is the cause of the others, and among equals the earliest."""
+
+
 @dataclass(frozen=True)
 class FailureReport:
     """A failing rank's report to the command. `error`: what the command raises for it; `time`: time.time()."""
 
     error: ConfigError | RankFailed
     time: float
-    lost_peer: bool = False
-    timed_out: bool = False
+    kind: int = OWN_ERROR
 
 
 def format_error(error: BaseException) -> str:
@@ -80,21 +79,19 @@ def format_error(error: BaseException) -> str:
 
 def root_error(error: BaseException) -> BaseException:
     """Return the expected error, or the KeyboardInterrupt, that a later one hides, as one of a teardown does."""
-    cause: BaseException | None = error
-    seen: list[BaseException] = []  # an error may be raised from itself
-    while cause is not None and cause not in seen:
-        if isinstance(cause, ExpectedError | ConfigError | KeyboardInterrupt):
-            return cause
-        seen.append(cause)
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
-    return error
+    kinds = ExpectedError | ConfigError | KeyboardInterrupt
+    return next((cause for cause in causes(error) if isinstance(cause, kinds)), error)
 
 
 def failure_report(error: BaseException, rank: int) -> FailureReport:
     if isinstance(error, ConfigError):
         return FailureReport(type(error)(str(error)), time.time())
-    cause = RankFailed(rank, format_error(error), final=isinstance(error, NotFinite))
-    return FailureReport(cause, time.time(), lost_a_peer(error), timed_out(error))
+    text, kind = format_error(error), OWN_ERROR
+    if lost_a_peer(error):
+        kind = LOST_PEER
+    elif timed_out(error):
+        kind = TIMEOUT_IN_USER_CODE if "Traceback" in text else TIMEOUT
+    return FailureReport(RankFailed(rank, text, final=isinstance(error, NotFinite)), time.time(), kind)
 
 
 def delay_exit() -> None:
@@ -115,53 +112,37 @@ def timeout_text(world: World) -> str:
 
 def lost_a_peer(error: BaseException) -> bool:
     """Whether the error is a collective that broke because another rank went away."""
-    from torch.distributed import DistError
-
-    text = str(error).lower() if isinstance(error, DistError | RuntimeError) else ""
-    return any(sign in text for sign in LOST_PEER)
+    text = str(error).lower() if isinstance(error, RuntimeError) else ""
+    return any(sign in text for sign in LOST_PEER_SIGNS)
 
 
-def write_stack_on_signal(path: Path) -> None:
-    """Write the stack of this rank's main thread to a file whenever DUMP_SIGNAL comes."""
-    faulthandler.register(DUMP_SIGNAL, path.open("w"), all_threads=False)
-
-
-def absent_rank(absent: Mapping[int, tuple[int, Path]], world: World) -> RankFailed | None:
-    """Return the failure of the first stopped rank, else of the first, from the pids and the files for their stacks."""
-    if not absent:
-        return None
-    rank, (pid, path) = min(absent.items(), key=lambda item: not is_stopped(item[1][0]))
+def absent_rank(pids: Mapping[int, int], folder: Path, world: World) -> RankFailed:
+    """Return the failure of the first of these ranks that is stopped, else of the first; `folder` gets its stack."""
+    rank = min(pids, key=lambda rank: not is_stopped(pids[rank]))
     reason = f"did not answer within {timeout_text(world)}"
-    if is_stopped(pid):
+    if is_stopped(pids[rank]):
         return RankFailed(rank, f"it was stopped (by SIGSTOP, say) and {reason}")
     with suppress(OSError):
-        os.kill(pid, DUMP_SIGNAL)
+        os.kill(pids[rank], DUMP_SIGNAL)
         time.sleep(DUMP_DELAY)
-        return RankFailed(rank, f"{user_stack(path.read_text())}this rank {reason}")
+        return RankFailed(rank, f"{user_stack((folder / f'stack-{rank}').read_text())}this rank {reason}")
     return RankFailed(rank, f"it {reason}")
 
 
-def first_failure(reports: Mapping[int, FailureReport], exit_codes: Mapping[int, int]) -> ConfigError | RankFailed:
-    """Return the error to raise in the command, whose ranks ended too early with these codes (negative: a signal)."""
-    silent = [rank for rank in exit_codes if rank not in reports]
-    if silent and all(report.lost_peer for report in reports.values()):
-        return RankFailed(silent[0], exit_reason(exit_codes[silent[0]], silent[0]))
-
-    def order(report: FailureReport) -> tuple[bool, bool, float]:
-        return report.lost_peer, report.timed_out and "Traceback" not in str(report.error), report.time
-
-    return min(reports.values(), key=order).error
+def first_failure(reports: Mapping[int, FailureReport], exit_codes: Mapping[int, int]) -> FailureReport:
+    """Return the cause in a command whose ranks ended too early with these codes (negative: a signal)."""
+    failures = [*reports.values()]
+    for rank in exit_codes.keys() - reports.keys():
+        failures.append(FailureReport(RankFailed(rank, exit_reason(exit_codes[rank])), 0.0, NO_REPORT))
+    return min(failures, key=lambda failure: (failure.kind, failure.time))
 
 
-def exit_reason(code: int, rank: int = 0) -> str:
+def exit_reason(code: int) -> str:
     """Describe the exit code of a rank; a negative one is a signal."""
-    if code == 0:
-        return "it ended with status 0 before its work was done"
-    if code > 0:
+    if code >= 0:
         return f"it ended with exit status {code} and no traceback"
     name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
-    log = f"ranks/{rank}.log" if rank else "the output above"
-    return f"it was ended by {name}{HINTS.get(name, '').format(log=log)}"
+    return f"it was ended by {name}{HINTS.get(name, '')}"
 
 
 def is_debugged() -> bool:
@@ -170,18 +151,9 @@ def is_debugged() -> bool:
     return any(str(frame.f_globals.get("__name__")).partition(".")[0] in DEBUGGERS for frame in frames)
 
 
-def exit_now(status: int) -> NoReturn:
-    """Exit a rank of an external launcher without the interpreter's own clean-up, at which gloo's threads may abort."""
-    remove_private_folder()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
 def print_exit_reason(reason: str, context: RankContext | None) -> None:
-    """Print why the command ends, once for all its ranks."""
+    """Print why the command ends, once for all its ranks on a machine; each may have failed by itself."""
     print(end="", flush=True)  # a program without streams may have called `run`
-    if context is None or context.rank == 0:
-        print(reason, file=sys.stderr, flush=True)
-    elif context is not None and context.local_rank == 0:  # of another machine, which may have failed by itself
-        print(f"rank {context.rank}: {reason}", file=sys.stderr, flush=True)
+    if context is None or context.local_rank == 0:
+        prefix = f"rank {context.rank}: " if context and context.rank else ""
+        print(prefix + reason, file=sys.stderr, flush=True)

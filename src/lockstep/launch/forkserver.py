@@ -3,18 +3,19 @@
 A plain fork is unsafe once torch has computed, and spawn would import everything again in every rank.
 """
 
+import gc
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import multiprocessing.util
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from lockstep.launch.private_dir import cache_variables, private_folder
+from lockstep.launch.private_dir import private_folder
 from lockstep.launch.signals import block_signals
 from lockstep.private_api import cpython
+from lockstep.streams import open_closed
 
 PRELOADED: list[str] = []  # by the fork server: engines, and what else a run needs
 FIRST = "lockstep.launch.forkserver_preload"
@@ -23,12 +24,18 @@ LAST = ("lockstep.launch.worker", "torch._dynamo")
 multiprocessing passes over a module that is not there."""
 
 
+def collect_rarely() -> None:
+    """Raise gc's thresholds: with the defaults, a third of `import lightning` is spent in collections."""
+    gc.set_threshold(100_000, 50, 50)
+
+
 def start_forkserver(*modules: str) -> None:
     """Start the fork server, which imports these modules while this process goes on, unless it has them already."""
     new = [module for module in modules if module not in PRELOADED]
     if not new:
         return
     cpython.kill_forkserver()
+    open_closed()
     PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload([FIRST, *PRELOADED, *LAST])
     ensure_forkserver()
@@ -40,14 +47,8 @@ def ensure_forkserver() -> None:
     cpython.set_sockets_folder(private_folder())
     with block_signals():
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and unblocks signals
-    added = cache_variables().keys() - os.environ.keys()
-    os.environ.update({**cache_variables(), **os.environ})
-    try:
-        with block_signals(), hide_main_module():
-            multiprocessing.forkserver.ensure_running()
-    finally:
-        for key in added:
-            del os.environ[key]
+    with block_signals(), hide_main_module():
+        multiprocessing.forkserver.ensure_running()
 
 
 @contextmanager

@@ -21,14 +21,13 @@ from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr
 
 from lockstep.config_error import config_error, require
 from lockstep.disk import write_error
-from lockstep.errors import RendezvousTimeout
+from lockstep.errors import ExpectedError
 from lockstep.launch.failure import timeout_text
 from lockstep.launch.topology import RankContext
 from lockstep.world import World
 
 KEY = "process_group.init_method"
 OTHER_FILE = f"{KEY}=file:///FOLDER/FILE, a new file in a folder of yours"
-LOOPBACK = "127.0.0.1"
 POLL_INTERVAL = 0.005
 
 
@@ -65,7 +64,7 @@ def master_variables(world: World) -> dict[str, str]:
     """Return MASTER_ADDR and MASTER_PORT, for code that reads them, if `init_method` is env or tcp://HOST:PORT."""
     url = world.process_group.init_method
     if url == "env":
-        url = f"tcp://{os.environ.get('MASTER_ADDR', LOOPBACK)}:{os.environ.get('MASTER_PORT', '0')}"
+        url = f"tcp://{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{os.environ.get('MASTER_PORT', '0')}"
     if not world.distributed or not url.startswith("tcp://"):
         return {}
     host, _, port = url.removeprefix("tcp://").rpartition(":")
@@ -83,7 +82,7 @@ def join(world: World, context: RankContext, path: Path) -> Store:
 
     Raises:
         ConfigError: the ranks of another job meet there, too.
-        RendezvousTimeout: some ranks did not join within the timeout of the process group.
+        ExpectedError: some ranks did not join within the timeout of the process group.
     """
     deadline = time.monotonic() + world.process_group.timeout
     store = keep_alive(FileStore(str(path)))  # its destructor aborts the process if the file is gone
@@ -105,7 +104,7 @@ def join(world: World, context: RankContext, path: Path) -> Store:
     absent = [key.removeprefix("rank ") for key in keys if not group.check([key])]
     names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
     hint = "; hydra.run.dir=FOLDER has to lie on a disk that all machines share" if world.num_nodes > 1 else ""
-    raise RendezvousTimeout(f"{names} did not join within {timeout_text(world)}{hint}")
+    raise ExpectedError(f"{names} did not join within {timeout_text(world)}{hint}")
 
 
 def keep_alive(store: Store) -> Store:
@@ -120,13 +119,14 @@ def interface_towards(host: str) -> str | None:
     If that is loopback, return the only other interface if there is exactly one. By default gloo and nccl take the
     address that the machine's own name resolves to, often loopback or none.
     """
-    entries = [(name, entry) for name, entries in psutil.net_if_addrs().items() for entry in entries]
-    addresses = [(name, entry.address) for name, entry in entries if entry.family == socket.AF_INET]
-    beyond = {name: address for name, address in addresses if not address.startswith("127.")}
+    by_address = {
+        entry.address: name
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family == socket.AF_INET and not entry.address.startswith("127.")
+    }
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))  # any port: nothing is sent
-        source = probe.getsockname()[0]
-        if source.startswith("127.") and len(beyond) == 1:
-            return next(iter(beyond))
-        return next((name for name, address in addresses if name in beyond and address == source), None)
+        source, names = probe.getsockname()[0], {*by_address.values()}
+        return names.pop() if source.startswith("127.") and len(names) == 1 else by_address.get(source)
     return None

@@ -24,8 +24,6 @@ KILL_TIMEOUT = 2.0  # s
 
 PR_SET_PDEATHSIG = 1
 
-Handler = Callable[[int, FrameType | None], object]
-
 
 def end_command(number: int, _frame: FrameType | None = None) -> NoReturn:
     """End the command and all processes below it at once: an exception could be lost in C code that imports."""
@@ -42,20 +40,20 @@ def end_with_parent() -> None:
 
 
 @contextmanager
-def signal_handlers(handler: Handler) -> Iterator[None]:
+def signal_handlers(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     """Handle the signals that are not ignored; then restore the handlers. Only in the main thread, as Python allows."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in ENDING}
-    handled = [number for number in ENDING if before[number] is not signal.SIG_IGN]
+    handled = {number: previous for number, previous in before.items() if previous is not signal.SIG_IGN}
     for number in handled:
         signal.signal(number, handler)
     try:
         yield
     finally:
-        for number in handled:
-            signal.signal(number, before[number])
+        for number, previous in handled.items():
+            signal.signal(number, previous)
 
 
 @contextmanager

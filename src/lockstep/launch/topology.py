@@ -1,27 +1,9 @@
 """A process's rank and the world size, and whether it is to stop early."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lockstep.config_error import require
-
-SHUTDOWN_TIMEOUT = 8.0  # s between a request to stop and SIGKILL
-
-STOP_REQUESTED, ACCEPTS_STOP = "stop", "accepts-stop"  # files: the request; rank 0's marker that it accepts one
-
-
-class Stop:
-    """Tells whether to stop before training is done. This class never does."""
-
-    @contextmanager
-    def accepting_stop(self, batches: int) -> Iterator[None]:
-        """Accept requests while training runs, which begins after `batches` in all."""
-        yield
-
-    def should_stop(self, batches: int) -> bool:
-        """Whether training stops after this batch, counted in all. Every rank calls it after every batch."""
-        return False
+from lockstep.launch.stop import Stop
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The code of a rank: take over the command's environment, join the process group, run the engine, and report."""
 
+import faulthandler
 import gc
 import importlib
 import os
@@ -20,22 +21,16 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch.failure import (
-    delay_exit,
-    failure_report,
-    lost_a_peer,
-    root_error,
-    timed_out,
-    write_stack_on_signal,
-)
+from lockstep.launch.failure import DUMP_SIGNAL, OWN_ERROR, delay_exit, failure_report, root_error
+from lockstep.launch.forkserver import collect_rarely
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
-from lockstep.launch.stop_request import FileRequest
+from lockstep.launch.stop import Stop
 from lockstep.launch.topology import RankContext
-from lockstep.memory.allocation import collect_rarely
 from lockstep.parallel.messages import all_gather_bytes
 from lockstep.private_api.cpython import release_forkserver
 from lockstep.private_api.torch import default_store
+from lockstep.schemas.plan_json import from_json, to_json
 from lockstep.streams import outlive_readers
 from lockstep.world import Launchable, World
 
@@ -57,15 +52,8 @@ class LaunchSpec:
     restarts: int = 0
 
 
-@dataclass(frozen=True)
-class Done:
-    """A rank's report that it has finished; `result` is what rank 0's engine returned, None on other ranks."""
-
-    result: Any
-
-
 def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
-    """Run one rank, and send a Done or a FailureReport into the pipe `command`."""
+    """Run one rank; send what rank 0's engine returns, None from other ranks, or a FailureReport to the command."""
     gc.freeze()  # a collection would visit imported objects, and copy the memory that is shared with the fork server
     gc.enable()  # the server has it off
     collect_rarely()
@@ -80,7 +68,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     release_forkserver()  # which ends with the command, and its ranks with it
     os.environ.clear()  # the fork server's, as old as the server
     os.environ.update(variables)
-    write_stack_on_signal(job.folder / f"stack-{rank}")
+    faulthandler.register(DUMP_SIGNAL, (job.folder / f"stack-{rank}").open("w"), all_threads=False)
     try:
         redirect_output(Path(world.folder), context)
         if job.main is not None:
@@ -88,27 +76,38 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
 
             restore_main(job.main)
         with process_group(world, context, job.group_file) as store:
-            stop = FileRequest(job.folder, context.rank, context.world_size, store)
-            result = run_engine(job.work, job.engine, replace(context, stop=stop))
+            result = run_engine(job.work, job.engine, context, job.folder, store)
     except BaseException as error:  # sys.exit, too, and a KeyboardInterrupt of the user's code
         if os.getpid() != pid:  # a fork of the user's code ends
             raise
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises, as soon as a loader's worker has died
-        command.send(failure_report(error, rank))
-        if lost_a_peer(error) or timed_out(error):  # the cause is another rank's failure, or what it waits in
+        report = failure_report(error, rank)
+        command.send(report)
+        if report.kind != OWN_ERROR:  # the cause is another rank's failure, or what it waits in
             delay_exit()
         raise SystemExit(1) from None
-    command.send(Done(result if rank == 0 else None))
+    command.send(result if rank == 0 else None)
 
 
-def run_engine(work: Launchable, engine: str, context: RankContext) -> Any:
+def agreed(work: Launchable) -> Launchable:
+    """Return rank 0's work: every rank has composed its own plan, and the clock names the run's folder."""
+    return from_json(all_gather_bytes(to_json(work).encode())[0].decode()) if dist.is_initialized() else work
+
+
+def run_engine(work: Launchable, engine: str, context: RankContext, folder: Path, store: Store | None) -> Any:
     """Run the engine with its world's number of threads; return its result, or TrainingInterrupted.
+
+    Args:
+        folder: of the job; torch's caches go beside it, since another user could create the usual folder.
+        store: of all ranks, by which they agree on where to stop.
 
     Raises:
         BaseException: the engine's error, even if that of a teardown hides it; a ConfigError for a full disk.
     """
     os.environ["OMP_NUM_THREADS"] = str(work.world.threads)  # Lightning sets its own number unless this is set
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.parent / "torchinductor"))
     torch.set_num_threads(work.world.threads)
+    context = replace(context, stop=Stop(folder, context.rank, context.world_size, store))
     silence_thread_errors(work.world.folder)
     try:
         with disk_errors_as_config_errors(work.world.folder):
@@ -162,5 +161,3 @@ def redirect_output(run_dir: Path, context: RankContext) -> None:
     with log.open("a") as stream:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)

@@ -13,17 +13,11 @@ from typing import Any
 SERVER: Any = multiprocessing.forkserver._forkserver
 
 
-def forkserver_pid() -> int | None:
-    """Return the fork server's pid, or None if it is not running."""
-    pid: int | None = SERVER._forkserver_pid
-    return pid
-
-
 def kill_forkserver() -> None:
     """Kill the fork server by SIGKILL, if it is running."""
-    if (pid := forkserver_pid()) is None:
+    if SERVER._forkserver_pid is None:
         return
-    os.kill(pid, signal.SIGKILL)
+    os.kill(SERVER._forkserver_pid, signal.SIGKILL)
     with suppress(FileNotFoundError):  # of its socket
         SERVER._stop()
     SERVER._forkserver_address = None
@@ -31,9 +25,8 @@ def kill_forkserver() -> None:
 
 def release_forkserver() -> None:
     """Close the pipe that keeps the fork server alive, in a child of the server: it then ends with the command."""
-    descriptor: int | None = SERVER._forkserver_alive_fd
-    if descriptor is not None:
-        os.close(descriptor)
+    if SERVER._forkserver_alive_fd is not None:
+        os.close(SERVER._forkserver_alive_fd)
         SERVER._forkserver_alive_fd = None
 
 

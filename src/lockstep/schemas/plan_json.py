@@ -1,4 +1,4 @@
-"""A plan as JSON and back: ranks that torchrun, SLURM or mpirun started take the plan of rank 0."""
+"""A plan as JSON and back: ranks that torchrun or SLURM started take the plan of rank 0."""
 
 import json
 from dataclasses import fields, is_dataclass

@@ -8,7 +8,7 @@ import torch
 
 from lockstep import schemas
 from lockstep.loaders.loader_source import LoaderSource, create_source
-from lockstep.memory.format import memory_format_of
+from lockstep.memory import memory_format_of
 from lockstep.parallel.net_proxy import net_of
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype

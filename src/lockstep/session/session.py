@@ -22,7 +22,7 @@ from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
-from lockstep.memory.allocation import set_malloc_trim
+from lockstep.memory import set_malloc_trim
 from lockstep.monitor import open_loggers, work_of
 from lockstep.monitor.net import show_net, shows_net
 from lockstep.optimizers import learning_rate
