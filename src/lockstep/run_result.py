@@ -1,6 +1,5 @@
 """What `lockstep.run` returns: the metrics of a run, its folder, its history and its net."""
 
-import html
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from lockstep.run_summary import summary_rows
 
 
 class RunResult(dict[str, str | int | float]):
-    """The content of metrics.json, as a dict. Jupyter shows it as a table.
+    """The content of metrics.json, as a dict; its `repr` is the summary of the run.
 
     folder: of the run. test: the plan's: whether the last net was tested, or the best one.
     checkpoint: the one that a run with `train=false` tested.
@@ -51,21 +50,10 @@ class RunResult(dict[str, str | int | float]):
                 for line in lines:
                     yield from json.loads(line).items()
 
-    def _rows(self) -> dict[str, str]:
-        verdict = {"both": str(self["verdict"])} if "verdict" in self else {}
-        return {**summary_rows(self, self.test), **verdict, "folder": str(self.folder)}
-
     def __repr__(self) -> str:
-        return "\n".join(f"{name:<6}  {text}" for name, text in self._rows().items())
-
-    def _repr_html_(self) -> str:
-        style = 'style="text-align:left"'
-        cells = ((html.escape(name), html.escape(text)) for name, text in self._rows().items())
-        rows = (f"<tr><th {style}>{name}</th><td {style}>{text}</td></tr>" for name, text in cells)
-        return f"<table>{''.join(rows)}</table>"
-
-    def __reduce__(self) -> Any:
-        return RunResult, (self.metrics, self.folder, self.test, self.checkpoint)
+        verdict = {"both": str(self["verdict"])} if "verdict" in self else {}
+        rows = {**summary_rows(self, self.test), **verdict, "folder": str(self.folder)}
+        return "\n".join(f"{name:<6}  {text}" for name, text in rows.items())
 
 
 def _epochs(record: Iterator[tuple[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:

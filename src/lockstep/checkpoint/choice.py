@@ -17,6 +17,11 @@ from lockstep.run_files import CONFIG, METRICS, read_config
 
 LOGS = Path("logs")
 NEWEST = "last"
+START = {
+    False: ("ckpt_path", NEWEST, "ckpt_path=null to start from scratch, or the path of a .ckpt file"),
+    True: ("resume", "true", "resume=false, or hydra.run.dir=FOLDER, another folder, to start anew"),
+}
+"""The key, its value and other ones, if there is no checkpoint to begin from; by whether the plan resumes."""
 
 
 def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Path, str]]:
@@ -35,7 +40,7 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     if newest is not None:
         run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
         return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
-    _require_readable(damaged, None if plan.resume else NEWEST)
+    _require_readable(damaged, plan.resume)
     if in_folder:
         _require_nothing_within(Path(plan.run_dir), plan.saves)
         return plan, {}
@@ -54,9 +59,7 @@ def _require_nothing_within(folder: Path, saves: bool) -> None:
 
 
 def _no_checkpoint(name: str, resume: bool) -> ConfigError:
-    key, value, hint = ("ckpt_path", NEWEST, "ckpt_path=null to start from scratch, or the path of a .ckpt file")
-    if resume:
-        key, value, hint = "resume", "true", "resume=false, or hydra.run.dir=FOLDER, the folder of a run"
+    key, value, hint = START[resume]
     return config_error(key, value, f"no run below {LOGS / name} has left an undamaged checkpoint", hint)
 
 
@@ -107,14 +110,12 @@ def resume_after_restart(plan: Plan) -> Plan:
     return replace(plan, ckpt_path=str(last), resume=True)
 
 
-def _require_readable(damaged: Mapping[Path, str], ckpt_path: str | None = None) -> None:
-    """Raise if there are checkpoints, all damaged. `ckpt_path`: what was typed, if it was not `resume`."""
+def _require_readable(damaged: Mapping[Path, str], resume: bool = True) -> None:
+    """Raise if there are checkpoints, all damaged."""
     if damaged:
+        key, value, hint = START[resume]
         files = ", ".join(f"{path} ({reason})" for path, reason in damaged.items())
-        reason = f"no checkpoint there can be read: {files}"
-        if ckpt_path is not None:
-            raise config_error("ckpt_path", ckpt_path, reason, "ckpt_path=null to start from scratch")
-        raise config_error("resume", "true", reason, "hydra.run.dir=FOLDER, another folder, to start anew")
+        raise config_error(key, value, f"no checkpoint there can be read: {files}", hint)
 
 
 def newest_checkpoint(runs: Iterable[Path], since: float = 0) -> tuple[Path | None, dict[Path, str]]:

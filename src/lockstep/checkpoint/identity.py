@@ -1,7 +1,7 @@
 """Which plans are the same training: only these may resume from a checkpoint."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,41 +47,31 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     """Raise if a plan is another training than that of a checkpoint with this identity; name the keys that differ."""
     defaults = {PREFIX + name: value for name, value in DEFAULTS.items()}
-    current = defaults | identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
-    saved = defaults | {**saved}
-    current, saved = _unnested(current, saved), _unnested(saved, current)
+    current = identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
+    current, saved = (dict(_leaves(defaults | {**options})) for options in (current, saved))
     differing = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
     if not differing:
         return
-    groups = {key for key in differing if "." not in key}  # the options of another model, say, are not listed
-    keys = [key for key in differing if "." not in key or key.split(".")[0] not in groups]
-    keys = [key for key in keys if key in current and key in saved] or keys
+    keys = [key for key in differing if key in current and key in saved] or differing  # the others follow from them
     typed = [key for key in keys if key not in FACTS]
     keys = typed or keys
     reason = "what is trained would not be the same"
-    if groups & {*WORLD}:
+    if not {*keys}.isdisjoint(WORLD):
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
-    here, there = (" ".join(_option(key, options) for key in keys) for options in (current, saved))
-    is_code = any(
-        key.endswith(KEY) or f"{key}._target_" in saved or KEY in str(saved.get(key)) for key in keys
-    )  # it cannot be typed
-    hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}" if is_code else there
-    if not typed:
-        hint = "ckpt_path=null, or restore the data"
+    here, there = (
+        " ".join(f"{key}={as_typed(options[key])}" if key in options else f"no {key}" for key in keys)
+        for options in (current, saved)
+    )
+    hint = there if typed else "ckpt_path=null, or restore the data"
+    if any(key.endswith(KEY) or KEY in str(saved.get(key)) for key in keys):  # code: it cannot be typed
+        hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}"
     here, there = shorten(here), shorten(there)
     raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {hint}.")
 
 
-def _unnested(options: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, with the entries of a mapping by `key.entry` where the others have a mapping too."""
-    entries: dict[str, Any] = {}
+def _leaves(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in options.items():
-        if isinstance(value, Mapping) and isinstance(others.get(key), Mapping):
-            entries |= {f"{key}.{name}": entry for name, entry in _unnested(value, others[key]).items()}
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
         else:
-            entries[key] = value
-    return entries
-
-
-def _option(key: str, options: Mapping[str, Any]) -> str:
-    return f"{key}={as_typed(options[key])}" if key in options else f"no {key}"
+            yield f"{prefix}{key}", value

@@ -10,11 +10,10 @@ from torch import nn
 from lockstep.checkpoint.content import SECTION, Content, Progress, before_fit_end, named_as_in
 from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.checkpoint.identity import FORMER, require_same
-from lockstep.config_error import as_typed, config_error, require
+from lockstep.config_error import config_error, require
 from lockstep.plan import Plan
 from lockstep.record.file import earlier_lines
 from lockstep.run_files import METRICS
-from lockstep.schemas.keys import is_below
 
 HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
 
@@ -91,9 +90,5 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
         for state in (net.state_dict(), named_as_in(net, checkpoint["state_dict"]))
     )
     reason = f"it holds another net than model={plan.model.name} with its options"
-    trained = checkpoint.get(SECTION, {}).get("identity", {})
-    options = {key: value for key, value in trained.items() if is_below(key, ["model"])}
     hint = "the model and its options as in the config.yaml of its run"
-    if options and FORMER not in trained and "model._target_" not in options:  # the name of code is no option
-        hint = " ".join(f"{key}={as_typed(value)}" for key, value in options.items())
     require(expected == saved, "ckpt_path", plan.ckpt_path, reason, hint)

@@ -11,7 +11,8 @@ HELP = """Every primitive of torch.distributed on real ranks:  python -m lockste
 Write KEY=VALUE after the command, or after its subcommand `failures` or `partition`.
 
 python -m lockstep.collectives              what every rank holds before and after each primitive, checked against what
-                                            it must hold; exit status 1 if a check fails
+                                            it must hold, and what it costs (n: the bytes of the full tensor, W: the
+                                            ranks); exit status 1 if a check fails
   devices: 4           ranks, on this machine (under torchrun: as many as it started)
   backend: auto        auto (nccl where each rank has a GPU of its own, else gloo), gloo, nccl, mpi
   init_method: auto    the rendezvous: auto, file, file:///PATH, env, tcp://HOST:PORT

@@ -19,15 +19,9 @@ from lockstep.parallel.reduce import ring_all_reduce
 from lockstep.private_api.torch import all_gather_single, default_store, reduce_scatter_single
 
 Numbers = Sequence[float] | np.ndarray[Any, Any]
-ONCE, ALL_BUT_OWN, TWICE_ALL_BUT_OWN, NOTHING = "n", "(W-1)/W·n", "2(W-1)/W·n", "0"
-BUS_FACTORS: dict[str, Callable[[int], float]] = {
-    ONCE: lambda _world: 1.0,
-    ALL_BUT_OWN: lambda world: (world - 1) / world,
-    TWICE_ALL_BUT_OWN: lambda world: 2 * (world - 1) / world,
-    NOTHING: lambda _world: 0.0,
-}
-"""The share of n that the busiest rank must send or receive, whatever the algorithm. n is the bytes of the full tensor
-(of all shares together), W the number of ranks. Bus bandwidth is algorithm bandwidth times this factor."""
+ONCE, ALL_BUT_OWN, TWICE_ALL_BUT_OWN, NOTHING = "n", "(W-1)/W·n", "2(W-1)/W·n", "no"
+"""The bytes that the busiest rank must send or receive, whatever the algorithm: n is the size of the full tensor (of
+all shares together), W the number of ranks."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +38,6 @@ class Primitive:
     cost: str
     input: Literal["full", "share"] = "full"
     output: Literal["full", "share", "none"] = "none"
-
-    def explain(self, size: int, world: int) -> str:
-        """Return a sentence on what it does and costs, for a tensor of `size` bytes."""
-        moved = BUS_FACTORS[self.cost](world) * size
-        cost = f"{self.cost} bytes, here {moved:.4g} (n = {size}, W = {world})"
-        return f"{self.does}; the busiest rank moves {cost}." if moved else f"{self.does}."
 
 
 def tensor_device() -> torch.device:
@@ -186,8 +174,7 @@ PRIMITIVES = (
     Primitive(
         "barrier", counted_barrier,
         lambda before, _root: [np.full(len(before[0]), len(before))] * len(before),
-        "no rank leaves before all have arrived, here rank r after r·50 ms (after: how many had arrived when it left); "
-        "it costs the wait for the slowest rank, and no bytes",
+        "no rank leaves before all have arrived, here rank r after r·50 ms (after: how many had arrived when it left)",
         NOTHING,
     ),
 )  # fmt: skip

@@ -3,17 +3,16 @@
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from lockstep.compare.comparison import Comparison, Values
+from lockstep.compare.comparison import Comparison
 from lockstep.compare.comparison_rules import CONFIGURATION, EXPECTED, rule_of
-from lockstep.compare.quantity import When
-from lockstep.compare.recorded_run import RESULTS, RecordedRun, compare_ranks, damaged, leaves, record_values
+from lockstep.compare.recorded_run import RecordedRun, compare_ranks, damaged, leaves, record_values
 from lockstep.compare.tolerance import Tolerance, likely_reason, reason_of, tolerance_between
 from lockstep.config_error import ConfigError, as_typed, errors_as, require
 from lockstep.run_files import CONFIG
-from lockstep.schemas.keys import flatten
 from lockstep.schemas.target import KEY
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
@@ -50,7 +49,7 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
 def _compare_folders(left: RecordedRun, right: RecordedRun, tolerance: float | None) -> Comparison:
     comparison = compare_runs(left, right, tolerance)
     with_content = bool(left.last and right.last)
-    comparison.add_all(*(_placed(run.files(with_content), (run.end, math.inf)) for run in (left, right)))
+    comparison.add_all(left.files(with_content), right.files(with_content))
     first = comparison.first_divergence
     if first is not None and first.tolerance.within:
         comparison.likely = noise_reason(left.last, right.last) or comparison.likely
@@ -67,7 +66,7 @@ def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None 
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
         compare_ranks(comparison, run)
-    comparison.add_all(*(_placed(run.values(), (run.end, RESULTS)) for run in (left, right)))
+    comparison.add_all(left.values(), right.values())
     if (first := comparison.first_divergence) is not None:
         comparison.likely = likely_reason(*metadata, first.name)
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
@@ -77,11 +76,6 @@ def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None 
     return comparison
 
 
-def _placed(values: Mapping[str, Any], when: When) -> Values:
-    """Return the values of files, which have no place beside their keys."""
-    return {(key, key.removesuffix(":").replace(":", ", ", 1)): (value, when) for key, value in values.items()}
-
-
 def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return the options that differ between two configurations and decide what is computed, or in which world.
 
@@ -89,32 +83,23 @@ def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, t
     """
     left, right = ({key: as_typed(value) for key, value in _typed(config)} for config in (a, b))
     options = {}
-    groups = list(dict.fromkeys(key.partition(".")[0] for key in {**left, **right}))
-    for key in sorted({**left, **right}, key=lambda key: (groups.index(key.partition(".")[0]), "." in key)):
-        shown, parts = (left.get(key, NONE), right.get(key, NONE)), key.split(".")
-        choices = [".".join(parts[:length]) for length in range(1, len(parts))]
-        follows = NONE in shown and any(left.get(choice) != right.get(choice) for choice in choices)
+    for key in {**left, **right}:
+        shown, choices = (left.get(key, NONE), right.get(key, NONE)), accumulate(key.split("."), "{}.{}".format)
+        follows = NONE in shown and any(left.get(choice) != right.get(choice) for choice in choices if choice != key)
         if shown[0] != shown[1] and not follows and rule_of(f"{CONFIG}:{key}").quantity in (CONFIGURATION, EXPECTED):
             options[key] = shown
     return options
 
 
-def _typed(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield all options by the keys of the command line, those of each callback by its name."""
-    groups: dict[str, Any] = {}
-    for group, value in config.items():
-        several = isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
-        groups |= {item.get("key", f"{group}.{item['name']}"): item for item in value} if several else {group: value}
-    for key, value in flatten(groups).items():
-        yield from _leaves(key.removesuffix(f".{KEY}"), value)
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for name, inner in value.items():
-            yield from _leaves(f"{key}.{name}".removesuffix(f".{KEY}"), inner)
-    else:
-        yield key, value
+def _typed(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all options by the keys of the command line; a target and a choice have the key of their group."""
+    for name, value in config.items():
+        is_choice = bool(prefix) and name == (KEY if KEY in config else "name")
+        key = prefix if is_choice else f"{prefix}.{name}".removeprefix(".")
+        if isinstance(value, Mapping) and value:
+            yield from _typed(value, key)
+        else:
+            yield key, value
 
 
 def noise_reason(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import Any
 
 from lockstep.compare.comparison_rules import BITS_ONLY, CONFIGURATION, EXPECTED, FILES, rule_of
-from lockstep.compare.quantity import MISSING, Quantity, When, furthest, in_words
+from lockstep.compare.quantity import MISSING, Quantity, furthest, in_words
 from lockstep.compare.tolerance import IDENTICAL, Tolerance
 from lockstep.config_error import shorten
 from lockstep.files import save_json, short_path
@@ -20,8 +20,8 @@ WIDTH, NAME = 80, 22  # characters of a line, and of a quantity's name
 VALUE = 30  # characters of an option's value, up to which the values of all are aligned
 wrapped = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
 
-Values = Mapping[tuple[str, str], tuple[Any, When]]
-"""What a run has left, by the key of its rule and the place, in words."""
+Values = Mapping[tuple[str, str], tuple[Any, float]]
+"""What a run has left, with its optimizer step, by the key of its rule and the place, in words."""
 
 
 @dataclass
@@ -44,11 +44,11 @@ class Comparison:
 
     def add_all(self, a: Values, b: Values) -> None:
         """Compare the values of two runs; one that only one of them has is different."""
-        for (key, where), (_, when) in {**a, **b}.items():
-            left, right = (values.get((key, where), (MISSING, when))[0] for values in (a, b))
-            self.add(key, left, right, where, when)
+        for (key, where), (_, step) in {**a, **b}.items():
+            left, right = (values.get((key, where), (MISSING, step))[0] for values in (a, b))
+            self.add(key, left, right, where, step)
 
-    def add(self, key: str, a: object, b: object, where: str, when: When) -> None:
+    def add(self, key: str, a: object, b: object, where: str, step: float) -> None:
         """Compare two values by the rule of their key, or list the key as not compared."""
         rule = rule_of(key)
         if rule.how == "not" or (rule.how == "bits" and self.tolerance.within):
@@ -56,7 +56,7 @@ class Comparison:
             return
         tolerance = IDENTICAL if rule.how == "exact" else self.tolerance
         quantity = self.quantities.setdefault(rule.quantity, Quantity(rule.quantity, tolerance))
-        quantity.add(*furthest(a, b, any_dtype=tolerance.within > 0), where, when)
+        quantity.add(*furthest(a, b, any_dtype=tolerance.within > 0), where, (step, rule.order))
 
     @property
     def first_divergence(self) -> Quantity | None:

@@ -1,6 +1,7 @@
 """The table of everything that a run leaves, and how each value is compared with another run's.
 
-A key is `FILE:PART.PART`; `FILE:` stands for the file itself. The first pattern that matches a key counts.
+A key is `FILE:PART.PART`; `FILE:` stands for the file itself. The first pattern that matches a key counts. Of several
+differences at one optimizer step the one whose rule comes first is the first: causes stand before their effects.
 """
 
 from fnmatch import fnmatchcase
@@ -20,6 +21,7 @@ class Rule(NamedTuple):
     how: How
     quantity: str
     pattern: str
+    order: int
 
 
 CONFIGURATION = "configuration"
@@ -55,17 +57,6 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", EXPECTED, RUN, f"{WORLD} world_size gradient_sync backend micro_batches per_rank_buffers"),
     ("not", EXPECTED, RUN, "memory_format compile"),
     ("exact", CONFIGURATION, RUN, "model data optimizer lr scheduler batch_size seed"),
-    ("exact", "steps", "metrics.json:", "epochs steps"),
-    ("not", "times", "metrics.json:", "*seconds epoch_seconds_* samples_per_second"),
-    ("not", VERDICTS, "metrics.json:", "verdict within_tolerance max_diff"),
-    ("exact", CONFIGURATION, "metrics.json:", "parameters"),
-    ("not", MONITORING, "metrics.json:", "monitor mode best_epoch"),
-    ("bound", "validation", "metrics.json:", "val/* best"),
-    ("bound", "train", "metrics.json:", "train/*"),
-    ("bound", "test", "metrics.json:", "test/*"),
-    ("bound", "confusion matrix", "confusion.csv:", "*"),
-    ("bound", "line learned", "metrics.json:", "slope intercept"),
-    ("bits", "digest", "metrics.json:", "digest"),
     ("exact", "steps", "record.jsonl:step.", "epoch step"),
     ("exact", "samples", "record.jsonl:step.", "samples"),
     ("exact", "sample ids", "record.jsonl:step.", "ids"),
@@ -78,6 +69,17 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("bits", "metrics of batches", "record.jsonl:step.", "metrics.*"),
     ("bits", "fingerprints", "record.jsonl:", "fingerprint.*"),
     ("bound", "validation", "record.jsonl:", "validation.*"),
+    ("exact", "steps", "metrics.json:", "epochs steps"),
+    ("not", "times", "metrics.json:", "*seconds epoch_seconds_* samples_per_second"),
+    ("not", VERDICTS, "metrics.json:", "verdict within_tolerance max_diff"),
+    ("exact", CONFIGURATION, "metrics.json:", "parameters"),
+    ("not", MONITORING, "metrics.json:", "monitor mode best_epoch"),
+    ("bound", "validation", "metrics.json:", "val/* best"),
+    ("bound", "train", "metrics.json:", "train/*"),
+    ("bound", "test", "metrics.json:", "test/*"),
+    ("bound", "confusion matrix", "confusion.csv:", "*"),
+    ("bound", "line learned", "metrics.json:", "slope intercept"),
+    ("bits", "digest", "metrics.json:", "digest"),
     ("bits", "parameters and buffers", "record.jsonl:", "tensor.*"),
     ("exact", "position", "last.ckpt:", "epoch global_step lockstep.position.* lockstep.ended"),
     ("not", EXPECTED, "last.ckpt:lockstep.identity.", WORLD),
@@ -101,8 +103,8 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
 
 
 TABLE = [
-    Rule(how, quantity, prefix + pattern)
-    for how, quantity, prefixes, patterns in RULES
+    Rule(how, quantity, prefix + pattern, order)
+    for order, (how, quantity, prefixes, patterns) in enumerate(RULES)
     for prefix in prefixes.split()
     for pattern in patterns.split()
 ]
@@ -111,4 +113,4 @@ TABLE = [
 @cache
 def rule_of(key: str) -> Rule:
     """Return the first rule that matches a key. Cached: a checkpoint has thousands of keys, and two runs the same."""
-    return next((rule for rule in TABLE if fnmatchcase(key, rule.pattern)), Rule("not", UNKNOWN, key))
+    return next((rule for rule in TABLE if fnmatchcase(key, rule.pattern)), Rule("not", UNKNOWN, key, len(RULES)))

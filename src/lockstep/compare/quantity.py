@@ -9,16 +9,8 @@ from typing import Any
 from lockstep.compare.tolerance import INCOMPARABLE, Tolerance
 from lockstep.config_error import shorten
 
-When = tuple[float, float]  # the optimizer step, and the order within it: which of several differences is the first
-
 MISSING = "missing"  # stands for the value of a run that has none
-SHOWN = 40  # characters of a value that is no number
-DIGEST = re.compile(r"[0-9a-f]{16,}")
-IN_NAME = re.compile(
-    r"^(metrics\.json, (digest)?|confusion\.csv, |last\.ckpt, (state_dict\.|lockstep\.)?|after the last epoch, )"
-    r"|, (samples|ids|lr|loss_sum|grad_norm)$"
-)
-"""The parts of a place that the name of its quantity says."""
+DIGESTS = re.compile(r": '[0-9a-f]{16,}' against '[0-9a-f]{16,}'")
 
 
 @dataclass
@@ -31,15 +23,15 @@ class Quantity:
     differing: int = 0
     difference: float = 0.0
     first: str | None = None
-    """Where it first exceeds the tolerance, and the values, in words; `short_text`: the same for people."""
-    short_text: str = ""
-    when: When = (math.inf, math.inf)
+    """Where it first exceeds the tolerance, and the values, in words."""
+    when: tuple[float, int] = (math.inf, 0)
+    """The optimizer step of this difference, and the order within it."""
 
     @property
     def verdict(self) -> str:
         return in_words(self.difference, self.tolerance) if self.first is None else "different"
 
-    def add(self, a: Any, b: Any, where: str, when: When) -> None:
+    def add(self, a: Any, b: Any, where: str, when: tuple[float, int]) -> None:
         self.compared += 1
         distance = difference(a, b)
         self.difference = max(self.difference, distance)
@@ -50,7 +42,6 @@ class Quantity:
         if self.first is None:
             size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
             self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
-            self.short_text = f"{IN_NAME.sub('', where)}{values_text(a, b, distance)}"
 
     def as_json(self) -> dict[str, Any]:
         largest = self.difference if math.isfinite(self.difference) else None
@@ -61,21 +52,8 @@ class Quantity:
         """Return the verdict, or where the two differ first; how many differ if the size of a difference is unknown."""
         if self.first is None:
             return self.verdict
-        if math.isfinite(self.difference):
-            return self.short_text
-        return f"{self.differing} of {self.compared} differ: {self.short_text}".removesuffix(": ")
-
-
-def values_text(a: Any, b: Any, distance: float) -> str:
-    """Return `: 0.001 against 0.01 (by 0.009)`; nothing for two digests."""
-    if MISSING in (str(a), str(b)):
-        return f", only in the {'second' if str(a) == MISSING else 'first'}"
-    if DIGEST.fullmatch(str(a)) and DIGEST.fullmatch(str(b)):
-        return ""
-    texts = [f"{value:.6g}" if isinstance(value, float) else shorten(str(value), SHOWN) for value in (a, b)]
-    if texts[0] == texts[1]:
-        texts = [repr(a), repr(b)]
-    return f": {' against '.join(texts)}" + (f" (by {distance:.2g})" if math.isfinite(distance) else "")
+        place = DIGESTS.sub("", self.first)
+        return place if math.isfinite(self.difference) else f"{self.differing} of {self.compared} differ: {place}"
 
 
 def in_words(largest: float, tolerance: Tolerance) -> str:

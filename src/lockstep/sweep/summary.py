@@ -1,6 +1,5 @@
 """The end of a sweep: sweep.csv, sweep.png and the table."""
 
-import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +13,8 @@ from lockstep.files import save_table
 from lockstep.launch.failure import print_exit_reason
 from lockstep.private_api.hydra import silence_basic_launcher
 from lockstep.schemas.keys import short_keys
-from lockstep.sweep.jobs import best_text, jobs_of, ranking_metric
+from lockstep.sweep.jobs import WORLD, SweepRow, best_text, jobs_of, ranking_metric, rows_of
 from lockstep.sweep.plot import draw
-from lockstep.sweep.rows import WORLD, SweepRow, rows_of
 from lockstep.text_table import fitted_text, width_shown
 
 MAX_CELL = 72  # characters of a cell; sweep.csv has all of them
@@ -62,8 +60,6 @@ class SweepSummary(Callback):
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
         lines = ["", format_table(rows, width_shown()), "", *best_text(jobs, metric), f"sweep: {counts}"]
-        if any(job.has_tensorboard for job in jobs):
-            lines += [f"  tensorboard --logdir {shlex.quote(str(folder))}"]
         print("\n".join([*lines, f"  {folder}: sweep.csv, sweep.png"]), flush=True)
         if "failed" in statuses or any(job.results.get("within_tolerance") is False for job in jobs):
             raise SystemExit(1)
@@ -93,12 +89,10 @@ def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
 def _least_first(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
     """Return the columns that may be left out, in this order: speed matters if it is compared, else the metrics do."""
     constant = [name for name in WORLD if len({row.cells[name] for row in rows}) == 1]
-    of_test, of_val = ([name for name in columns if name.startswith(stage)] for stage in ("test_", "val_"))
-    speed = ["verdict", "max_loss_diff", "epoch_seconds", "samples_per_second"]
-    if "speed_up" in columns:
-        ranked = [name for name in columns if name.startswith("best_")]
-        return ["reason", *constant, *of_test, *of_val, "epoch_seconds", "max_loss_diff", *ranked, "efficiency"]
-    return ["reason", *constant, *speed, *of_test, *of_val]
+    metrics = sorted(name for name in columns if name.startswith(("test_", "val_")))
+    speed = ["epoch_seconds", "max_loss_diff", "efficiency", "verdict", "samples_per_second"]
+    order = [*metrics, *speed] if "speed_up" in columns else [*speed, *metrics]
+    return ["reason", *constant, *order]
 
 
 def _text(name: str, value: object) -> str:
