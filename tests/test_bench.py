@@ -9,8 +9,17 @@ import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
 from bench.__main__ import HELP, BenchOptions, run_bench
-from bench.runs import INCONCLUSIVE, BenchContext, Measurement
-from bench.workloads import MODULE, TRAINING, USER_CODE, WORKLOADS, Training, Variant
+from bench.workloads import (
+    INCONCLUSIVE,
+    MODULE,
+    TRAINING,
+    USER_CODE,
+    WORKLOADS,
+    BenchContext,
+    Measurement,
+    Training,
+    Variant,
+)
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lockstep.compare import Comparison, differing_options
-from lockstep.compare.quantity import MISSING, difference
+from lockstep.compare.comparison import MISSING, difference
 from lockstep.compare.tolerance import FLOAT64, IDENTICAL, reason_of
 from tests.test_tolerance import ALONE, DROPOUT, run_metadata
 

@@ -15,9 +15,8 @@ import yaml
 import lockstep
 from lockstep.checkpoint.files import LAST
 from lockstep.compare import compare
-from lockstep.compare.comparison import Comparison, Values
+from lockstep.compare.comparison import Comparison, Values, furthest
 from lockstep.compare.comparison_rules import UNKNOWN, rule_of
-from lockstep.compare.quantity import furthest
 from lockstep.compare.recorded_run import leaves
 from lockstep.compare.tolerance import IDENTICAL
 from tests.comparing import metrics_in

@@ -1,14 +1,123 @@
-"""The workloads, by name: those that only train are a table of variants, the others are functions."""
+"""The workloads, by name: those that only train are a table of variants, the others are functions.
+
+A run is measured by its metrics, by a module on its ranks, or by the time of a whole command.
+"""
 
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from operator import sub
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bench.runs import BASELINES, BenchContext, Measurement
+from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
+from lockstep.config_error import ConfigError
+from lockstep.job import run
+from lockstep.launch.start import start_ranks
+from lockstep.plan import Plan
+from lockstep.world import World
+
+BASELINES = {"source": "bench.baselines", "bare": "bench.baselines", "stock": "bench.lightning_baseline"}
+"""The module of each baseline, which ranks run; `stock` is Lightning's own Trainer."""
+
+
+@dataclass(frozen=True)
+class BenchPayload:
+    """A plan to run, and the name of the baseline that runs it."""
+
+    world: World
+    plan: Plan
+    subject: str
+
+
+@dataclass(frozen=True)
+class BenchContext:
+    """How thoroughly to measure; MNIST is below `root`, runs write into `scratch`, `title` begins each message."""
+
+    quick: bool
+    root: str
+    scratch: Path
+    title: str = "bench"
+
+    def report(self, step: str) -> None:
+        print(f"{self.title}, {step}", flush=True)
+
+    def train_seconds(self, engine: str, *overrides: str) -> float:
+        """Return the seconds of training in a run by an engine, or by the baseline of this name in a like process."""
+        with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as folder:
+            if engine not in BASELINES:
+                return float(run([f"engine={engine}", *overrides, f"hydra.run.dir={folder}"])["train_seconds"])
+            plan = plan_from(compose_job([*overrides])[0], Path(folder))
+            return float(start_ranks(BenchPayload(plan.world, plan, engine), BASELINES[engine]))
+
+    def time_command(self, *words: str, status: int = 0) -> float:
+        """Return the seconds of a whole command; raise ConfigError if it exits with another status."""
+        began = time.perf_counter()
+        command, folder = [sys.executable, *words], self.scratch
+        process = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        seconds = time.perf_counter() - began
+        if process.returncode != status:
+            last = process.stderr.strip().rpartition("\n")[2]
+            raise ConfigError(f"python {' '.join(words)}: exited with status {process.returncode}; last line: {last}")
+        return seconds
+
+
+LONG_ENOUGH = 0.3  # seconds that each timing of a ratio must last: one-off costs are part of it
+INCONCLUSIVE = "inconclusive"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The seconds of a variant and of its baseline in each round; `goal`: the largest ratio, or value without one."""
+
+    workload: str
+    variant: str
+    values: tuple[float, ...]
+    baseline: str = ""
+    baseline_values: tuple[float, ...] = ()
+    goal: float | None = None
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """The ratio to the baseline in each round; empty without a baseline."""
+        pairs = zip(self.values, self.baseline_values, strict=True) if self.baseline else ()
+        return tuple(value / base for value, base in pairs)
+
+    @property
+    def goal_met(self) -> str:
+        """yes, no, inconclusive (a short timing, or rounds on both sides of the goal), or empty without a goal."""
+        if self.goal is None:
+            return ""
+        rounds = {value <= self.goal for value in self.ratios or self.values}
+        too_short = bool(self.baseline) and min(self.values + self.baseline_values) < LONG_ENOUGH
+        if too_short or len(rounds) > 1:
+            return INCONCLUSIVE
+        return "yes" if rounds == {True} else "no"
+
+    def row(self) -> dict[str, object]:
+        """Return the cells of the table and of bench.csv, by their headings."""
+        ratios: Any = self.ratios or (None,)
+        return {
+            "workload": self.workload,
+            "variant": self.variant,
+            "median": median(self.values),
+            "min": min(self.values),
+            "max": max(self.values),
+            "against": self.baseline,
+            "ratio": median(ratios),
+            "ratio_min": min(ratios),
+            "ratio_max": max(ratios),
+            "goal": self.goal,
+            "met": self.goal_met,
+        }
+
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
 USER_CODE = ("model=example_module", "~model.net", "~model.optimizer", "~model.gamma", "data=none")
@@ -20,7 +129,7 @@ Goals = Mapping[str, float | None]  # the largest ratio to each of the named var
 
 
 class Variant(NamedTuple):
-    """A run by an engine or a baseline; `goals` bound its ratios to other variants (None: shown, not judged)."""
+    """A run by an engine or a baseline; `goals`: of its ratios to other variants."""
 
     engine: str
     goals: Goals = {}  # noqa: RUF012  # a Mapping
@@ -28,10 +137,7 @@ class Variant(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Variants of the same work, whose seconds of training are compared; `full` or `quick` says how much of it.
-
-    `rounds`: in which the variants take turns; 2 of a quick benchmark.
-    """
+    """Variants of the same work, whose seconds of training are compared; `full` or `quick` says how much of it."""
 
     variants: Mapping[str, Variant]
     overrides: tuple[str, ...]
@@ -46,9 +152,8 @@ class Training(NamedTuple):
             variant: partial(context.train_seconds, engine, *shared, *overrides)
             for variant, (engine, _, overrides) in self.variants.items()
         }
-        first = next(iter(calls))
-        context.report(f"{first}, not counted: the first run finds files and memory cold")
-        calls[first]()
+        context.report("not counted: the first run finds files and memory cold")
+        next(iter(calls.values()))()
         values = take_turns(calls, context, self.rounds)
         return [
             Measurement(name, variant, values[variant], baseline, values.get(baseline, ()), goal)
@@ -70,7 +175,16 @@ def take_turns(
     return values
 
 
-FORMS = {"tensors": ("true", 0), "samples": ("false", 0), "workers": ("false", 2)}
+def beside_stock(raw: float, lightning: float, form: str = "", *overrides: str) -> dict[str, Variant]:
+    """Return Lightning's own Trainer and both engines, with their largest ratios to it."""
+    return {
+        f"stock{form}": Variant("stock", {}, overrides),
+        f"raw{form}": Variant("raw", {f"stock{form}": raw}, overrides),
+        f"lightning{form}": Variant("lightning", {f"stock{form}": lightning}, overrides),
+    }
+
+
+EPOCHS = ("max_epochs=2",), ("max_epochs=1",)
 TRAINING = {
     "linear": Training(
         {
@@ -105,32 +219,16 @@ TRAINING = {
     ),
     "module": Training(
         {
-            f"{engine}, {form}": Variant(
-                engine,
-                {f"stock, {form}": goal} if goal else {},
-                (f"+model.tensors={tensors}", f"+model.workers={workers}"),
-            )
-            for form, (tensors, workers) in FORMS.items()
-            for engine, goal in {"stock": None, "raw": 0.7, "lightning": 1.0}.items()
+            **beside_stock(0.7, 1.0, ", tensors", "+model.tensors=true"),
+            **beside_stock(0.7, 1.0, ", samples", "+model.tensors=false"),
+            **beside_stock(0.7, 1.0, ", workers", "+model.tensors=false", "+model.workers=2"),
         },
         (*USER_CODE, MODULE, "max_epochs=2", "threads=1"),
         full=("+model.samples=25600",),
         quick=("+model.samples=6400",),
     ),
-    **{
-        name: Training(
-            {
-                "stock": Variant("stock"),
-                "raw": Variant("raw", {"stock": raw_goal}),
-                "lightning": Variant("lightning", {"stock": lightning_goal}),
-            },
-            (*USER_CODE, target, "threads=1"),
-            full=("max_epochs=2",),
-            quick=("max_epochs=1",),
-            rounds=5,
-        )
-        for name, target, raw_goal, lightning_goal in (("boring", BORING, 0.25, 0.5), ("module_mlp", MLP, 0.55, 0.6))
-    },
+    "boring": Training(beside_stock(0.25, 0.5), (*USER_CODE, BORING, "threads=1"), *EPOCHS, rounds=5),
+    "module_mlp": Training(beside_stock(0.55, 0.6), (*USER_CODE, MLP, "threads=1"), *EPOCHS, rounds=5),
 }
 
 

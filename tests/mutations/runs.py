@@ -2,39 +2,39 @@
 
 RUNS = """
 # a short timing is judged
-../bench/runs.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
+../bench/workloads.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
 -LONG_ENOUGH = 0.3
 +LONG_ENOUGH = 0.0
 # rounds that differ are judged
-../bench/runs.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
+../bench/workloads.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
 -len(rounds) > 1
 +len(rounds) > 2
 # resume with another scheduler
-checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[scheduler=onecycle]
+checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[scheduler=onecycle]
 -"scheduler"
 +"seed"
 # resume with another accumulate_grad_batches
-checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[accumulate_grad_batches=2]
+checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[accumulate_grad_batches=2]
 -"accumulate_grad_batches"
 +"seed"
 # resume with another drop_last
-checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[drop_last=true]
+checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[drop_last=true]
 -"drop_last"
 +"seed"
 # resume with another precision
-checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[precision=bf16-mixed]
+checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[precision=bf16-mixed]
 -"precision"
 +"seed"
 # resume with another gradient_clip_val
-checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[gradient_clip_val=1.0]
+checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[gradient_clip_val=1.0]
 -"gradient_clip_val"
 +"seed"
 # resume with another sync_batchnorm
-checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[sync_batchnorm=true]
+checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[sync_batchnorm=true]
 -"sync_batchnorm"
 +"seed"
 # resume with another loss_reduction
-checkpoint/identity.py test_checkpoint.py::test_options_of_another_training_are_refused[loss_reduction=sum]
+checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[loss_reduction=sum]
 -"sync_batchnorm", "loss_reduction"),
 +"sync_batchnorm"),
 # ranks resume without their own buffers

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lockstep.checkpoint.content import SECTION, Content, Progress, RankState, state_of_rank
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
-from lockstep.checkpoint.identity import identity
+from lockstep.checkpoint.reading import identity
 from lockstep.files import atomic_write, sync_folder
 from lockstep.parallel.messages import gather_values
 from lockstep.parallel.tensor_layout import full_tensor, shard_like

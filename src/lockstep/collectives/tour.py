@@ -1,7 +1,7 @@
-"""The tour: call every primitive on small tensors on each rank; check, print and save what the ranks hold."""
+"""The tour: call every primitive on small tensors on each rank; check and print what the ranks hold."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,6 @@ import torch.distributed as dist
 from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive, tensor_device
 from lockstep.config_error import require
 from lockstep.entry_point import make_output_dir, output_dir
-from lockstep.files import save_table
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
@@ -56,7 +55,7 @@ class TourPayload:
 
 
 def show(options: Options) -> int:
-    """Call and check each primitive, and save tour.csv; return exit status 1 if a check failed."""
+    """Call and check each primitive; return exit status 1 if a check failed."""
     world = world_of(options)
     last, folder, prints = world.world_size - 1, Path(world.folder), is_rank_zero()
     require(0 <= options.root <= last, "root", options.root, f"the ranks are 0 to {last}", f"root={last}")
@@ -64,15 +63,15 @@ def show(options: Options) -> int:
         make_output_dir(folder)
     with external_process_group(world) as external:
         observations = start_ranks(TourPayload(world, options.root), __name__, external)
-    checks = [check(*pair, options.root) for pair in zip(PRIMITIVES, observations, strict=True)]
-    rows = [row for ranks in checks for row in ranks]
-    failed = [row["primitive"] for row in rows if row["result"] == "fail"]
+    checked = [
+        (primitive, ranks, check(primitive, ranks, options.root))
+        for primitive, ranks in zip(PRIMITIVES, observations, strict=True)
+    ]
+    passed, failed = (sum(results.count(word) for _, _, results in checked) for word in ("pass", "fail"))
     if prints:
-        print("\n\n".join(map(paragraph, checks)), flush=True)
-        save_table(folder / "tour.csv", rows)
-        passed = sum(row["result"] == "pass" for row in rows)
-        names = f" ({', '.join(dict.fromkeys(failed))})" if failed else ""
-        print(f"\n{passed} checks passed, {len(failed)} failed{names}\n  {folder}", flush=True)
+        names = ", ".join(primitive.name for primitive, _, results in checked if "fail" in results)
+        print("\n\n".join(paragraph(*each) for each in checked))
+        print(f"\n{passed} checks passed, {failed} failed{f' ({names})' if names else ''}\n  {folder}", flush=True)
     return 1 if failed else 0
 
 
@@ -115,20 +114,10 @@ def observe(primitive: Primitive, root: int) -> Observation:
     return before, output.tolist()
 
 
-def check(primitive: Primitive, observations: Sequence[Observation], root: int) -> list[dict[str, str]]:
-    """Return a row of tour.csv for each rank; its `result` is pass, fail, or – if the rank may hold anything."""
+def check(primitive: Primitive, observations: Sequence[Observation], root: int) -> list[str]:
+    """Return the result of each rank: pass, fail, or – if the rank may hold anything."""
     expected = primitive.expected([before for before, _ in observations], root)
-    return [
-        {
-            "primitive": primitive.name,
-            "rank": str(rank),
-            "before": " ".join(f"{number:g}" for number in before),
-            "after": " ".join(f"{number:g}" for number in after),
-            "result": compare(after, numbers),
-            "explanation": f"{primitive.does}; the busiest rank moves {primitive.cost} bytes.",
-        }
-        for rank, ((before, after), numbers) in enumerate(zip(observations, expected, strict=True))
-    ]
+    return [compare(after, numbers) for (_, after), numbers in zip(observations, expected, strict=True)]
 
 
 def compare(after: Sequence[float], expected: Numbers | None) -> str:
@@ -139,9 +128,12 @@ def compare(after: Sequence[float], expected: Numbers | None) -> str:
     return "pass" if same else "fail"
 
 
-def paragraph(rows: Sequence[Mapping[str, str]]) -> str:
-    """Format the name and explanation of a primitive, then a line for each rank."""
-    cells = [[f"rank {row['rank']}", row["before"], "→", row["after"], row["result"]] for row in rows]
+def paragraph(primitive: Primitive, observations: Sequence[Observation], results: Sequence[str]) -> str:
+    """Format the name of a primitive with what it does and costs, then a line for each rank."""
+    cells = []
+    for rank, (numbers, result) in enumerate(zip(observations, results, strict=True)):
+        before, after = (" ".join(f"{number:g}" for number in each) for each in numbers)
+        cells.append([f"rank {rank}", before, "→", after, result])
     ranks = columns_text(("", "before", "", "after", ""), cells, left=len(cells[0]))
-    heading = f"{rows[0]['primitive']}: {rows[0]['explanation']}"
+    heading = f"{primitive.name}: {primitive.does}; the busiest rank moves {primitive.cost} bytes."
     return f"{textwrap.fill(heading, terminal_width())}\n{textwrap.indent(ranks, '  ')}"

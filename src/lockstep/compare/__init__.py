@@ -36,28 +36,20 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         require(0 <= tolerance < math.inf, "tolerance", tolerance, reason, "tolerance=1e-10, or 0 for the same bits")
     runs = RecordedRun(a), RecordedRun(b)
     try:
-        return _compare_folders(*runs, tolerance)
+        return compare_runs(*runs, tolerance, with_files=True)
     except ConfigError:
         raise
     except Exception:
         for run in runs:
             with errors_as(partial(damaged, run.folder)):
-                _compare_folders(run, run, None)
+                compare_runs(run, run, with_files=True)
         raise
 
 
-def _compare_folders(left: RecordedRun, right: RecordedRun, tolerance: float | None) -> Comparison:
-    comparison = compare_runs(left, right, tolerance)
-    with_content = bool(left.last and right.last)
-    comparison.add_all(left.files(with_content), right.files(with_content))
-    first = comparison.first_divergence
-    if first is not None and first.tolerance.within:
-        comparison.likely = noise_reason(left.last, right.last) or comparison.likely
-    return comparison
-
-
-def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None = None) -> Comparison:
-    """Compare the records, results and configurations of two runs."""
+def compare_runs(
+    left: RecordedRun, right: RecordedRun, tolerance: float | None = None, with_files: bool = False
+) -> Comparison:
+    """Compare the records, results and configurations of two runs; `with_files`: the checkpoints and all files too."""
     metadata = left.run_metadata, right.run_metadata
     expected = tolerance_between(*metadata) if tolerance is None else Tolerance(tolerance)
     reason = reason_of(*metadata) if tolerance is None else "the tolerance that was given"
@@ -67,12 +59,17 @@ def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None 
     for run in (left, right):
         compare_ranks(comparison, run)
     comparison.add_all(left.values(), right.values())
-    if (first := comparison.first_divergence) is not None:
-        comparison.likely = likely_reason(*metadata, first.name)
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
     if comparison.quantities.keys() <= {CONFIGURATION}:
         hint = "the folders of two trained runs"
         raise ConfigError(f"{left.folder}: it has nothing in common with {right.folder} to compare; write {hint}.")
+    if with_files:
+        with_content = bool(left.last and right.last)
+        comparison.add_all(left.files(with_content), right.files(with_content))
+    first = comparison.first_divergence
+    if with_files and first is not None:
+        noise = noise_reason(left.last, right.last) if first.tolerance.within else None
+        comparison.likely = noise or likely_reason(*metadata, first.name)
     return comparison
 
 
