@@ -11,7 +11,7 @@ import torch
 
 from lockstep.compare import Comparison, differing_options
 from lockstep.compare.comparison import MISSING, difference
-from lockstep.compare.tolerance import FLOAT64, IDENTICAL, reason_of
+from lockstep.compare.tolerance import FLOAT64, IDENTICAL, tolerance_between
 from tests.test_tolerance import ALONE, DROPOUT, run_metadata
 
 DIGESTS = "f" * 64, "0" * 64
@@ -19,7 +19,7 @@ DIGESTS = "f" * 64, "0" * 64
 
 def two_rates(options: dict[str, tuple[str, str]]) -> Comparison:
     """Return the comparison of two runs that have other learning rates."""
-    comparison = Comparison("a", "b", IDENTICAL, "the same arithmetic in the same order", options)
+    comparison = Comparison("a", "b", IDENTICAL, options)
     comparison.add("config.yaml:", "there", "there", "config.yaml", 9)
     comparison.add("config.yaml:optimizer.lr", 0.001, 0.01, "config.yaml, optimizer.lr", 9)
     comparison.add("metrics.json:digest", *DIGESTS, "metrics.json, digest", 9)
@@ -43,9 +43,8 @@ a
   against
 b
 
-  configuration
-    strategy      single  against  ddp
-    optimizer.lr  0.001   against  0.01
+  strategy: single against ddp
+  optimizer.lr: 0.001 against 0.01
 
   learning rate           epoch 1, step 1, lr: 0.001 against 0.01 (by 9.0e-03)
   loss                    epoch 1, step 1, loss_sum: 2.2881429195404053 against
@@ -75,7 +74,10 @@ def test_without_another_option_the_first_difference_is_repeated_in_full_precisi
     assert re.search(
         r"  gradient norm +epoch 1, step 2, grad_norm: 1.0 against 1.000000001\n +\(by 1.0e-09\)\n", comparison.text()
     )
-    assert "different; expected: within 1e-10\nThey differ first in gradient norm, epoch 1, step 2" in comparison.text()
+    assert re.search(
+        r"different; expected: within 1e-10 \(.*\)\nThey differ first in gradient norm, epoch 1, step 2",
+        comparison.text(),
+    )
 
 
 def test_options_have_the_keys_of_the_command_line() -> None:
@@ -109,13 +111,12 @@ def test_two_precisions_are_compared_by_their_values(tolerance: Any, verdict: st
     [
         ({}, {}, "the same arithmetic in the same order"),
         ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, "sums in another order, in float64"),
-        (ALONE, {}, "sums in another order round differently in 32-true; training amplifies it"),
-        (ALONE, {"precision": "64-true"}, "two precisions round differently; training amplifies it"),
+        (ALONE, {}, "sums in another order, or in another precision, round differently; training amplifies it"),
         ({**ALONE, **DROPOUT}, DROPOUT, ""),
     ],
 )
 def test_the_expectation_has_a_reason(a: dict[str, object], b: dict[str, object], reason: str) -> None:
-    assert reason_of(run_metadata(**a), run_metadata(**b)) == reason
+    assert tolerance_between(run_metadata(**a), run_metadata(**b)).reason == reason
 
 
 def test_differences_are_absolute_below_1_and_relative_above() -> None:

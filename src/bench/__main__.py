@@ -58,7 +58,7 @@ def run_bench(options: BenchOptions) -> int:
             title = f"bench {number}/{len(names)}: {name}"
             context = workloads.BenchContext(options.quick, str(Path(options.root).absolute()), Path(scratch), title)
             try:
-                rows += [measurement.row() for measurement in workloads.WORKLOADS[name](context)]
+                rows += workloads.WORKLOADS[name](context)
                 save_table(folder / "bench.csv", rows)
             except ConfigError as error:
                 if names == [name]:

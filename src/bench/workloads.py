@@ -7,14 +7,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import sub
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
@@ -69,54 +69,41 @@ class BenchContext:
         return seconds
 
 
+Row = dict[str, object]  # of the table and of bench.csv, by their headings
 LONG_ENOUGH = 0.3  # seconds that each timing of a ratio must last: one-off costs are part of it
 INCONCLUSIVE = "inconclusive"
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """The seconds of a variant and of its baseline in each round; `goal`: the largest ratio, or value without one."""
+def measurement(
+    workload: str,
+    variant: str,
+    values: Sequence[float],
+    baseline: str = "",
+    baseline_values: Sequence[float] = (),
+    goal: float | None = None,
+) -> Row:
+    """Return a row of the table: the seconds of a variant, and their ratio to the baseline in each round, if any.
 
-    workload: str
-    variant: str
-    values: tuple[float, ...]
-    baseline: str = ""
-    baseline_values: tuple[float, ...] = ()
-    goal: float | None = None
-
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        """The ratio to the baseline in each round; empty without a baseline."""
-        pairs = zip(self.values, self.baseline_values, strict=True) if self.baseline else ()
-        return tuple(value / base for value, base in pairs)
-
-    @property
-    def goal_met(self) -> str:
-        """yes, no, inconclusive (a short timing, or rounds on both sides of the goal), or empty without a goal."""
-        if self.goal is None:
-            return ""
-        rounds = {value <= self.goal for value in self.ratios or self.values}
-        too_short = bool(self.baseline) and min(self.values + self.baseline_values) < LONG_ENOUGH
-        if too_short or len(rounds) > 1:
-            return INCONCLUSIVE
-        return "yes" if rounds == {True} else "no"
-
-    def row(self) -> dict[str, object]:
-        """Return the cells of the table and of bench.csv, by their headings."""
-        ratios: Any = self.ratios or (None,)
-        return {
-            "workload": self.workload,
-            "variant": self.variant,
-            "median": median(self.values),
-            "min": min(self.values),
-            "max": max(self.values),
-            "against": self.baseline,
-            "ratio": median(ratios),
-            "ratio_min": min(ratios),
-            "ratio_max": max(ratios),
-            "goal": self.goal,
-            "met": self.goal_met,
-        }
+    The goal is of the ratio, or of the seconds without a baseline. `met`: yes, no, inconclusive (a short timing, or
+    rounds on both sides of the goal), or empty without a goal.
+    """
+    ratios = [value / base for value, base in zip(values, baseline_values, strict=True)] if baseline else []
+    rounds = {goal is None or value <= goal for value in ratios or values}
+    too_short = bool(ratios) and min(*values, *baseline_values) < LONG_ENOUGH
+    met = INCONCLUSIVE if too_short or len(rounds) > 1 else "yes" if rounds == {True} else "no"
+    return {
+        "workload": workload,
+        "variant": variant,
+        "median": median(values),
+        "min": min(values),
+        "max": max(values),
+        "against": baseline,
+        "ratio": median(ratios) if ratios else None,
+        "ratio_min": min(ratios, default=None),
+        "ratio_max": max(ratios, default=None),
+        "goal": goal,
+        "met": "" if goal is None else met,
+    }
 
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
@@ -145,7 +132,7 @@ class Training(NamedTuple):
     quick: tuple[str, ...] = ()
     rounds: int = 3
 
-    def measure(self, name: str, context: BenchContext) -> list[Measurement]:
+    def measure(self, name: str, context: BenchContext) -> list[Row]:
         words = (*self.overrides, *(self.quick if context.quick else self.full), "test=false")
         shared = [word.format(root=context.root) for word in words]
         calls = {
@@ -156,7 +143,7 @@ class Training(NamedTuple):
         next(iter(calls.values()))()
         values = take_turns(calls, context, self.rounds)
         return [
-            Measurement(name, variant, values[variant], baseline, values.get(baseline, ()), goal)
+            measurement(name, variant, values[variant], baseline, values.get(baseline, ()), goal)
             for variant, (_, goals, _) in self.variants.items()
             for baseline, goal in (goals or {"": None}).items()
         ]
@@ -245,7 +232,7 @@ STARTUP: dict[str, tuple[tuple[str, ...], Goals]] = {
 """Arguments of `python`, and the goals: for all seconds, and for those beyond the import that the command needs."""
 
 
-def startup(context: BenchContext) -> list[Measurement]:
+def startup(context: BenchContext) -> list[Row]:
     """Time whole commands, and what they take beyond the import in the same round."""
     calls = {
         name: partial(context.time_command, *words, status=2 if name == WRONG_KEY else 0)
@@ -256,11 +243,11 @@ def startup(context: BenchContext) -> list[Measurement]:
     for name, (_, goals) in STARTUP.items():
         for baseline, goal in goals.items():
             seconds = tuple(map(sub, values[name], values[baseline])) if baseline else values[name]
-            rows.append(Measurement("startup", f"{name} - {baseline}" if baseline else name, seconds, goal=goal))
+            rows.append(measurement("startup", f"{name} - {baseline}" if baseline else name, seconds, goal=goal))
     return rows
 
 
-def sweep(context: BenchContext) -> list[Measurement]:
+def sweep(context: BenchContext) -> list[Row]:
     """Time a further job, without its training: (wall clock of n jobs - of one) / (n - 1)."""
     jobs = 2 if context.quick else 5
 
@@ -275,10 +262,10 @@ def sweep(context: BenchContext) -> list[Measurement]:
 
     name = "further job - training"
     values = take_turns({name: lambda: (time_sweep(jobs) - time_sweep(1)) / (jobs - 1)}, context)
-    return [Measurement("sweep", name, values[name], goal=0.6)]
+    return [measurement("sweep", name, values[name], goal=0.6)]
 
 
-WORKLOADS: dict[str, Callable[[BenchContext], list[Measurement]]] = {
+WORKLOADS: dict[str, Callable[[BenchContext], list[Row]]] = {
     **{name: partial(training.measure, name) for name, training in TRAINING.items()},
     "startup": startup,
     "sweep": sweep,

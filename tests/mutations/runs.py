@@ -59,16 +59,16 @@ compare/__init__.py test_compare.py::test_noise_that_adam_scales_up_is_named
 +> largest
 # float64 owes less
 compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
--FLOAT64 = Tolerance(1e-10)
-+FLOAT64 = Tolerance(1e-9)
+-FLOAT64 = Tolerance(1e-10,
++FLOAT64 = Tolerance(1e-9,
 # float32 owes less
 compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
--FLOAT32 = Tolerance(1e-4, 3)
-+FLOAT32 = Tolerance(1e-3, 3)
+-FLOAT32 = Tolerance(1e-4, 3,
++FLOAT32 = Tolerance(1e-3, 3,
 # bf16 owes less
 compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
--MIXED = Tolerance(0.1, 3)
-+MIXED = Tolerance(1.0, 3)
+-MIXED = Tolerance(0.1, 3,
++MIXED = Tolerance(1.0, 3,
 # a bomb is read
 datamodules/download.py test_data_download.py::test_no_more_is_read_than_a_file_has
 -.read(self.length + 1)
@@ -166,10 +166,10 @@ monitor/net.py test_model_summary.py::test_net_and_generators_are_unchanged
 +with torch.no_grad():
 # the record adds a batch to the step after it
 record/step_buffer.py test_recorder.py::test_each_optimizer_step_has_a_line
--        self.step_of_batch.append(len(self.rates))
-+        self.step_of_batch.append(len(self.rates) + (self.step_of_batch != []))
+-        self.batches.append((stats, ids, len(self.steps)))
++        self.batches.append((stats, ids, len(self.steps) + (self.batches != [])))
 # the record is not synced
-record/file.py test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]
+record/recorder.py test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]
 -            os.fsync(record.fileno())
 +            pass
 # an optimizer without its state

@@ -1,6 +1,5 @@
 """`python -m lockstep.collectives`: the tour of the primitives, the failure cases and the partition."""
 
-import importlib
 import sys
 from collections.abc import Sequence
 
@@ -37,10 +36,15 @@ python -m lockstep.collectives partition    which rank gets which samples in whi
 
 
 def dispatch(words: Sequence[str]) -> int:
-    """Run the subcommand, or the tour without one, by the module of its name, which ranks import, too."""
-    name = words[0] if words and words[0] in ("failures", "partition") else "tour"
-    module = importlib.import_module(f"lockstep.collectives.{name}")
-    return int(module.show(options(module.Options, words[name != "tour" :], "python -m lockstep.collectives")))
+    """Run the subcommand, or the tour without one."""
+    from lockstep.collectives import partition, tour  # with torch
+
+    command = "python -m lockstep.collectives"
+    if words[:1] == ["failures"]:
+        return tour.show_failures(options(tour.RankOptions, words[1:], command))
+    if words[:1] == ["partition"]:
+        return partition.show(options(partition.Options, words[1:], command))
+    return tour.show(options(tour.Options, words, command))
 
 
 def main(words: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """Where two runs differ: every quantity of their records, step by step, and everything else that they left."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -10,10 +10,9 @@ from typing import Any
 from lockstep.compare.comparison import Comparison
 from lockstep.compare.comparison_rules import CONFIGURATION, EXPECTED, rule_of
 from lockstep.compare.recorded_run import RecordedRun, compare_ranks, damaged, leaves, record_values
-from lockstep.compare.tolerance import Tolerance, likely_reason, reason_of, tolerance_between
+from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.config_error import ConfigError, as_typed, errors_as, require
 from lockstep.run_files import CONFIG
-from lockstep.schemas.target import KEY
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
@@ -51,10 +50,10 @@ def compare_runs(
 ) -> Comparison:
     """Compare the records, results and configurations of two runs; `with_files`: the checkpoints and all files too."""
     metadata = left.run_metadata, right.run_metadata
-    expected = tolerance_between(*metadata) if tolerance is None else Tolerance(tolerance)
-    reason = reason_of(*metadata) if tolerance is None else "the tolerance that was given"
+    given = Tolerance(tolerance or 0.0, reason="the tolerance that was given")
+    expected = tolerance_between(*metadata) if tolerance is None else given
     options = differing_options(left.config, right.config)
-    comparison = Comparison(str(left.folder), str(right.folder), expected, reason, options)
+    comparison = Comparison(str(left.folder), str(right.folder), expected, options)
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
         compare_ranks(comparison, run)
@@ -78,7 +77,7 @@ def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, t
 
     If a target differs, or the choice of a group, options that only one of them has follow from it, and are left out.
     """
-    left, right = ({key: as_typed(value) for key, value in _typed(config)} for config in (a, b))
+    left, right = ({key: as_typed(value) for key, value in leaves(config, of_lists=False)} for config in (a, b))
     options = {}
     for key in {**left, **right}:
         shown, choices = (left.get(key, NONE), right.get(key, NONE)), accumulate(key.split("."), "{}.{}".format)
@@ -86,17 +85,6 @@ def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, t
         if shown[0] != shown[1] and not follows and rule_of(f"{CONFIG}:{key}").quantity in (CONFIGURATION, EXPECTED):
             options[key] = shown
     return options
-
-
-def _typed(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all options by the keys of the command line; a target and a choice have the key of their group."""
-    for name, value in config.items():
-        is_choice = bool(prefix) and name == (KEY if KEY in config else "name")
-        key = prefix if is_choice else f"{prefix}.{name}".removeprefix(".")
-        if isinstance(value, Mapping) and value:
-            yield from _typed(value, key)
-        else:
-            yield key, value
 
 
 def noise_reason(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:

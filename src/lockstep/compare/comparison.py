@@ -18,7 +18,6 @@ from lockstep.files import save_json, short_path
 from lockstep.run_files import COMPARISON, CONFIG
 
 WIDTH, NAME = 80, 22  # characters of a line, and of a quantity's name
-VALUE = 30  # characters of an option's value, up to which the values of all are aligned
 MISSING = "missing"  # stands for the value of a run that has none
 DIGESTS = re.compile(r": '[0-9a-f]{16,}' against '[0-9a-f]{16,}'")
 wrapped = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -57,11 +56,6 @@ class Quantity:
             size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
             self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
 
-    def as_json(self) -> dict[str, Any]:
-        largest = self.difference if math.isfinite(self.difference) else None
-        values = {"verdict": self.verdict, "compared": self.compared, "largest_difference": largest}
-        return {**values, "first_divergence": self.first}
-
     def text(self) -> str:
         """Return the verdict, or where the two differ first; how many differ if the size of a difference is unknown."""
         if self.first is None:
@@ -74,14 +68,13 @@ class Quantity:
 class Comparison:
     """The quantities of two runs, by name.
 
-    `reason`: why they are expected to agree so. `options`: those that differ, with both values, as they are typed.
+    `options`: those that differ, with both values, as they are typed.
     `unfinished`: both were interrupted. `left_out`: the keys not compared, by reason. `likely`: of a difference.
     """
 
     a: str
     b: str
     tolerance: Tolerance
-    reason: str = ""
     options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     quantities: dict[str, Quantity] = field(default_factory=dict)
     unfinished: bool = False
@@ -133,7 +126,11 @@ class Comparison:
 
         `for_terminal`: it is for stdout; in a terminal the verdict has a colour.
         """
-        lines = [f"{short_path(self.a)}\n  against\n{short_path(self.b)}", "", *self._options_text()]
+        lines = [f"{short_path(self.a)}\n  against\n{short_path(self.b)}", ""]
+        for key, (a, b) in self.options.items():
+            options = f"  {key}: {shorten(a, WIDTH)} against {shorten(b, WIDTH)}"
+            lines += wrapped(options, subsequent_indent=" " * 4)
+        lines += [""] if self.options else []
         shown, identical, indent = [], [], " " * (NAME + 6)
         for quantity in sorted(self.quantities.values(), key=lambda quantity: quantity.when):
             if quantity.verdict != "identical" and not (quantity.name == CONFIGURATION and self.configuration_differs):
@@ -147,21 +144,10 @@ class Comparison:
                 lines += wrapped(f"{title}: {', '.join(names)}", initial_indent="  ", subsequent_indent="    ")
         return "\n".join([*lines, "", *self._verdict_text(for_terminal)])
 
-    def _options_text(self) -> list[str]:
-        if not self.options:
-            return []
-        keys = max(map(len, self.options))
-        values = min(VALUE, max(len(a) for a, _ in self.options.values()))
-        lines = ["  configuration"]
-        for key, (a, b) in self.options.items():
-            line = f"{key:<{keys}}  {shorten(a, WIDTH):<{values}}  against  {shorten(b, WIDTH)}"
-            lines += wrapped(line, initial_indent=" " * 4, subsequent_indent=" " * 6)
-        return [*lines, ""]
-
     def _verdict_text(self, for_terminal: bool) -> list[str]:
         """Return the verdict with what was expected, and why; if the configurations are equal, the first difference."""
         condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
-        reason = f" ({self.reason})" if self.reason else ""
+        reason = f" ({self.tolerance.reason})" if self.tolerance.reason else ""
         interrupted = "; neither run finished" if self.unfinished else ""
         expected = f"expected: {self.tolerance}{reason}{interrupted}"
         lines = wrapped(f"{self.verdict}{condition} {expected}", subsequent_indent="  ")
@@ -181,11 +167,19 @@ class Comparison:
             "verdict": self.verdict,
             "within_tolerance": self.within_tolerance,
             "tolerance": str(self.tolerance),
-            "expected_because": self.reason,
+            "expected_because": self.tolerance.reason,
             "configuration": self.options,
             "first_divergence": first and f"{first.name}, {first.first}",
             "likely_reason": self.likely,
-            "quantities": {name: quantity.as_json() for name, quantity in self.quantities.items()},
+            "quantities": {
+                name: {
+                    "verdict": quantity.verdict,
+                    "compared": quantity.compared,
+                    "largest_difference": quantity.difference if math.isfinite(quantity.difference) else None,
+                    "first_divergence": quantity.first,
+                }
+                for name, quantity in self.quantities.items()
+            },
             "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
         }
         save_json(folder / COMPARISON, content)

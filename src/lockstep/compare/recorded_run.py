@@ -12,6 +12,7 @@ from lockstep.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_chec
 from lockstep.compare.comparison import Comparison, Values
 from lockstep.config_error import ConfigError, config_error, errors_as
 from lockstep.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
+from lockstep.schemas.target import KEY
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 """The metadata that a run's arithmetic depends on."""
@@ -118,12 +119,16 @@ def _confusion_counts(text: str) -> dict[str, int]:
     return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
 
 
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested mappings and lists by dotted keys; `model.name` is `model`, as on the command line."""
+def leaves(value: Any, prefix: str = "", of_lists: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested mappings, and of lists, by dotted keys.
+
+    Those of the command line: a target, or a choice by `name`, has the key of its group.
+    """
     if isinstance(value, Mapping) and value:
+        choice = KEY if KEY in value else "name"
         for key, inner in value.items():
-            yield from leaves(inner, prefix if key == "name" and prefix else f"{prefix}.{key}".removeprefix("."))
-    elif isinstance(value, list | tuple) and value:
+            yield from leaves(inner, prefix if prefix and key == choice else f"{prefix}.{key}".lstrip("."), of_lists)
+    elif of_lists and isinstance(value, list | tuple) and value:
         yield from leaves(dict(enumerate(value)), prefix)
     else:
         yield prefix, value

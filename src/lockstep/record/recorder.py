@@ -1,11 +1,16 @@
 """The record of a run as it grows: what each optimizer step did, on all ranks together.
 
 Each rank buffers its own values of an epoch's steps. At the epoch's end, and before a checkpoint, rank 0 gathers them
-in one collective and writes the lines.
+in one collective and writes the lines. Only whole lines are added, and they are on the disk before the checkpoint that
+counts them is renamed; a resume checks them against it.
 """
 
+import hashlib
+import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,17 +18,76 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.config_error import config_error
 from lockstep.errors import NotFinite
+from lockstep.files import finite, save_text, sync_folder
 from lockstep.parallel.messages import gather_json
 from lockstep.parallel.tensor_layout import full_state_dict, gradient_norms
 from lockstep.plan import Plan
 from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.progress import notice
-from lockstep.record.file import RecordFile, earlier_lines
 from lockstep.record.fingerprint import digest, fingerprints
-from lockstep.record.step_buffer import StepBuffer, step_lines
+from lockstep.record.step_buffer import Line, StepBuffer, step_lines
+from lockstep.run_files import RECORD, run_of
 from lockstep.structures import tensors_of
 from lockstep.sums.running import LOSS, BatchStats, to_floats
+
+
+class RecordFile:
+    """The record of a running run, on rank 0 only."""
+
+    def __init__(self, folder: Path, run_metadata: Mapping[str, Any], earlier: bytes = b"") -> None:
+        """Write a new record.jsonl: its `run` line, then the lines that a resumed run had recorded before."""
+        self.path = folder / RECORD
+        self.size, self.sha = len(earlier), hashlib.sha256(earlier)
+        save_text(self.path, _json_line({"run": run_metadata}) + earlier.decode())
+        sync_folder(folder)
+
+    @property
+    def offset(self) -> dict[str, int | str]:
+        """Return the size and the SHA-256 of the lines after the first."""
+        return {"size": self.size, "sha256": self.sha.hexdigest()}
+
+    def append(self, lines: Iterable[Line]) -> None:
+        """Add all lines, or none if the disk is full."""
+        content = "".join(map(_json_line, lines)).encode()
+        size = self.path.stat().st_size
+        try:
+            with self.path.open("ab") as record:
+                record.write(content)
+        except OSError:
+            os.truncate(self.path, size)
+            raise
+        self.sha.update(content)
+        self.size += len(content)
+
+    def sync(self) -> None:
+        """Sync the file, before a checkpoint that counts its lines is saved."""
+        with self.path.open("rb") as record:
+            os.fsync(record.fileno())
+
+
+def _json_line(line: Line) -> str:
+    return json.dumps({kind: finite(values) for kind, values in line.items()}) + "\n"
+
+
+def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return the lines after the first that a checkpoint counts, from its run's folder; and a notice, or "".
+
+    Without these lines a run may resume in another folder. In its own it would overwrite the record: a ConfigError.
+    """
+    run = run_of(checkpoint)
+    lines = b""
+    with suppress(OSError), (run / RECORD).open("rb") as record:
+        record.readline()
+        lines = record.read(offset["size"])
+    if hashlib.sha256(lines).hexdigest() == offset["sha256"]:
+        return lines, ""
+    damaged = f"{RECORD} is not what it was when the checkpoint was saved"
+    if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
+        hint = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
+        raise config_error("hydra.run.dir", run_dir, f"its {damaged}", hint)
+    return b"", f"{run}: {damaged}; the new record begins where training resumes"
 
 
 class Recorder:
@@ -68,20 +132,21 @@ class Recorder:
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
         """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""
         if self.plan.record.weights == "step" or last:
-            self.steps.fingerprints[str(len(self.steps.rates) - 1)] = fingerprints(self.net, optimizers)
+            self.steps.fingerprints[str(len(self.steps.steps) - 1)] = fingerprints(self.net, optimizers)
 
     def flush(self, epoch: int, last_step: int) -> None:
         """Gather the ranks' steps of epoch `epoch` (from 1) that have no line yet, and write their lines.
 
         To be called by every rank. What is accumulated of the next step is carried over.
         """
-        self._check_losses(self.steps.batches, self.steps.first_batch)
+        self._check_losses([stats for stats, _, _ in self.steps.batches], self.steps.first_batch)
         if not self.steps.batches:
             return
         columns, carried = self.steps.columns()
         ranks, sharded = gather_json(columns), self.plan.strategy.sharded
         if self.file:
-            self.file.append(step_lines(ranks, self.steps.rates, epoch, last_step, sharded))
+            rates = [rate for rate, _, _ in self.steps.steps]
+            self.file.append(step_lines(ranks, rates, epoch, last_step, sharded))
         self.steps = StepBuffer(self.plan, self.rank, self.steps.next_batch, carried)
 
     def end_epoch(self, epoch: int, last_step: int) -> None:

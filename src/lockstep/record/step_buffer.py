@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from lockstep.plan import Plan
-from lockstep.record.file import Line
 from lockstep.run_files import FINGERPRINTED
 from lockstep.sums.running import LOSS, SAMPLES, SUMS, WEIGHT, BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
+Line = Mapping[str, Mapping[str, Any]]  # of the record: `{kind: fields}`
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide."""
 
@@ -33,13 +33,8 @@ class StepBuffer:
             "window": torch.zeros(SUMS, dtype=torch.float64),
             "ids": torch.tensor(0),
         }
-        self.batches: list[BatchStats] = []
-        self.ids: list[Tensor] = []
-        self.step_of_batch: list[int] = []
-        self.norms: list[Scalar] = []
-        self.step_of_norm: list[int] = []
-        self.rates: list[float] = []
-        self.logged: list[LoggedValues] = []
+        self.batches: list[tuple[BatchStats, Tensor, int]] = []  # with the sample ids, and the index of the step
+        self.steps: list[tuple[float, Sequence[Scalar], LoggedValues]] = []  # the rate, and norms of gradients
         self.fingerprints: dict[str, Mapping[str, str]] = {}  # by the index of a step, as JSON has it
 
     @property
@@ -48,28 +43,24 @@ class StepBuffer:
         return self.first_batch + len(self.batches)
 
     def batch(self, stats: BatchStats, ids: Tensor) -> None:
-        self.batches.append(stats)
-        self.ids.append(ids)
-        self.step_of_batch.append(len(self.rates))
+        self.batches.append((stats, ids, len(self.steps)))
 
     def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
-        self.norms += map(to_scalar, norms)
-        self.step_of_norm += [len(self.rates)] * len(norms)
-        self.rates.append(lr)
-        self.logged.append(logged or {})
+        self.steps.append((lr, [*map(to_scalar, norms)], logged or {}))
 
     def columns(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
         """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
-        plan, steps = self.plan, len(self.rates)
+        plan, steps = self.plan, len(self.steps)
+        stats, ids, step_of_batch = zip(*self.batches, strict=True)
         sums = torch.zeros(steps + 1, SUMS, dtype=torch.float64)
         digests = torch.zeros(steps + 1, dtype=torch.int64)
         sums[0], digests[0] = self.carried["window"], self.carried["ids"]
-        step_of_batch = torch.tensor(self.step_of_batch)
-        sums.index_add_(0, step_of_batch, stack_stats(self.batches))
-        batch_digests = id_digests(self.ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
-        digests.index_add_(0, step_of_batch, batch_digests)
-        squares = torch.tensor(to_floats(self.norms), dtype=torch.float64).square()
-        step_of_norm = torch.tensor(self.step_of_norm, dtype=torch.int64)
+        sums.index_add_(0, torch.tensor(step_of_batch), stack_stats(stats))
+        batch_digests = id_digests(ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
+        digests.index_add_(0, torch.tensor(step_of_batch), batch_digests)
+        norms = [(index, norm) for index, (_, norms, _) in enumerate(self.steps) for norm in norms]
+        squares = torch.tensor(to_floats([norm for _, norm in norms]), dtype=torch.float64).square()
+        step_of_norm = torch.tensor([index for index, _ in norms], dtype=torch.int64)
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, step_of_norm, squares).sqrt()
         columns = {
             "loss_sum": sums[:steps, LOSS].tolist(),
@@ -82,7 +73,7 @@ class StepBuffer:
                     kind: {name: (float(total), weight, how) for name, (total, weight, how) in values.items()}
                     for kind, values in step.items()
                 }
-                for step in self.logged
+                for _, _, step in self.steps
             ],
             "fingerprints": self.fingerprints,
         }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.compare import RecordedRun, compare_runs
-from lockstep.config_error import ConfigError, is_number
+from lockstep.config_error import is_number
 from lockstep.run_files import METRICS, RECORD, net_metrics, read_config
 from lockstep.schemas.keys import better, flatten
 from lockstep.sweep.outcome import FAILURE
@@ -30,12 +30,10 @@ class SweepJob:
         self.results, self.failure = (
             json.loads(path.read_text()) if path.is_file() else {} for path in (folder / METRICS, folder / FAILURE)
         )
-        self.words: list[str]
-        self.swept: list[str]
-        if self.failure:
-            self.config, self.words, self.swept = self.failure["config"], self.failure["words"], []
-        else:
-            self.config, self.words, self.swept = read_config(folder)
+        failure = self.failure
+        self.config, self.words, self.swept = (
+            (failure["config"], failure["words"], []) if failure else read_config(folder)
+        )
         self.options = flatten(self.config)
         self.engine, self.strategy = str(self.options.get("engine")), str(self.options.get("strategy"))
         self.speed = float(self.results.get("samples_per_second", 0.0))  # 0 if it did not train
@@ -185,18 +183,11 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
     measured: dict[str, Any] = {"epoch_seconds": epoch_samples / job.speed, "samples_per_second": job.speed}
     if reference is not None and has_speed_up:
         speed_up = job.speed / reference.speed
-        measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices, **_compared(job, reference)}
+        comparison = compare_runs(reference.record, job.record)
+        loss, configuration = (comparison.quantities.get(name) for name in ("loss", "configuration"))
+        verdict = "another plan" if configuration and configuration.first else comparison.verdict
+        measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
+        measured |= {"verdict": "reference" if job is reference else verdict}
+        measured |= {"max_loss_diff": loss.difference if loss else None}
     differ = job.results.get("within_tolerance") is False
     return measured | ({"verdict": "engines differ"} if differ else {})
-
-
-def _compared(job: SweepJob, reference: SweepJob) -> dict[str, Any]:
-    if job is reference:
-        return {"verdict": "reference", "max_loss_diff": 0.0}
-    try:
-        comparison = compare_runs(reference.record, job.record)
-    except ConfigError:
-        return {}
-    loss, configuration = (comparison.quantities.get(name) for name in ("loss", "configuration"))
-    verdict = "another plan" if configuration and configuration.first else comparison.verdict
-    return {"verdict": verdict, "max_loss_diff": loss.difference if loss else None}
