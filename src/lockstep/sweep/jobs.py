@@ -17,8 +17,8 @@ from lockstep.compare import RecordedRun, compare_runs
 from lockstep.config_error import is_number
 from lockstep.run_files import METRICS, RECORD, net_metrics, read_config
 from lockstep.schemas.keys import better, flatten
-from lockstep.sweep.outcome import FAILURE
 
+FAILURE = "failure.json"  # of a job that was refused or failed, with the reason
 WORLD = ("engine", "strategy", "devices")
 
 
