@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from lockstep.build import plan_from
-from lockstep.checkpoint.choice import choose_checkpoint
+from lockstep.checkpoint.files import choose_checkpoint
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.launch import forkserver

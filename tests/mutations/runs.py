@@ -46,7 +46,7 @@ job.py test_resume.py::test_resume_and_last_on_the_command_line
 -    earlier = typed_words(run_dir if sets_folder(words) else None, config.name)
 +    earlier: list[str] = []
 # a damaged checkpoint is chosen
-checkpoint/choice.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
+checkpoint/files.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
 -            read_checkpoint(path, mmap=True)
 +            pass
 # gradients of manual optimization are forgotten
@@ -103,7 +103,7 @@ loaders/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint
 -os.setpgid(0, 0)
 +pass
 # a run whose checkpoints are all damaged begins anew
-checkpoint/choice.py test_checkpoint_choice.py::test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten
+checkpoint/files.py test_checkpoint_choice.py::test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten
 -    if damaged:
 +    if False:
 # a damaged last.ckpt replaces the undamaged previous.ckpt

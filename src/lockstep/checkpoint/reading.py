@@ -21,21 +21,19 @@ from lockstep.schemas.trainer import DEFAULTS, PREFIX
 HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
 
 GROUPS = ("model", "data", "optimizer", "scheduler")
-TRAINING = (
+TRAINING = (  # may not change; engine, strategy, devices, threads, memory_format, logger and the number of epochs may
     *("seed", "batch_size", "accumulate_grad_batches", "drop_last", "precision", "gradient_clip_val"),
     *("sync_batchnorm", "loss_reduction"),
 )
-"""What may not change; engine, strategy, devices, threads, memory_format, logger and the number of epochs may."""
 
 MAY_MOVE = ("data.root", "data.loader", "data.num_workers", "data.pin_memory", "data.persistent_workers")
-FACTS = {
+FACTS = {  # about the data, which the inspection tells, and what to call them
     **{"data.train_samples": "train_samples", "data.val_samples": "val_size", "data.test_samples": "test_size"},
     **{"data.train_batches": "train_batches", "data.regular": "regular"},
 }
-"""Facts about the data, which the inspection tells, and what to call them."""
 FORMER = "data.sums"  # a key that runs of an earlier version have, which measured the sums of a task
+# may not change either if ranks draw their own random numbers, or take statistics of their share of a batch
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
-"""What may not change either if ranks draw their own random numbers, or take statistics of their share of a batch."""
 
 
 @dataclass(frozen=True)

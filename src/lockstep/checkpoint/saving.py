@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
 
 
+# entries of a checkpoint that consist of tensors and plain values
 SAFE_KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", SECTION)
-"""Entries of a checkpoint that consist of tensors and plain values."""
 
 
 class CheckpointManager:

@@ -84,13 +84,9 @@ def counted_barrier(input: Tensor, output: Tensor, root: int) -> None:
     store = default_store()
     time.sleep(0.05 * dist.get_rank())
     store.add("collectives/barrier", 1)
-    barrier(input, output, root)
-    input.fill_(store.add("collectives/barrier", 0))
-
-
-def barrier(input: Tensor, output: Tensor, root: int) -> None:
-    """Name the GPU for nccl, whose barrier is an all-reduce on it."""
+    # nccl's barrier is an all-reduce on a GPU
     dist.barrier(device_ids=[torch.cuda.current_device()] if dist.get_backend() == "nccl" else None)
+    input.fill_(store.add("collectives/barrier", 0))
 
 
 def all_reduce(op: Any, does: str, reduce: Callable[..., Numbers]) -> Primitive:

@@ -17,11 +17,9 @@ from lockstep.run_files import CONFIG
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
 NONE = "–"  # shown for the option that a run does not have
-SQUARED = ("exp_avg_sq", "square_avg")
-"""In the state of Adam and its relatives, and of RMSprop: the mean squared gradient, by whose root they divide."""
+SQUARED = ("exp_avg_sq", "square_avg")  # mean squared gradients, by whose root Adam and its like, and RMSprop divide
 NOISE = 1e-12  # the largest gradient that is rounding noise of float64, relative to the largest gradient of the net
-AGREEMENT = 1e-10
-"""How closely the squared gradients agree, relative to the largest, if nothing else than noise differs."""
+AGREEMENT = 1e-10  # of the squared gradients, relative to the largest, if nothing else than noise differs
 
 
 def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:

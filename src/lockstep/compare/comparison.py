@@ -22,8 +22,7 @@ MISSING = "missing"  # stands for the value of a run that has none
 DIGESTS = re.compile(r": '[0-9a-f]{16,}' against '[0-9a-f]{16,}'")
 wrapped = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
 
-Values = Mapping[tuple[str, str], tuple[Any, float]]
-"""What a run has left, with its optimizer step, by the key of its rule and the place, in words."""
+Values = Mapping[tuple[str, str], tuple[Any, float]]  # with the optimizer step, by the key of a rule and the place
 
 
 @dataclass
@@ -35,10 +34,8 @@ class Quantity:
     compared: int = 0
     differing: int = 0
     difference: float = 0.0
-    first: str | None = None
-    """Where it first exceeds the tolerance, and the values, in words."""
-    when: tuple[float, int] = (math.inf, 0)
-    """The optimizer step of this difference, and the order within it."""
+    first: str | None = None  # where it first exceeds the tolerance, and the values, in words
+    when: tuple[float, int] = (math.inf, 0)  # the optimizer step of this difference, and the order within it
 
     @property
     def verdict(self) -> str:

@@ -15,16 +15,13 @@ from lockstep.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD
 from lockstep.schemas.target import KEY
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
-"""The metadata that a run's arithmetic depends on."""
-
 Line = dict[str, Any]
-LINE_KEYS: dict[str, Callable[[Line], Any]] = {
+LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
     "step": lambda line: (line["epoch"], line["step"]),
     "fingerprint": lambda line: (line["epoch"], line["step"]),
     "validation": lambda line: (line["epoch"], line.get("after_batch", math.inf)),
     "tensor": lambda line: line["name"],
 }
-"""What identifies a line of the record among those of its kind."""
 
 
 class RecordedRun:

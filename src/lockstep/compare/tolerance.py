@@ -41,8 +41,7 @@ LIKELY = (
     "Their ranks have other shares of a batch: a loss across samples, statistics of a batch, noise, or a logged value "
     "that is no mean over samples or is rounded to float32 depends on them (compare with strategy=virtual)."
 )
-EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "results"}
-"""The quantities that may differ for this reason."""
+EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "results"}  # may differ for this reason
 
 
 def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:

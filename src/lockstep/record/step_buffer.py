@@ -12,8 +12,8 @@ from lockstep.run_files import FINGERPRINTED
 from lockstep.sums.running import LOSS, SAMPLES, SUMS, WEIGHT, BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
 Line = Mapping[str, Mapping[str, Any]]  # of the record: `{kind: fields}`
+# 2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide."""
 
 LoggedValues = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
 """The numbers (`logged`) and metrics that a LightningModule has logged on a step, by name: a total, its weight, and how

@@ -61,7 +61,7 @@ class Session:
         """Create the module, its weights first, the same on every rank."""
         set_malloc_trim(False)
         if context.restarts:
-            from lockstep.checkpoint.choice import resume_after_restart
+            from lockstep.checkpoint.files import resume_after_restart
 
             plan = resume_after_restart(plan)
         self.plan, self.context, self.manual = plan, context, plan.model.manual
