@@ -121,9 +121,8 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
         options["callbacks"] = [callback.call for callback in plan.callbacks]
     if depends_on_world:
         options |= {key: getattr(plan, key) for key in WORLD} | {"strategy": plan.strategy.resumes_as}
-    kept = {key: value for key, value in options.items() if not is_below(key, MAY_MOVE)}
-    plain: dict[str, Any] = json.loads(json.dumps(kept))
-    return plain
+    plain: dict[str, Any] = json.loads(json.dumps(options))
+    return {key: value for key, value in plain.items() if not is_below(key, MAY_MOVE)}
 
 
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:

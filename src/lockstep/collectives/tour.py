@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -152,41 +152,35 @@ def paragraph(primitive: Primitive, observations: Sequence[Observation], results
     return f"{textwrap.fill(heading, terminal_width())}\n{textwrap.indent(ranks, '  ')}"
 
 
-class CaseRank(NamedTuple):
-    """A rank that makes a wrong call in the group; `last`: whether it is the last rank."""
-
-    group: Any
-    last: bool
-    timeout: float
-
-    def all_reduce(self, count: int = 4, dtype: torch.dtype = torch.float32) -> None:
-        dist.all_reduce(ones(count, dtype), group=self.group)
-
-
 def ones(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.ones(count, dtype=dtype, device=tensor_device())
 
 
-CASES: dict[str, tuple[str, Callable[[CaseRank], object]]] = {
-    "all-reduce of different shapes": (r"\[4\].*\[3\]", lambda rank: rank.all_reduce(3 if rank.last else 4)),
+CASES: dict[str, tuple[str, Callable[[Any, bool, float], object]]] = {
+    "all-reduce of different shapes": (
+        r"\[4\].*\[3\]",
+        lambda group, last, _timeout: dist.all_reduce(ones(3 if last else 4), group=group),
+    ),
     "all-reduce of different dtypes": (
         "Float.*Double",
-        lambda rank: rank.all_reduce(dtype=torch.float64 if rank.last else torch.float32),
+        lambda group, last, _timeout: dist.all_reduce(ones(4, torch.float64 if last else torch.float32), group=group),
     ),
     "different collectives": (
         "ALLREDUCE.*BROADCAST",
-        lambda rank: dist.broadcast(ones(4), 0, group=rank.group) if rank.last else rank.all_reduce(),
+        lambda group, last, _timeout: (
+            dist.broadcast(ones(4), 0, group=group) if last else dist.all_reduce(ones(4), group=group)
+        ),
     ),
     "receive of another size than was sent (gloo crashes)": (
         "rank [1-9].* failed: it was ended by",
-        lambda rank: dist.recv(ones(3)) if rank.last else dist.send(ones(4), dist.get_world_size() - 1),
+        lambda _group, last, _timeout: dist.recv(ones(3)) if last else dist.send(ones(4), dist.get_world_size() - 1),
     ),
     "the last rank does not call the all-reduce": (
         "monitoredBarrier",
-        lambda rank: time.sleep(rank.timeout + 1) if rank.last else rank.all_reduce(),
+        lambda group, last, timeout: time.sleep(timeout + 1) if last else dist.all_reduce(ones(4), group=group),
     ),
 }
-"""By title: what the message of rank 0 matches if the failure is caught, and the wrong call."""
+"""By title: what the message of rank 0 matches if the failure is caught, and the wrong call: of the last rank or not."""
 
 
 def show_failures(options: RankOptions, titles: Sequence[str] = tuple(CASES)) -> int:
@@ -223,7 +217,7 @@ def run_case(payload: TourPayload, context: RankContext) -> tuple[str, float]:
     group = debug_group(timeout)
     began, message = time.monotonic(), "no error: the call returned"
     try:
-        CASES[payload.case][1](CaseRank(group, context.rank == context.world_size - 1, timeout))
+        CASES[payload.case][1](group, context.rank == context.world_size - 1, timeout)
     except (RuntimeError, ValueError) as error:
         message = " ".join(str(error).split())
     return message, time.monotonic() - began

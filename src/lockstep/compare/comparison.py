@@ -148,8 +148,11 @@ class Comparison:
         interrupted = "; neither run finished" if self.unfinished else ""
         expected = f"expected: {self.tolerance}{reason}{interrupted}"
         lines = wrapped(f"{self.verdict}{condition} {expected}", subsequent_indent="  ")
-        if for_terminal:
-            lines[0] = coloured(self.verdict, self.within_tolerance) + lines[0].removeprefix(self.verdict)
+        in_terminal = for_terminal and sys.stdout is not None and sys.stdout.isatty()
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"  # https://no-color.org
+        if in_terminal and not plain:
+            colour = 32 if self.within_tolerance else 31
+            lines[0] = f"\x1b[{colour}m{self.verdict}\x1b[0m{lines[0].removeprefix(self.verdict)}"
         first = self.first_divergence
         if first is not None and not self.configuration_differs:
             lines += wrapped(f"They differ first in {first.name}, {first.first}.", subsequent_indent="  ")
@@ -180,13 +183,6 @@ class Comparison:
             "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
         }
         save_json(folder / COMPARISON, content)
-
-
-def coloured(text: str, is_good: bool) -> str:
-    """Return a text in green or red if stdout is a terminal and NO_COLOR is not set (https://no-color.org)."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or sys.stdout is None or not sys.stdout.isatty():
-        return text
-    return f"\x1b[{32 if is_good else 31}m{text}\x1b[0m"
 
 
 def in_words(largest: float, tolerance: Tolerance) -> str:
