@@ -96,7 +96,7 @@ def _require_nothing_within(folder: Path, saves: bool) -> None:
 
 
 def _no_checkpoint(name: str, resume: bool) -> ConfigError:
-    key, value, hint = START[resume]
+    key, value, hint = START[resume is True]
     return config_error(key, value, f"no run below {LOGS / name} has left an undamaged checkpoint", hint)
 
 

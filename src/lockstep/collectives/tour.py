@@ -180,7 +180,7 @@ CASES: dict[str, tuple[str, Callable[[Any, bool, float], object]]] = {
         lambda group, last, timeout: time.sleep(timeout + 1) if last else dist.all_reduce(ones(4), group=group),
     ),
 }
-"""By title: what the message of rank 0 matches if the failure is caught, and the wrong call, of the last rank or not."""
+"""By title: what the message of rank 0 matches if the failure is caught, and the call of a rank (the last or not)."""
 
 
 def show_failures(options: RankOptions, titles: Sequence[str] = tuple(CASES)) -> int:
