@@ -69,7 +69,7 @@ class CheckpointManager:
             if name in state["buffers"]:
                 buffer.copy_(state["buffers"][name])
         sums: Mapping[str, Tensor] = state["sums"]
-        self.recorder.steps.carried = {name: sums[name] for name in ("window", "ids")}
+        self.recorder.carried = {name: sums[name] for name in ("window", "ids")}
         best = content["best"]
         if self.plan.resume and best and self.monitor[0] in ("", best[0]):
             _, self.best, self.best_epoch = best  # in a new folder the best is that of its own epochs
@@ -105,7 +105,7 @@ class CheckpointManager:
             recorder.file.sync()
         if plan.detect_nan:
             self._check_weights(position.steps)
-        saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.steps.carried}.items()}
+        saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.carried}.items()}
         accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
         gradients = {
             name: full_tensor(parameter.grad).cpu()

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -27,10 +28,10 @@ from lockstep.plan import Plan
 from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.progress import notice
 from lockstep.record.fingerprint import digest, fingerprints
-from lockstep.record.step_buffer import Line, StepBuffer, step_lines
+from lockstep.record.step_lines import Line, LoggedValues, id_digests, step_lines
 from lockstep.run_files import RECORD, run_of
 from lockstep.structures import tensors_of
-from lockstep.sums.running import LOSS, BatchStats, to_floats
+from lockstep.sums.running import LOSS, SAMPLES, SUMS, WEIGHT, BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
 
 class RecordFile:
@@ -97,8 +98,8 @@ class Recorder:
         self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, offset: Any = None
     ) -> None:
         """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`."""
-        self.plan, self.rank, self.net = plan, rank, net
-        self.epoch, self.steps = epoch, StepBuffer(plan, rank, batch)
+        self.plan, self.rank, self.net, self.epoch = plan, rank, net, epoch
+        self._begin(batch)
         self.file: RecordFile | None = None
         if rank == 0:
             folder, earlier = Path(plan.run_dir), b""
@@ -108,6 +109,17 @@ class Recorder:
                     notice(message)
             metadata = {**run_metadata(plan, net), "per_rank_buffers": has_rank_buffers(plan, net)}
             self.file = RecordFile(folder, metadata, earlier)
+
+    def _begin(self, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
+        """Keep the steps from `first_batch` (from 0) of an epoch on.
+
+        `carried`: the sums (`window`) and the id digest of the batches before it that belong to its optimizer step.
+        """
+        zeros = {"window": torch.zeros(SUMS, dtype=torch.float64), "ids": torch.tensor(0)}
+        self.first_batch, self.carried = first_batch, carried or zeros
+        self.batches: list[tuple[BatchStats, Tensor, int]] = []  # with the sample ids, and the index of the step
+        self.steps: list[tuple[float, Sequence[Scalar], LoggedValues]] = []  # the rate, and norms of gradients
+        self.fingerprints: dict[str, Mapping[str, str]] = {}  # by the index of a step, as JSON has it
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
@@ -121,8 +133,12 @@ class Recorder:
         have to be waited for.
         """
         if self.plan.accelerator == "cpu":
-            self._check_losses([stats], self.steps.next_batch)
-        self.steps.batch(stats, ids)
+            self._check_losses([stats], self.first_batch + len(self.batches))
+        self.batches.append((stats, ids, len(self.steps)))
+
+    def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
+        """End an optimizer step, after its batches."""
+        self.steps.append((lr, [*map(to_scalar, norms)], logged or {}))
 
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
         """Return the norm of each gradient that is not None, reduced over all ranks."""
@@ -132,27 +148,59 @@ class Recorder:
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
         """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""
         if self.plan.record.weights == "step" or last:
-            self.steps.fingerprints[str(len(self.steps.steps) - 1)] = fingerprints(self.net, optimizers)
+            self.fingerprints[str(len(self.steps) - 1)] = fingerprints(self.net, optimizers)
 
     def flush(self, epoch: int, last_step: int) -> None:
         """Gather the ranks' steps of epoch `epoch` (from 1) that have no line yet, and write their lines.
 
         To be called by every rank. What is accumulated of the next step is carried over.
         """
-        self._check_losses([stats for stats, _, _ in self.steps.batches], self.steps.first_batch)
-        if not self.steps.batches:
+        self._check_losses([stats for stats, _, _ in self.batches], self.first_batch)
+        if not self.batches:
             return
-        columns, carried = self.steps.columns()
+        columns, carried = self._columns()
         ranks, sharded = gather_json(columns), self.plan.strategy.sharded
         if self.file:
-            rates = [rate for rate, _, _ in self.steps.steps]
+            rates = [rate for rate, _, _ in self.steps]
             self.file.append(step_lines(ranks, rates, epoch, last_step, sharded))
-        self.steps = StepBuffer(self.plan, self.rank, self.steps.next_batch, carried)
+        self._begin(self.first_batch + len(self.batches), carried)
+
+    def _columns(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
+        """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
+        plan, steps = self.plan, len(self.steps)
+        stats, ids, step_of_batch = zip(*self.batches, strict=True)
+        sums = torch.zeros(steps + 1, SUMS, dtype=torch.float64)
+        digests = torch.zeros(steps + 1, dtype=torch.int64)
+        sums[0], digests[0] = self.carried["window"], self.carried["ids"]
+        sums.index_add_(0, torch.tensor(step_of_batch), stack_stats(stats))
+        batch_digests = id_digests(ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
+        digests.index_add_(0, torch.tensor(step_of_batch), batch_digests)
+        norms = [(index, norm) for index, (_, norms, _) in enumerate(self.steps) for norm in norms]
+        squares = torch.tensor(to_floats([norm for _, norm in norms]), dtype=torch.float64).square()
+        step_of_norm = torch.tensor([index for index, _ in norms], dtype=torch.int64)
+        norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, step_of_norm, squares).sqrt()
+        columns = {
+            "loss_sum": sums[:steps, LOSS].tolist(),
+            "samples": sums[:steps, SAMPLES].tolist(),
+            "weight": sums[:steps, WEIGHT].tolist(),
+            "grad_norm": norm.tolist(),
+            "ids": digests[:steps].tolist(),
+            "logged": [
+                {
+                    kind: {name: (float(total), weight, how) for name, (total, weight, how) in values.items()}
+                    for kind, values in step.items()
+                }
+                for _, _, step in self.steps
+            ],
+            "fingerprints": self.fingerprints,
+        }
+        return columns, {"window": sums[steps], "ids": digests[steps]}
 
     def end_epoch(self, epoch: int, last_step: int) -> None:
         """Write the last lines of epoch `epoch` (from 1)."""
         self.flush(epoch, last_step)
-        self.epoch, self.steps = epoch, StepBuffer(self.plan, self.rank, 0)
+        self.epoch = epoch
+        self._begin(0)
 
     def validation(self, epoch: int, metrics: Mapping[str, float], step: int = 0, batch: int = 0) -> None:
         """Record a validation at an epoch's end, or after `batch` of its batches; raise NotFinite as for a batch."""
