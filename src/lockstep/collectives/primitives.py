@@ -101,8 +101,7 @@ PRIMITIVES = (
     Primitive(
         "send/recv", send_recv,
         lambda before, _root: [before[0], before[0], *before[2:]],
-        "rank 0 sends its tensor to rank 1, and both block until it is done",
-        ONCE,
+        "rank 0 sends its tensor to rank 1, and both block until it is done", ONCE,
     ),
     Primitive(
         "isend/irecv", isend_irecv,
@@ -113,20 +112,17 @@ PRIMITIVES = (
     Primitive(
         "batched isend/irecv", batched,
         lambda before, _root: [before[-1], *before[:-1]],
-        "the same, posted as one batch, so that no order deadlocks",
-        ONCE, output="full",
+        "the same, posted as one batch, so that no order deadlocks", ONCE, output="full",
     ),
     Primitive(
         "broadcast", lambda input, _output, root: dist.broadcast(input, src=root),
         lambda before, root: [before[root]] * len(before),
-        "the root's tensor replaces everyone's",
-        ONCE,
+        "the root's tensor replaces everyone's", ONCE,
     ),
     Primitive(
         "reduce", lambda input, _output, root: dist.reduce(input, dst=root, op=ReduceOp.SUM),
         lambda before, root: [np.sum(before, axis=0) if rank == root else None for rank in range(len(before))],
-        "the root gets the sum over ranks; what the others hold afterwards is undefined",
-        ONCE,
+        "the root gets the sum over ranks; what the others hold afterwards is undefined", ONCE,
     ),
     all_reduce(ReduceOp.SUM, "every rank gets the sum over ranks, as gradients do", np.sum),
     all_reduce(ReduceOp.MAX, "every rank gets the largest number at each index", np.max),
@@ -134,8 +130,7 @@ PRIMITIVES = (
     Primitive(
         "ring all-reduce", lambda input, _output, _root: ring_all_reduce(input),
         lambda before, _root: [np.sum(before, axis=0)] * len(before),
-        "Lockstep's own all-reduce, in 2(W-1) steps from neighbour to neighbour, gives the sum too",
-        TWICE_ALL_BUT_OWN,
+        "Lockstep's own all-reduce, in 2(W-1) steps from neighbour to neighbour, gives the sum too", TWICE_ALL_BUT_OWN,
     ),
     Primitive(
         "gather", gather,
@@ -146,26 +141,22 @@ PRIMITIVES = (
     Primitive(
         "all-gather", lambda input, output, _root: all_gather_single(output, input),
         lambda before, _root: [np.concatenate(before)] * len(before),
-        "every rank gets the shares of all ranks, concatenated",
-        ALL_BUT_OWN, input="share", output="full",
+        "every rank gets the shares of all ranks, concatenated", ALL_BUT_OWN, input="share", output="full",
     ),
     Primitive(
         "scatter", scatter,
         lambda before, root: np.split(np.asarray(before[root]), len(before)),
-        "the root's tensor is split, and rank r gets share r",
-        ALL_BUT_OWN, output="share",
+        "the root's tensor is split, and rank r gets share r", ALL_BUT_OWN, output="share",
     ),
     Primitive(
         "reduce-scatter", lambda input, output, _root: reduce_scatter_single(output, input, op=ReduceOp.SUM),
         lambda before, _root: np.split(np.sum(before, axis=0), len(before)),
-        "rank r gets share r of the sum over ranks: the first half of a ring all-reduce",
-        ALL_BUT_OWN, output="share",
+        "rank r gets share r of the sum over ranks: the first half of a ring all-reduce", ALL_BUT_OWN, output="share",
     ),
     Primitive(
         "all-to-all", lambda input, output, _root: dist.all_to_all_single(output, input),
         lambda before, _root: np.hstack([np.reshape(shares, (len(before), -1)) for shares in before]).tolist(),
-        "rank r gets share r of every rank, as a matrix is transposed",
-        ALL_BUT_OWN, output="full",
+        "rank r gets share r of every rank, as a matrix is transposed", ALL_BUT_OWN, output="full",
     ),
     Primitive(
         "barrier", counted_barrier,
