@@ -113,12 +113,11 @@ class CheckpointManager:
             if accumulating and parameter.grad is not None
         }
         buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
-        buffers = {name: buffer.cpu() for name, buffer in buffers.items()}
         state: RankState = {
             "random": random or random_state(plan.strategy.devices(plan)),
             "sums": saved_sums,
             "gradients": gradients,
-            "buffers": buffers,
+            "buffers": {name: buffer.cpu() for name, buffer in buffers.items()},
             "module": module or {},
         }
         ranks = gather_values(state)
