@@ -30,10 +30,10 @@ class SweepJob:
         self.results, self.failure = (
             json.loads(path.read_text()) if path.is_file() else {} for path in (folder / METRICS, folder / FAILURE)
         )
-        failure = self.failure
-        self.config, self.words, self.swept = (
-            (failure["config"], failure["words"], []) if failure else read_config(folder)
+        typed: tuple[dict[str, Any], list[str], list[str]] = (
+            (self.failure["config"], self.failure["words"], []) if self.failure else read_config(folder)
         )
+        self.config, self.words, self.swept = typed
         self.options = flatten(self.config)
         self.engine, self.strategy = str(self.options.get("engine")), str(self.options.get("strategy"))
         self.speed = float(self.results.get("samples_per_second", 0.0))  # 0 if it did not train
