@@ -40,7 +40,7 @@ def torch_batches(options: Options, epoch: int, rank: int) -> list[list[int]]:
     data = range(options.samples)
     sampler = DistributedSampler(data, options.devices, rank, seed=options.seed, drop_last=options.drop_last)  # type: ignore[arg-type, var-annotated]
     sampler.set_epoch(epoch)
-    return [ids.tolist() for ids in torch.tensor([*sampler]).split(options.batch_size_per_device)]
+    return [ids.tolist() for ids in torch.split(torch.tensor([*sampler]), options.batch_size_per_device)]
 
 
 def show(options: Options) -> int:

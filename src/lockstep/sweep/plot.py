@@ -139,8 +139,8 @@ def curves_over_steps(
         steps, values = zip(*points, strict=True) if points else ((), ())
         width, sign = 3 - 2 * place / len(curves), "o" if len(points) == 1 else marker
         axes.plot(steps, values, marker=sign, linewidth=width, color=colours(place), alpha=0.75, label=name)
-    values = [value for points in curves.values() for _, value in points]
-    if min(values, default=0) > 0 and max(values) > 10 * min(values):
+    heights = [value for points in curves.values() for _, value in points]
+    if min(heights, default=0) > 0 and max(heights) > 10 * min(heights):
         axes.set_yscale("log")
     axes.set(xlabel="optimizer step", title=title)
 
