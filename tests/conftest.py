@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from lockstep.build import plan_from
-from lockstep.checkpoint.choice import choose_checkpoint
+from lockstep.checkpoint.files import choose_checkpoint
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.launch import forkserver
@@ -45,7 +45,7 @@ MakeUserPlan = Callable[..., Plan]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
     *EVERY_RUN,
-    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour", "lockstep.collectives.failures"),
+    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour"),
     *("tests.rank_helpers", "tests.fault_injection.faulty_engine", "tests.test_launch_worker"),
     *("tests.fault_injection.engine_lightning", "tests.fault_injection.engine_raw"),
 )

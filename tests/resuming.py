@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from lockstep.checkpoint.choice import newest_checkpoint
+from lockstep.checkpoint.files import newest_checkpoint
 from lockstep.checkpoint.reading import read_start
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks

@@ -9,8 +9,18 @@ import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
 from bench.__main__ import HELP, BenchOptions, run_bench
-from bench.runs import INCONCLUSIVE, BenchContext, Measurement
-from bench.workloads import MODULE, TRAINING, USER_CODE, WORKLOADS, Training, Variant
+from bench.workloads import (
+    INCONCLUSIVE,
+    MODULE,
+    TRAINING,
+    USER_CODE,
+    WORKLOADS,
+    BenchContext,
+    Row,
+    Training,
+    Variant,
+    measurement,
+)
 from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
@@ -25,11 +35,11 @@ def context(tmp_path: Path) -> BenchContext:
 
 def test_ratios_are_of_the_same_round() -> None:
     """3/2, 2/4, 6/3: 1.5, 0.5, 2; the ratio of the medians would be 1."""
-    cells = Measurement("linear", "raw", (3.0, 2.0, 6.0), "source", (2.0, 4.0, 3.0)).row()
+    cells = measurement("linear", "raw", (3.0, 2.0, 6.0), "source", (2.0, 4.0, 3.0))
     assert [cells[name] for name in ("ratio_min", "ratio", "ratio_max", "met")] == [0.5, 1.5, 2.0, ""]
     assert [cells[name] for name in ("min", "median", "max")] == [2.0, 3.0, 6.0]
     with pytest.raises(ValueError, match="argument 2 is"):
-        _ = Measurement("linear", "raw", (3.0, 2.0), "source", (2.0,)).ratios
+        measurement("linear", "raw", (3.0, 2.0), "source", (2.0,))
 
 
 @pytest.mark.parametrize(
@@ -46,8 +56,7 @@ def test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive(
     ratios: tuple[float, ...], seconds: float, met: str
 ) -> None:
     values = tuple(ratio * seconds for ratio in ratios)
-    row = Measurement("linear", "raw", values, "source", (seconds,) * len(ratios), goal=0.6)
-    assert row.goal_met == met == row.row()["met"]
+    assert measurement("linear", "raw", values, "source", (seconds,) * len(ratios), goal=0.6)["met"] == met
 
 
 def test_variants_take_turns(monkeypatch: pytest.MonkeyPatch, context: BenchContext) -> None:
@@ -63,8 +72,8 @@ def test_variants_take_turns(monkeypatch: pytest.MonkeyPatch, context: BenchCont
     training = Training({"source": Variant("source"), "raw": Variant("raw", {"source": 0.7})}, ())
     alone, beside = training.measure("linear", context)
     assert engines == ["source", "source", "raw", "source", "raw"]
-    assert alone == Measurement("linear", "source", (2.0, 2.0))
-    assert beside == Measurement("linear", "raw", (1.0, 1.5), "source", (2.0, 2.0), goal=0.7)
+    assert alone == measurement("linear", "source", (2.0, 2.0))
+    assert beside == measurement("linear", "raw", (1.0, 1.5), "source", (2.0, 2.0), goal=0.7)
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -123,18 +132,18 @@ def test_a_command_that_fails_is_left_out(context: BenchContext) -> None:
 
 
 MEASUREMENTS = [
-    Measurement("linear", "source", (2.0, 2.0)),
-    Measurement("linear", "raw", (1.0, 1.4), "source", (2.0, 2.0), goal=0.2),
-    Measurement("linear", "raw", (1.0, 1.4), "bare", (1.0, 1.0)),
-    Measurement("startup", "ddp 2 - import", (-0.5, -0.5), goal=1.5),
-    Measurement("startup", "--help", (0.5,), goal=1.0),
+    measurement("linear", "source", (2.0, 2.0)),
+    measurement("linear", "raw", (1.0, 1.4), "source", (2.0, 2.0), goal=0.2),
+    measurement("linear", "raw", (1.0, 1.4), "bare", (1.0, 1.0)),
+    measurement("startup", "ddp 2 - import", (-0.5, -0.5), goal=1.5),
+    measurement("startup", "--help", (0.5,), goal=1.0),
 ]
 
 
 def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """One workload has rows, the other cannot be measured here."""
 
-    def refuses(context: BenchContext) -> list[Measurement]:
+    def refuses(context: BenchContext) -> list[Row]:
         raise ConfigError("it cannot run here.")
 
     monkeypatch.setattr("bench.workloads.WORKLOADS", {"prints": lambda _context: MEASUREMENTS, "refuses": refuses})

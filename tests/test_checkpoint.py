@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from lockstep.checkpoint.content import SECTION
-from lockstep.checkpoint.identity import identity, require_same
-from lockstep.checkpoint.reading import check_checkpoint
+from lockstep.checkpoint.reading import check_checkpoint, identity, require_same
 from lockstep.config_error import ConfigError
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan

@@ -9,9 +9,17 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from lockstep.checkpoint import choice
-from lockstep.checkpoint.choice import choose_checkpoint, resume_after_restart, typed_words
-from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, read_checkpoint
+from lockstep.checkpoint import files
+from lockstep.checkpoint.files import (
+    BEST,
+    FOLDER,
+    LAST,
+    PREVIOUS,
+    choose_checkpoint,
+    read_checkpoint,
+    resume_after_restart,
+    typed_words,
+)
 from lockstep.config_error import ConfigError
 from lockstep.run_files import CONFIG, METRICS
 from tests.conftest import MakePlan
@@ -37,7 +45,7 @@ def test_newest_undamaged_checkpoint_is_chosen(
     a_checkpoint(two / PREVIOUS, age=40)
     a_checkpoint(other / LAST, age=5)
     read = Mock(side_effect=read_checkpoint)
-    monkeypatch.setattr(choice, "read_checkpoint", read)
+    monkeypatch.setattr(files, "read_checkpoint", read)
     resumed, torn = choose_checkpoint(replace(plan, resume=True), folder_given=False)
     assert (resumed.ckpt_path, resumed.run_dir, [*torn]) == (str(newest), str(one.parent), damaged)
     assert [call.args[0] for call in read.call_args_list] == [*damaged, newest], "older ones are not read"
@@ -61,7 +69,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(
     assert all(f"{path} (it is no complete checkpoint" in str(refused.value) for path in (last, previous))
     with pytest.raises(ConfigError, match=r"^resume=true: no checkpoint there can be read"):
         resume_after_restart(plan)
-    monkeypatch.setattr(choice, "LOGS", tmp_path)
+    monkeypatch.setattr(files, "LOGS", tmp_path)
     with pytest.raises(ConfigError, match=r"^ckpt_path=last: no .* read: .*previous.ckpt \(.*last.ckpt \("):
         choose_checkpoint(replace(plan, ckpt_path="last", name="."), folder_given=False)
     for path in (last, previous):

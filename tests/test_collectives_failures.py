@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.collectives import failures
-from lockstep.collectives.failures import show
-from lockstep.collectives.tour import RankOptions
+from lockstep.collectives import tour
+from lockstep.collectives.tour import RankOptions, show_failures
 
 DTYPES, SIZES = "all-reduce of different dtypes", "receive of another size than was sent (gloo crashes)"
 
@@ -16,7 +15,7 @@ def test_a_crash_and_a_mismatch_are_caught(
 ) -> None:
     """One rank that the signal of a crash ends, and one error that torch raises."""
     monkeypatch.chdir(tmp_path)
-    assert show(RankOptions(), [SIZES, DTYPES]) == 0
+    assert show_failures(RankOptions(), [SIZES, DTYPES]) == 0
     out = capsys.readouterr().out
     assert "1/2 receive of another size than was sent (gloo crashes): caught after" in out
     assert "2/2 all-reduce of different dtypes: caught after" in out
@@ -28,9 +27,9 @@ def test_calls_that_return_or_hang_are_not_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     messages = iter(["no error: the call returned", "rank 1 failed: it exited with status 1"])
-    monkeypatch.setattr(failures, "start_ranks", lambda *_: (next(messages), 0.1))
+    monkeypatch.setattr(tour, "start_ranks", lambda *_: (next(messages), 0.1))
     monkeypatch.chdir(tmp_path)
-    assert show(RankOptions(), [SIZES, SIZES]) == 1
+    assert show_failures(RankOptions(), [SIZES, SIZES]) == 1
     out = capsys.readouterr().out
     assert out.count("NOT CAUGHT after 0.1 s") == 2
     assert "0 of 2 failures caught" in out

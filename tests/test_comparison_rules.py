@@ -15,9 +15,8 @@ import yaml
 import lockstep
 from lockstep.checkpoint.files import LAST
 from lockstep.compare import compare
-from lockstep.compare.comparison import Comparison, Values
+from lockstep.compare.comparison import Comparison, Values, furthest
 from lockstep.compare.comparison_rules import UNKNOWN, rule_of
-from lockstep.compare.quantity import furthest
 from lockstep.compare.recorded_run import leaves
 from lockstep.compare.tolerance import IDENTICAL
 from tests.comparing import metrics_in
@@ -84,7 +83,7 @@ def test_engines_leave_the_same(run: Path) -> None:
 def test_each_change_is_detected(compared: dict[str, Any]) -> None:
     for key, value in compared.items():
         rule, comparison = rule_of(key), Comparison("a", "b", IDENTICAL)
-        comparison.add(key, value, "changed", key, (1, 0))
+        comparison.add(key, value, "changed", key, 1)
         if rule.how == "not":
             assert comparison.left_out == {rule.quantity: {rule.pattern}}
         else:
@@ -117,7 +116,7 @@ def test_integers_are_compared_exactly(a: list[int], b: list[int], furthest_apar
 
 def test_a_verdict_has_a_colour_in_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison, terminal = Comparison("a", "b", IDENTICAL), StringIO()
-    comparison.add("record.jsonl:step.loss_sum", 1.0, 1.0, "step 1", (1, 0))
+    comparison.add("record.jsonl:step.loss_sum", 1.0, 1.0, "step 1", 1)
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -125,7 +124,7 @@ def test_a_verdict_has_a_colour_in_a_terminal_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     assert "\x1b[32midentical\x1b[0m; expected: identical" in comparison.text(for_terminal=True)
     assert "\x1b" not in comparison.text(), "TensorBoard"
-    comparison.add("record.jsonl:step.loss_sum", 1.0, 2.0, "step 2", (2, 0))
+    comparison.add("record.jsonl:step.loss_sum", 1.0, 2.0, "step 2", 2)
     assert "\x1b[31mdifferent\x1b[0m; expected: identical" in comparison.text(for_terminal=True)
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in comparison.text(for_terminal=True)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from lockstep.collectives.failures import debug_group
-from lockstep.collectives.tour import RankOptions, world_of
+from lockstep.collectives.tour import RankOptions, debug_group, world_of
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint.identity import identity
+from lockstep.checkpoint.reading import identity
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
 from lockstep.memory import TESTED, is_tested, memory_format_of

@@ -8,7 +8,7 @@ from torch import nn
 
 from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder
-from lockstep.record.step_buffer import id_digests, step_lines
+from lockstep.record.step_lines import id_digests, step_lines
 from lockstep.sums.running import BatchStats
 from tests.comparing import lines
 from tests.conftest import MakePlan
@@ -16,7 +16,7 @@ from tests.conftest import MakePlan
 
 def record_step(recorder: Recorder, lr: float) -> None:
     """Record the gradients of an optimizer step."""
-    recorder.steps.step(lr, recorder.norms(recorder.parameters))
+    recorder.step(lr, recorder.norms(recorder.parameters))
 
 
 def net_with_gradients(*gradients: float) -> nn.Module:

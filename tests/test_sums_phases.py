@@ -23,10 +23,6 @@ def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert phases.seconds == 4.0
     assert phases.end_epoch() == (2.0, {"data": 0.5, "forward": 1.0, "rest": 0.5})
     assert (phases.seconds, phases.steps, phases.total_samples) == (4.0, 0, 8)
-    phases.epochs = [9.0, 1.0, 3.0]  # the first warms up
-    assert phases.epoch_range() == {}
-    phases.epochs.append(2.0)
-    assert phases.epoch_range() == {"epoch_seconds_min": 1.0, "epoch_seconds_max": 3.0}
 
 
 def test_what_follows_an_interrupted_epoch_is_not_training(

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from lockstep.sweep.jobs import RankingMetric, SweepJob, best_text, ranking_metric
-from lockstep.sweep.rows import WORLD, rows_of
+from lockstep.sweep.jobs import WORLD, RankingMetric, SweepJob, best_text, ranking_metric, rows_of
 
 MONITORED = {"monitor": "val/acc", "mode": "max"}
 

@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from lockstep.sweep import plot
-from lockstep.sweep.jobs import RankingMetric
+from lockstep.sweep.jobs import RankingMetric, SweepRow
 from lockstep.sweep.plot import Panel, chosen_panels, label
-from lockstep.sweep.rows import SweepRow
 
 METRIC = RankingMetric("best", "best val/acc", "max")
 
@@ -21,9 +20,9 @@ def row(number: int, strategy: str = "ddp", devices: int = 1, timed: bool = True
     """Return a job whose devices share nine tenths of the work."""
     speed = 100.0 * (1 + 0.9 * (devices - 1))
     cells = {"engine": "raw", "strategy": strategy, "devices": devices, "best": "*" if number == 3 else ""}
-    cells |= {"samples_per_second": speed, "speed_up": speed / 100, "efficiency": speed / 100 / devices}
+    cells |= {"speed_up": speed / 100 if timed else None, "efficiency": speed / 100 / devices}
     options = {name.replace("__", "."): value for name, value in varied.items()}
-    return SweepRow(cells, options, 0.5 + number / 10, (speed * 0.8, speed * 1.1) if timed else ())
+    return SweepRow(cells, options, 0.5 + number / 10)
 
 
 def names(panels: Sequence[Panel]) -> list[str]:
@@ -32,7 +31,7 @@ def names(panels: Sequence[Panel]) -> list[str]:
 
 CASES: Mapping[str, tuple[list[SweepRow], list[str]]] = {
     "devices": ([row(n, devices=n) for n in (1, 2, 4)], ["over_devices", "over_devices"]),
-    "too few epochs": ([row(n, devices=n, timed=False) for n in (1, 2, 4)], []),
+    "nothing on one device": ([row(n, devices=n, timed=False) for n in (1, 2, 4)], []),
     "strategies": ([row(1), row(2, "virtual")], []),
     "a rate": ([row(n, optimizer__lr=10.0**-n) for n in range(4)], ["metric_over"]),
     "a rate and a net": (
@@ -73,12 +72,10 @@ def test_a_label_holds_what_varies_alone() -> None:
     assert label(row(0, path="a" * 30), [row(0)]) == f"path={'a' * 14}…"
 
 
-def test_the_values_that_were_tried_have_ticks_and_the_best_has_a_star() -> None:
+def test_the_best_has_a_star() -> None:
     axes = Figure().add_subplot()
     plot.metric_over(axes, CASES["a rate"][0], "optimizer.lr", METRIC)
     assert axes.get_xscale() == "log"
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "0.1", "0.01", "0.001"]
-    assert not len(axes.get_xticks(minor=True))
     [star] = axes.collections
     assert star.get_offsets().tolist() == [[1e-3, 0.8]]  # type: ignore[union-attr]
     assert axes.get_legend() is None, "one line needs none"
@@ -89,32 +86,21 @@ def test_the_values_that_were_tried_have_ticks_and_the_best_has_a_star() -> None
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["lr=0", "lr=0.1"]  # type: ignore[union-attr]
 
 
-def test_a_search_has_the_ticks_of_its_interval_and_few_names() -> None:
-    trials = [row(n, lr=0.001234567 * 1.5**n, batch_size=32 * (1 + n % 2)) for n in range(10)]
-    axes = Figure().add_subplot()
-    plot.metric_over(axes, trials, "lr", METRIC)
-    assert 0.001 in axes.get_xticks()
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["batch_size=32", "batch_size=64"]  # type: ignore[union-attr]
-    axes = Figure().add_subplot()
-    plot.metric_over(axes, trials, "batch_size", METRIC)
-    assert axes.get_legend() is None, "of ten rates"
-    assert label(trials[0], trials) == "lr=0.001235 batch_size=32"
-
-
 @pytest.mark.parametrize(("jobs", "n_steps"), [(2, 3), (25, 3), (1, 1), (2, 150)])
 def test_the_curves_of_all_jobs_are_visible(jobs: int, n_steps: int, tmp_path: Path) -> None:
     """Equal curves do not hide each other, a point has a marker, and the legend is beside the axes."""
     steps = [{"step": step, "samples": 2, "loss_sum": 4.0 / step} for step in range(1, n_steps + 1)]
     validations = [(float(n_steps), {"val/loss": 1.0, "train/loss": 1.0, "val/acc": 0.5})]
-    cells = {"reason": "", "engine": "raw", "strategy": "ddp", "devices": 1}
+    cells = {"reason": "", "engine": "raw", "strategy": "ddp", "devices": 1, "speed_up": None}
     rows = [SweepRow({"job": n, **cells}, {}, steps=steps, validations=validations) for n in range(jobs)]
     panels = plot.curve_panels(rows, METRIC)
     assert not plot.curve_panels([], METRIC)
-    with plot.saved_figure(tmp_path / "plot.png", width=10, height=4) as figure:
-        loss, validation = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
-        for panel, axes in zip(panels, (loss, validation), strict=True):
-            panel(axes)
-        plot.add_legend(validation)
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    loss, validation = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
+    for panel, axes in zip(panels, (loss, validation), strict=True):
+        panel(axes)
+    plot.add_legend(validation)
+    figure.draw_without_rendering()
     for axes in (loss, validation):
         widths = [line.get_linewidth() for line in axes.lines]
         assert widths == sorted(widths, reverse=True)
@@ -127,4 +113,5 @@ def test_the_curves_of_all_jobs_are_visible(jobs: int, n_steps: int, tmp_path: P
     if jobs == 2:
         box = validation.get_legend().get_window_extent()  # type: ignore[union-attr]
         assert box.x0 >= validation.get_window_extent().x1
+    plot.draw(rows, tmp_path / "plot.png", METRIC)
     assert imread(tmp_path / "plot.png").std() > 0.05

@@ -4,8 +4,7 @@ import math
 from pathlib import Path
 
 from lockstep import run
-from lockstep.sweep.jobs import SweepJob
-from lockstep.sweep.rows import SweepRow, rows_of
+from lockstep.sweep.jobs import SweepJob, SweepRow, rows_of
 from lockstep.sweep.summary import format_table
 from lockstep.text_table import columns_text, figures, fitted_text
 

@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 
 from bench import workloads
-from bench.runs import BASELINES, INCONCLUSIVE, BenchContext
 from lockstep.config_error import ConfigError, option_error
 from lockstep.entry_point import make_output_dir, options, output_dir, run_command
 from lockstep.files import save_table
@@ -53,23 +52,21 @@ def run_bench(options: BenchOptions) -> int:
     print("".join(f"{key}: {value}\n" for key, value in machine.items() if value), end="", flush=True)
     sys.stdin = None  # with a terminal as stdin, runs would be in this process
     rows: list[dict[str, object]] = []
-    forkserver.start_forkserver(*ENGINES.values(), *BASELINES.values())  # it imports them once
+    forkserver.start_forkserver(*ENGINES.values(), *workloads.BASELINES.values())  # it imports them once
     with tempfile.TemporaryDirectory(prefix="bench-", dir=private_folder()) as scratch:
         for number, name in enumerate(names, start=1):
             title = f"bench {number}/{len(names)}: {name}"
-            context = BenchContext(options.quick, str(Path(options.root).absolute()), Path(scratch), title)
+            context = workloads.BenchContext(options.quick, str(Path(options.root).absolute()), Path(scratch), title)
             try:
-                rows += [measurement.row() for measurement in workloads.WORKLOADS[name](context)]
+                rows += workloads.WORKLOADS[name](context)
                 save_table(folder / "bench.csv", rows)
             except ConfigError as error:
                 if names == [name]:
                     raise
                 context.report(f"left out: {error}")
     met = [row["met"] for row in rows if row["met"]]
-    print(f"\n{rows_text(rows, width_shown(), left=2)}\n")
-    print(
-        f"{met.count('yes')} of {len(met)} goals met, {met.count(INCONCLUSIVE)} {INCONCLUSIVE}\n  {folder}", flush=True
-    )
+    goals = f"{met.count('yes')} of {len(met)} goals met, {met.count(workloads.INCONCLUSIVE)} inconclusive"
+    print(f"\n{rows_text(rows, width_shown(), left=2)}\n\n{goals}\n  {folder}", flush=True)
     return 0
 
 

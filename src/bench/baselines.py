@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 from torchvision import transforms
 from torchvision.datasets import MNIST
 
-from bench.runs import BenchPayload
+from bench.workloads import BenchPayload
 from lockstep import datamodules
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import create_data

@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from bench.runs import BenchPayload
+from bench.workloads import BenchPayload
 from lockstep.launch.topology import RankContext
 from lockstep.lit.trainer import silence_warnings
 from lockstep.random_state import seed_all

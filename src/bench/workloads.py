@@ -1,14 +1,110 @@
-"""The workloads, by name: those that only train are a table of variants, the others are functions."""
+"""The workloads, by name: those that only train are a table of variants, the others are functions.
+
+A run is measured by its metrics, by a module on its ranks, or by the time of a whole command.
+"""
 
 import json
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import sub
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from bench.runs import BASELINES, BenchContext, Measurement
+from lockstep.build import plan_from
+from lockstep.command_line.compose import compose_job
+from lockstep.config_error import ConfigError
+from lockstep.job import run
+from lockstep.launch.start import start_ranks
+from lockstep.plan import Plan
+from lockstep.world import World
+
+BASELINES = {"source": "bench.baselines", "bare": "bench.baselines", "stock": "bench.lightning_baseline"}
+"""The module of each baseline, which ranks run; `stock` is Lightning's own Trainer."""
+
+
+@dataclass(frozen=True)
+class BenchPayload:
+    """A plan to run, and the name of the baseline that runs it."""
+
+    world: World
+    plan: Plan
+    subject: str
+
+
+@dataclass(frozen=True)
+class BenchContext:
+    """How thoroughly to measure; MNIST is below `root`, runs write into `scratch`, `title` begins each message."""
+
+    quick: bool
+    root: str
+    scratch: Path
+    title: str = "bench"
+
+    def report(self, step: str) -> None:
+        print(f"{self.title}, {step}", flush=True)
+
+    def train_seconds(self, engine: str, *overrides: str) -> float:
+        """Return the seconds of training in a run by an engine, or by the baseline of this name in a like process."""
+        with TemporaryDirectory(dir=self.scratch, ignore_cleanup_errors=True) as folder:
+            if engine not in BASELINES:
+                return float(run([f"engine={engine}", *overrides, f"hydra.run.dir={folder}"])["train_seconds"])
+            plan = plan_from(compose_job([*overrides])[0], Path(folder))
+            return float(start_ranks(BenchPayload(plan.world, plan, engine), BASELINES[engine]))
+
+    def time_command(self, *words: str, status: int = 0) -> float:
+        """Return the seconds of a whole command; raise ConfigError if it exits with another status."""
+        began = time.perf_counter()
+        command, folder = [sys.executable, *words], self.scratch
+        process = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        seconds = time.perf_counter() - began
+        if process.returncode != status:
+            last = process.stderr.strip().rpartition("\n")[2]
+            raise ConfigError(f"python {' '.join(words)}: exited with status {process.returncode}; last line: {last}")
+        return seconds
+
+
+Row = dict[str, object]  # of the table and of bench.csv, by their headings
+LONG_ENOUGH = 0.3  # seconds that each timing of a ratio must last: one-off costs are part of it
+INCONCLUSIVE = "inconclusive"
+
+
+def measurement(
+    workload: str,
+    variant: str,
+    values: Sequence[float],
+    baseline: str = "",
+    baseline_values: Sequence[float] = (),
+    goal: float | None = None,
+) -> Row:
+    """Return a row of the table: the seconds of a variant, and their ratio to the baseline in each round, if any.
+
+    The goal is of the ratio, or of the seconds without a baseline. `met`: yes, no, inconclusive (a short timing, or
+    rounds on both sides of the goal), or empty without a goal.
+    """
+    ratios = [value / base for value, base in zip(values, baseline_values, strict=True)] if baseline else []
+    rounds = {goal is None or value <= goal for value in ratios or values}
+    too_short = bool(ratios) and min(*values, *baseline_values) < LONG_ENOUGH
+    met = INCONCLUSIVE if too_short or len(rounds) > 1 else "yes" if rounds == {True} else "no"
+    return {
+        "workload": workload,
+        "variant": variant,
+        "median": median(values),
+        "min": min(values),
+        "max": max(values),
+        "against": baseline,
+        "ratio": median(ratios) if ratios else None,
+        "ratio_min": min(ratios, default=None),
+        "ratio_max": max(ratios, default=None),
+        "goal": goal,
+        "met": "" if goal is None else met,
+    }
+
 
 TRAIN = str(Path(__file__).parents[2] / "train.py")
 USER_CODE = ("model=example_module", "~model.net", "~model.optimizer", "~model.gamma", "data=none")
@@ -20,7 +116,7 @@ Goals = Mapping[str, float | None]  # the largest ratio to each of the named var
 
 
 class Variant(NamedTuple):
-    """A run by an engine or a baseline; `goals` bound its ratios to other variants (None: shown, not judged)."""
+    """A run by an engine or a baseline; `goals`: of its ratios to other variants."""
 
     engine: str
     goals: Goals = {}  # noqa: RUF012  # a Mapping
@@ -28,10 +124,7 @@ class Variant(NamedTuple):
 
 
 class Training(NamedTuple):
-    """Variants of the same work, whose seconds of training are compared; `full` or `quick` says how much of it.
-
-    `rounds`: in which the variants take turns; 2 of a quick benchmark.
-    """
+    """Variants of the same work, whose seconds of training are compared; `full` or `quick` says how much of it."""
 
     variants: Mapping[str, Variant]
     overrides: tuple[str, ...]
@@ -39,19 +132,18 @@ class Training(NamedTuple):
     quick: tuple[str, ...] = ()
     rounds: int = 3
 
-    def measure(self, name: str, context: BenchContext) -> list[Measurement]:
+    def measure(self, name: str, context: BenchContext) -> list[Row]:
         words = (*self.overrides, *(self.quick if context.quick else self.full), "test=false")
         shared = [word.format(root=context.root) for word in words]
         calls = {
             variant: partial(context.train_seconds, engine, *shared, *overrides)
             for variant, (engine, _, overrides) in self.variants.items()
         }
-        first = next(iter(calls))
-        context.report(f"{first}, not counted: the first run finds files and memory cold")
-        calls[first]()
+        context.report("not counted: the first run finds files and memory cold")
+        next(iter(calls.values()))()
         values = take_turns(calls, context, self.rounds)
         return [
-            Measurement(name, variant, values[variant], baseline, values.get(baseline, ()), goal)
+            measurement(name, variant, values[variant], baseline, values.get(baseline, ()), goal)
             for variant, (_, goals, _) in self.variants.items()
             for baseline, goal in (goals or {"": None}).items()
         ]
@@ -70,7 +162,16 @@ def take_turns(
     return values
 
 
-FORMS = {"tensors": ("true", 0), "samples": ("false", 0), "workers": ("false", 2)}
+def beside_stock(raw: float, lightning: float, form: str = "", *overrides: str) -> dict[str, Variant]:
+    """Return Lightning's own Trainer and both engines, with their largest ratios to it."""
+    return {
+        f"stock{form}": Variant("stock", {}, overrides),
+        f"raw{form}": Variant("raw", {f"stock{form}": raw}, overrides),
+        f"lightning{form}": Variant("lightning", {f"stock{form}": lightning}, overrides),
+    }
+
+
+EPOCHS = ("max_epochs=2",), ("max_epochs=1",)
 TRAINING = {
     "linear": Training(
         {
@@ -105,32 +206,16 @@ TRAINING = {
     ),
     "module": Training(
         {
-            f"{engine}, {form}": Variant(
-                engine,
-                {f"stock, {form}": goal} if goal else {},
-                (f"+model.tensors={tensors}", f"+model.workers={workers}"),
-            )
-            for form, (tensors, workers) in FORMS.items()
-            for engine, goal in {"stock": None, "raw": 0.7, "lightning": 1.0}.items()
+            **beside_stock(0.7, 1.0, ", tensors", "+model.tensors=true"),
+            **beside_stock(0.7, 1.0, ", samples", "+model.tensors=false"),
+            **beside_stock(0.7, 1.0, ", workers", "+model.tensors=false", "+model.workers=2"),
         },
         (*USER_CODE, MODULE, "max_epochs=2", "threads=1"),
         full=("+model.samples=25600",),
         quick=("+model.samples=6400",),
     ),
-    **{
-        name: Training(
-            {
-                "stock": Variant("stock"),
-                "raw": Variant("raw", {"stock": raw_goal}),
-                "lightning": Variant("lightning", {"stock": lightning_goal}),
-            },
-            (*USER_CODE, target, "threads=1"),
-            full=("max_epochs=2",),
-            quick=("max_epochs=1",),
-            rounds=5,
-        )
-        for name, target, raw_goal, lightning_goal in (("boring", BORING, 0.25, 0.5), ("module_mlp", MLP, 0.55, 0.6))
-    },
+    "boring": Training(beside_stock(0.25, 0.5), (*USER_CODE, BORING, "threads=1"), *EPOCHS, rounds=5),
+    "module_mlp": Training(beside_stock(0.55, 0.6), (*USER_CODE, MLP, "threads=1"), *EPOCHS, rounds=5),
 }
 
 
@@ -147,7 +232,7 @@ STARTUP: dict[str, tuple[tuple[str, ...], Goals]] = {
 """Arguments of `python`, and the goals: for all seconds, and for those beyond the import that the command needs."""
 
 
-def startup(context: BenchContext) -> list[Measurement]:
+def startup(context: BenchContext) -> list[Row]:
     """Time whole commands, and what they take beyond the import in the same round."""
     calls = {
         name: partial(context.time_command, *words, status=2 if name == WRONG_KEY else 0)
@@ -158,11 +243,11 @@ def startup(context: BenchContext) -> list[Measurement]:
     for name, (_, goals) in STARTUP.items():
         for baseline, goal in goals.items():
             seconds = tuple(map(sub, values[name], values[baseline])) if baseline else values[name]
-            rows.append(Measurement("startup", f"{name} - {baseline}" if baseline else name, seconds, goal=goal))
+            rows.append(measurement("startup", f"{name} - {baseline}" if baseline else name, seconds, goal=goal))
     return rows
 
 
-def sweep(context: BenchContext) -> list[Measurement]:
+def sweep(context: BenchContext) -> list[Row]:
     """Time a further job, without its training: (wall clock of n jobs - of one) / (n - 1)."""
     jobs = 2 if context.quick else 5
 
@@ -177,10 +262,10 @@ def sweep(context: BenchContext) -> list[Measurement]:
 
     name = "further job - training"
     values = take_turns({name: lambda: (time_sweep(jobs) - time_sweep(1)) / (jobs - 1)}, context)
-    return [Measurement("sweep", name, values[name], goal=0.6)]
+    return [measurement("sweep", name, values[name], goal=0.6)]
 
 
-WORKLOADS: dict[str, Callable[[BenchContext], list[Measurement]]] = {
+WORKLOADS: dict[str, Callable[[BenchContext], list[Row]]] = {
     **{name: partial(training.measure, name) for name, training in TRAINING.items()},
     "startup": startup,
     "sweep": sweep,

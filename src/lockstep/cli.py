@@ -25,7 +25,7 @@ from lockstep.launch.failure import RankFailed
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.run_files import Metrics
 from lockstep.schemas import Command
-from lockstep.sweep.outcome import clear_results, in_sweep, report_unfinished
+from lockstep.sweep.summary import clear_results, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
 HYDRA_KEYS = ("hydra.run.", "hydra.sweep", "hydra/sweeper", "hydra.launcher", "hydra/launcher", "hydra.mode")

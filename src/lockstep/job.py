@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import schemas
 from lockstep.build import plan_from
-from lockstep.checkpoint.choice import choose_checkpoint, require_start, typed_words
+from lockstep.checkpoint.files import choose_checkpoint, require_start, typed_words
 from lockstep.command_line.compose import compose_job, sets_folder
 from lockstep.command_line.hydra_errors import planning
 from lockstep.command_line.overrides import without_plus

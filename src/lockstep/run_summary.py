@@ -59,12 +59,10 @@ def _time(metrics: Mapping[str, Any], resumed: bool) -> str:
     if metrics.get("train_seconds"):
         counts = ((metrics[name], name) for name in ("epochs", "steps"))
         counted = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for count, name in counts)
-        took = {name: metrics[key] for name in ("lightning", "raw") if (key := f"{name}/train_seconds") in metrics}
-        if took:  # by both engines
-            parts.append(f"{counted}: {', '.join(f'{name} {_seconds(each)}' for name, each in took.items())}")
-        else:
-            speed = f"{_seconds(metrics['train_seconds'])}: {metrics['samples_per_second']:.0f} samples/s"
-            parts.append(f"{counted}{', resumed for' if resumed else ' in'} {speed}")
+        keys = {name: f"{name}/train_seconds" for name in ("lightning", "raw")}  # of engine=both
+        took = ", ".join(f"{name} {_seconds(metrics[key])}" for name, key in keys.items() if key in metrics)
+        speed = f"{_seconds(metrics['train_seconds'])}: {metrics['samples_per_second']:.0f} samples/s"
+        parts.append(f"{counted}: {took}" if took else f"{counted}{', resumed for' if resumed else ' in'} {speed}")
     if "total_seconds" in metrics:
         parts.append(f"{_seconds(metrics['total_seconds'])} in all")
     return ", ".join(parts)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from lockstep.checkpoint.choice import newest_checkpoint
+from lockstep.checkpoint.files import newest_checkpoint
 from lockstep.run_files import METRICS, RECORD
 from tests.conftest import ROOT, Command, Ended, events_of
 

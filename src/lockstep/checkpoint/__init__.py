@@ -1,5 +1,5 @@
 """Checkpoints that either engine reads under any strategy, by Lightning's keys (`state_dict`, `epoch`, …).
 
-`choice`: which one a run begins from; `reading`: loading it for a plan; `content`: what it holds beside Lightning's;
-`identity`: which plans may resume from it; `saving`: writing, and which is the best; `files`: names, checks for damage.
+`files`: names, checks for damage, and which one a run begins from; `reading`: loading it, and which plans may resume;
+`content`: what it holds beside Lightning's; `saving`: writing, and which is the best.
 """

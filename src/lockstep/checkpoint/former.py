@@ -12,7 +12,7 @@ from lockstep.schemas.target import KEY, PARTIAL
 from lockstep.targets.locate import locate, parameters_of
 
 GONE = ("task", "optimizer", "scheduler", "dropout_rng")
-PARTS = {
+PARTS = {  # classes of nets, optimizers, modules and data modules, by the names of options
     **{"linear": "Linear", "mlp": "MLP", "cnn": "CNN", "lenet": "LeNet", "split_cnn": "SplitCNN"},
     **{"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"},
     **{"autoencoding": "Autoencoder", "language_modelling": "LanguageModel"},
@@ -20,9 +20,7 @@ PARTS = {
     **{"digits": "Digits", "mnist": "MNIST", "points": "Points", "line": "Line", "cifar10": "CIFAR10"},
     **{"random_regression": "RandomRegression", "image_folder": "ImageFolder", "npz": "NPZ", "text": "Text"},
 }
-"""Classes of nets, optimizers, modules and data modules, by the names of options."""
-FACTS = {"shape": "sample_shape", "outputs": "num_outputs", "classes": "num_classes"}
-"""Facts about data, as they were called and as they are."""
+FACTS = {"shape": "sample_shape", "outputs": "num_outputs", "classes": "num_classes"}  # as they were called, and are
 
 
 def plan_of(text: str) -> Plan:

@@ -1,6 +1,7 @@
-"""Reading a checkpoint, and checking that it is of the plan that resumes from it."""
+"""Reading a checkpoint, and checking that it is of the plan that resumes from it: only the same training may."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,30 @@ from torch import nn
 
 from lockstep.checkpoint.content import SECTION, Content, Progress, before_fit_end, named_as_in
 from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
-from lockstep.checkpoint.identity import FORMER, require_same
-from lockstep.config_error import as_typed, config_error, require
+from lockstep.config_error import ConfigError, as_typed, config_error, require, shorten
 from lockstep.plan import Plan
-from lockstep.record.file import earlier_lines
-from lockstep.run_files import METRICS
+from lockstep.record.recorder import earlier_lines
+from lockstep.run_files import METRICS, run_of
 from lockstep.schemas.keys import is_below
+from lockstep.schemas.target import KEY
+from lockstep.schemas.trainer import DEFAULTS, PREFIX
 
 HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
+
+GROUPS = ("model", "data", "optimizer", "scheduler")
+TRAINING = (  # may not change; engine, strategy, devices, threads, memory_format, logger and the number of epochs may
+    *("seed", "batch_size", "accumulate_grad_batches", "drop_last", "precision", "gradient_clip_val"),
+    *("sync_batchnorm", "loss_reduction"),
+)
+
+MAY_MOVE = ("data.root", "data.loader", "data.num_workers", "data.pin_memory", "data.persistent_workers")
+FACTS = {  # about the data, which the inspection tells, and what to call them
+    **{"data.train_samples": "train_samples", "data.val_samples": "val_size", "data.test_samples": "test_size"},
+    **{"data.train_batches": "train_batches", "data.regular": "regular"},
+}
+FORMER = "data.sums"  # a key that runs of an earlier version have, which measured the sums of a task
+# may not change either if ranks draw their own random numbers, or take statistics of their share of a batch
+WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 
 
 @dataclass(frozen=True)
@@ -91,9 +108,51 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
         for state in (net.state_dict(), named_as_in(net, checkpoint["state_dict"]))
     )
     reason = f"it holds another net than model={plan.model.name} with its options"
-    trained = checkpoint.get(SECTION, {}).get("identity", {})
-    options = {key: value for key, value in trained.items() if is_below(key, ["model"])}
     hint = "the model and its options as in the config.yaml of its run"
-    if options and FORMER not in trained and "model._target_" not in options:  # the name of code is no option
-        hint = " ".join(f"{key}={as_typed(value)}" for key, value in options.items())
     require(expected == saved, "ckpt_path", plan.ckpt_path, reason, hint)
+
+
+def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
+    """Return the options that a plan's results depend on, by the keys of the command line: `model.net.hidden`, …"""
+    options = {key: value for key, value in plan.options.items() if is_below(key, GROUPS)}
+    options |= {key: getattr(plan, key) for key in TRAINING} | plan.trainer.training_options()
+    options |= {name: getattr(plan.data, fact) for name, fact in FACTS.items()}
+    if plan.callbacks:
+        options["callbacks"] = [callback.call for callback in plan.callbacks]
+    if depends_on_world:
+        options |= {key: getattr(plan, key) for key in WORLD} | {"strategy": plan.strategy.resumes_as}
+    plain: dict[str, Any] = json.loads(json.dumps(options))
+    return {key: value for key, value in plain.items() if not is_below(key, MAY_MOVE)}
+
+
+def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
+    """Raise if a plan is another training than that of a checkpoint with this identity; name the keys that differ."""
+    defaults = {PREFIX + name: value for name, value in DEFAULTS.items()}
+    current = identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
+    current, saved = (dict(_leaves(defaults | {**options})) for options in (current, saved))
+    differing = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
+    if not differing:
+        return
+    keys = [key for key in differing if key in current and key in saved] or differing  # the others follow from them
+    typed = [key for key in keys if key not in FACTS]
+    keys = typed or keys
+    reason = "what is trained would not be the same"
+    if not {*keys}.isdisjoint(WORLD):
+        reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
+    here, there = (
+        " ".join(f"{key}={as_typed(options[key])}" if key in options else f"no {key}" for key in keys)
+        for options in (current, saved)
+    )
+    hint = there if typed else "ckpt_path=null, or restore the data"
+    if any(key.endswith(KEY) or KEY in str(saved.get(key)) for key in keys):  # code: it cannot be typed
+        hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}"
+    here, there = shorten(here), shorten(there)
+    raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {hint}.")
+
+
+def _leaves(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in options.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

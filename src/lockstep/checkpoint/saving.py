@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lockstep.checkpoint.content import SECTION, Content, Progress, RankState, state_of_rank
 from lockstep.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
-from lockstep.checkpoint.identity import identity
+from lockstep.checkpoint.reading import identity
 from lockstep.files import atomic_write, sync_folder
 from lockstep.parallel.messages import gather_values
 from lockstep.parallel.tensor_layout import full_tensor, shard_like
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from lockstep.parallel.virtual_ranks import VirtualRanks
 
 
+# entries of a checkpoint that consist of tensors and plain values
 SAFE_KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", SECTION)
-"""Entries of a checkpoint that consist of tensors and plain values."""
 
 
 class CheckpointManager:
@@ -69,7 +69,7 @@ class CheckpointManager:
             if name in state["buffers"]:
                 buffer.copy_(state["buffers"][name])
         sums: Mapping[str, Tensor] = state["sums"]
-        self.recorder.steps.carried = {name: sums[name] for name in ("window", "ids")}
+        self.recorder.carried = {name: sums[name] for name in ("window", "ids")}
         best = content["best"]
         if self.plan.resume and best and self.monitor[0] in ("", best[0]):
             _, self.best, self.best_epoch = best  # in a new folder the best is that of its own epochs
@@ -105,7 +105,7 @@ class CheckpointManager:
             recorder.file.sync()
         if plan.detect_nan:
             self._check_weights(position.steps)
-        saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.steps.carried}.items()}
+        saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.carried}.items()}
         accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
         gradients = {
             name: full_tensor(parameter.grad).cpu()
@@ -113,12 +113,11 @@ class CheckpointManager:
             if accumulating and parameter.grad is not None
         }
         buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
-        buffers = {name: buffer.cpu() for name, buffer in buffers.items()}
         state: RankState = {
             "random": random or random_state(plan.strategy.devices(plan)),
             "sums": saved_sums,
             "gradients": gradients,
-            "buffers": buffers,
+            "buffers": {name: buffer.cpu() for name, buffer in buffers.items()},
             "module": module or {},
         }
         ranks = gather_values(state)

@@ -1,6 +1,5 @@
 """`python -m lockstep.collectives`: the tour of the primitives, the failure cases and the partition."""
 
-import importlib
 import sys
 from collections.abc import Sequence
 
@@ -11,7 +10,8 @@ HELP = """Every primitive of torch.distributed on real ranks:  python -m lockste
 Write KEY=VALUE after the command, or after its subcommand `failures` or `partition`.
 
 python -m lockstep.collectives              what every rank holds before and after each primitive, checked against what
-                                            it must hold; exit status 1 if a check fails
+                                            it must hold, and what it costs (n: the bytes of the full tensor, W: the
+                                            ranks); exit status 1 if a check fails
   devices: 4           ranks, on this machine (under torchrun: as many as it started)
   backend: auto        auto (nccl where each rank has a GPU of its own, else gloo), gloo, nccl, mpi
   init_method: auto    the rendezvous: auto, file, file:///PATH, env, tcp://HOST:PORT
@@ -36,10 +36,15 @@ python -m lockstep.collectives partition    which rank gets which samples in whi
 
 
 def dispatch(words: Sequence[str]) -> int:
-    """Run the subcommand, or the tour without one, by the module of its name, which ranks import, too."""
-    name = words[0] if words and words[0] in ("failures", "partition") else "tour"
-    module = importlib.import_module(f"lockstep.collectives.{name}")
-    return int(module.show(options(module.Options, words[name != "tour" :], "python -m lockstep.collectives")))
+    """Run the subcommand, or the tour without one."""
+    from lockstep.collectives import partition, tour  # with torch
+
+    command = "python -m lockstep.collectives"
+    if words[:1] == ["failures"]:
+        return tour.show_failures(options(tour.RankOptions, words[1:], command))
+    if words[:1] == ["partition"]:
+        return partition.show(options(partition.Options, words[1:], command))
+    return tour.show(options(tour.Options, words, command))
 
 
 def main(words: Sequence[str]) -> int:

@@ -40,8 +40,7 @@ def torch_batches(options: Options, epoch: int, rank: int) -> list[list[int]]:
     data = range(options.samples)
     sampler = DistributedSampler(data, options.devices, rank, seed=options.seed, drop_last=options.drop_last)  # type: ignore[arg-type, var-annotated]
     sampler.set_epoch(epoch)
-    samples, size = list(sampler), options.batch_size_per_device
-    return [samples[start : start + size] for start in range(0, len(samples), size)]
+    return [ids.tolist() for ids in torch.split(torch.tensor([*sampler]), options.batch_size_per_device)]
 
 
 def show(options: Options) -> int:

@@ -19,15 +19,9 @@ from lockstep.parallel.reduce import ring_all_reduce
 from lockstep.private_api.torch import all_gather_single, default_store, reduce_scatter_single
 
 Numbers = Sequence[float] | np.ndarray[Any, Any]
-ONCE, ALL_BUT_OWN, TWICE_ALL_BUT_OWN, NOTHING = "n", "(W-1)/W·n", "2(W-1)/W·n", "0"
-BUS_FACTORS: dict[str, Callable[[int], float]] = {
-    ONCE: lambda _world: 1.0,
-    ALL_BUT_OWN: lambda world: (world - 1) / world,
-    TWICE_ALL_BUT_OWN: lambda world: 2 * (world - 1) / world,
-    NOTHING: lambda _world: 0.0,
-}
-"""The share of n that the busiest rank must send or receive, whatever the algorithm. n is the bytes of the full tensor
-(of all shares together), W the number of ranks. Bus bandwidth is algorithm bandwidth times this factor."""
+ONCE, ALL_BUT_OWN, TWICE_ALL_BUT_OWN, NOTHING = "n", "(W-1)/W·n", "2(W-1)/W·n", "no"
+"""The bytes that the busiest rank must send or receive, whatever the algorithm: n is the size of the full tensor (of
+all shares together), W the number of ranks."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +38,6 @@ class Primitive:
     cost: str
     input: Literal["full", "share"] = "full"
     output: Literal["full", "share", "none"] = "none"
-
-    def explain(self, size: int, world: int) -> str:
-        """Return a sentence on what it does and costs, for a tensor of `size` bytes."""
-        moved = BUS_FACTORS[self.cost](world) * size
-        cost = f"{self.cost} bytes, here {moved:.4g} (n = {size}, W = {world})"
-        return f"{self.does}; the busiest rank moves {cost}." if moved else f"{self.does}."
 
 
 def tensor_device() -> torch.device:
@@ -96,13 +84,9 @@ def counted_barrier(input: Tensor, output: Tensor, root: int) -> None:
     store = default_store()
     time.sleep(0.05 * dist.get_rank())
     store.add("collectives/barrier", 1)
-    barrier(input, output, root)
-    input.fill_(store.add("collectives/barrier", 0))
-
-
-def barrier(input: Tensor, output: Tensor, root: int) -> None:
-    """Name the GPU for nccl, whose barrier is an all-reduce on it."""
+    # nccl's barrier is an all-reduce on a GPU
     dist.barrier(device_ids=[torch.cuda.current_device()] if dist.get_backend() == "nccl" else None)
+    input.fill_(store.add("collectives/barrier", 0))
 
 
 def all_reduce(op: Any, does: str, reduce: Callable[..., Numbers]) -> Primitive:
@@ -117,8 +101,7 @@ PRIMITIVES = (
     Primitive(
         "send/recv", send_recv,
         lambda before, _root: [before[0], before[0], *before[2:]],
-        "rank 0 sends its tensor to rank 1, and both block until it is done",
-        ONCE,
+        "rank 0 sends its tensor to rank 1, and both block until it is done", ONCE,
     ),
     Primitive(
         "isend/irecv", isend_irecv,
@@ -129,20 +112,17 @@ PRIMITIVES = (
     Primitive(
         "batched isend/irecv", batched,
         lambda before, _root: [before[-1], *before[:-1]],
-        "the same, posted as one batch, so that no order deadlocks",
-        ONCE, output="full",
+        "the same, posted as one batch, so that no order deadlocks", ONCE, output="full",
     ),
     Primitive(
         "broadcast", lambda input, _output, root: dist.broadcast(input, src=root),
         lambda before, root: [before[root]] * len(before),
-        "the root's tensor replaces everyone's",
-        ONCE,
+        "the root's tensor replaces everyone's", ONCE,
     ),
     Primitive(
         "reduce", lambda input, _output, root: dist.reduce(input, dst=root, op=ReduceOp.SUM),
         lambda before, root: [np.sum(before, axis=0) if rank == root else None for rank in range(len(before))],
-        "the root gets the sum over ranks; what the others hold afterwards is undefined",
-        ONCE,
+        "the root gets the sum over ranks; what the others hold afterwards is undefined", ONCE,
     ),
     all_reduce(ReduceOp.SUM, "every rank gets the sum over ranks, as gradients do", np.sum),
     all_reduce(ReduceOp.MAX, "every rank gets the largest number at each index", np.max),
@@ -150,8 +130,7 @@ PRIMITIVES = (
     Primitive(
         "ring all-reduce", lambda input, _output, _root: ring_all_reduce(input),
         lambda before, _root: [np.sum(before, axis=0)] * len(before),
-        "Lockstep's own all-reduce, in 2(W-1) steps from neighbour to neighbour, gives the sum too",
-        TWICE_ALL_BUT_OWN,
+        "Lockstep's own all-reduce, in 2(W-1) steps from neighbour to neighbour, gives the sum too", TWICE_ALL_BUT_OWN,
     ),
     Primitive(
         "gather", gather,
@@ -162,32 +141,27 @@ PRIMITIVES = (
     Primitive(
         "all-gather", lambda input, output, _root: all_gather_single(output, input),
         lambda before, _root: [np.concatenate(before)] * len(before),
-        "every rank gets the shares of all ranks, concatenated",
-        ALL_BUT_OWN, input="share", output="full",
+        "every rank gets the shares of all ranks, concatenated", ALL_BUT_OWN, input="share", output="full",
     ),
     Primitive(
         "scatter", scatter,
         lambda before, root: np.split(np.asarray(before[root]), len(before)),
-        "the root's tensor is split, and rank r gets share r",
-        ALL_BUT_OWN, output="share",
+        "the root's tensor is split, and rank r gets share r", ALL_BUT_OWN, output="share",
     ),
     Primitive(
         "reduce-scatter", lambda input, output, _root: reduce_scatter_single(output, input, op=ReduceOp.SUM),
         lambda before, _root: np.split(np.sum(before, axis=0), len(before)),
-        "rank r gets share r of the sum over ranks: the first half of a ring all-reduce",
-        ALL_BUT_OWN, output="share",
+        "rank r gets share r of the sum over ranks: the first half of a ring all-reduce", ALL_BUT_OWN, output="share",
     ),
     Primitive(
         "all-to-all", lambda input, output, _root: dist.all_to_all_single(output, input),
         lambda before, _root: np.hstack([np.reshape(shares, (len(before), -1)) for shares in before]).tolist(),
-        "rank r gets share r of every rank, as a matrix is transposed",
-        ALL_BUT_OWN, output="full",
+        "rank r gets share r of every rank, as a matrix is transposed", ALL_BUT_OWN, output="full",
     ),
     Primitive(
         "barrier", counted_barrier,
         lambda before, _root: [np.full(len(before[0]), len(before))] * len(before),
-        "no rank leaves before all have arrived, here rank r after r·50 ms (after: how many had arrived when it left); "
-        "it costs the wait for the slowest rank, and no bytes",
+        "no rank leaves before all have arrived, here rank r after r·50 ms (after: how many had arrived when it left)",
         NOTHING,
     ),
 )  # fmt: skip

@@ -1,21 +1,31 @@
-"""The tour: call every primitive on small tensors on each rank; check, print and save what the ranks hold."""
+"""The tour: call every primitive on small tensors on each rank; check and print what the ranks hold.
 
+And wrong calls on purpose, each on new ranks, in a group with torch's debug level DETAIL (for any group:
+TORCH_DISTRIBUTED_DEBUG=DETAIL): ranks compare what they are about to call, and name the rank that is missing. It is for
+debugging, since it costs messages for each call.
+"""
+
+import faulthandler
+import os
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive, tensor_device
-from lockstep.config_error import require
+from lockstep.config_error import require, shorten
 from lockstep.entry_point import make_output_dir, output_dir
-from lockstep.files import save_table
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
+from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.parallel.messages import all_gather_json
@@ -24,7 +34,6 @@ from lockstep.schemas.run import Backend, InitMethod, Timeout
 from lockstep.text_table import columns_text, terminal_width
 from lockstep.world import World
 
-BYTES = 4  # the size of a float32
 Observation = tuple[list[float], list[float]]  # what one rank held before and after a primitive
 
 
@@ -49,7 +58,7 @@ class Options(RankOptions):
 
 @dataclass(frozen=True)
 class TourPayload:
-    """The input of the ranks; `case` is the title of one in failures.py."""
+    """The input of the ranks; `case`: the title of one of CASES in place of the tour."""
 
     world: World
     root: int = 0
@@ -57,7 +66,7 @@ class TourPayload:
 
 
 def show(options: Options) -> int:
-    """Call and check each primitive, and save tour.csv; return exit status 1 if a check failed."""
+    """Call and check each primitive; return exit status 1 if a check failed."""
     world = world_of(options)
     last, folder, prints = world.world_size - 1, Path(world.folder), is_rank_zero()
     require(0 <= options.root <= last, "root", options.root, f"the ranks are 0 to {last}", f"root={last}")
@@ -65,15 +74,15 @@ def show(options: Options) -> int:
         make_output_dir(folder)
     with external_process_group(world) as is_launched:
         observations = start_ranks(TourPayload(world, options.root), __name__, is_launched)
-    checks = [check(*pair, options.root) for pair in zip(PRIMITIVES, observations, strict=True)]
-    rows = [row for ranks in checks for row in ranks]
-    failed = [row["primitive"] for row in rows if row["result"] == "fail"]
+    checked = [
+        (primitive, ranks, check(primitive, ranks, options.root))
+        for primitive, ranks in zip(PRIMITIVES, observations, strict=True)
+    ]
+    passed, failed = (sum(results.count(word) for _, _, results in checked) for word in ("pass", "fail"))
     if prints:
-        print("\n\n".join(map(paragraph, checks)), flush=True)
-        save_table(folder / "tour.csv", rows)
-        passed = sum(row["result"] == "pass" for row in rows)
-        names = f" ({', '.join(dict.fromkeys(failed))})" if failed else ""
-        print(f"\n{passed} checks passed, {len(failed)} failed{names}\n  {folder}", flush=True)
+        names = ", ".join(primitive.name for primitive, _, results in checked if "fail" in results)
+        print("\n\n".join(paragraph(*each) for each in checked))
+        print(f"\n{passed} checks passed, {failed} failed{f' ({names})' if names else ''}\n  {folder}", flush=True)
     return 1 if failed else 0
 
 
@@ -95,8 +104,10 @@ def world_of(options: RankOptions) -> World:
     return world
 
 
-def run(payload: TourPayload, context: RankContext) -> list[list[Observation]]:
-    """Run the tour on this rank; return what all ranks observed of each primitive."""
+def run(payload: TourPayload, context: RankContext) -> Any:
+    """Run a case or the tour on this rank; return the outcome, or what all ranks observed of each primitive."""
+    if payload.case:
+        return run_case(payload, context)
     return [all_gather_json(observe(primitive, payload.root)) for primitive in PRIMITIVES]
 
 
@@ -105,7 +116,10 @@ def observe(primitive: Primitive, root: int) -> Observation:
 
     Each number is another: 10 and -11 on rank 0, 20 and -21 on rank 1.
     """
-    input, output = buffers(primitive, 2 * dist.get_world_size() if primitive.cost == ALL_BUT_OWN else 2)
+    count = 2 * dist.get_world_size() if primitive.cost == ALL_BUT_OWN else 2
+    sizes = {"full": count, "share": count // dist.get_world_size()}
+    input = torch.zeros(sizes[primitive.input], device=tensor_device())
+    output = input if primitive.output == "none" else torch.zeros(sizes[primitive.output], device=input.device)
     numbers = [(10 * dist.get_rank() + 10 + index) * (-1) ** index for index in range(len(input))]
     input += torch.tensor(numbers, device=input.device)
     before: list[float] = input.tolist()
@@ -113,28 +127,10 @@ def observe(primitive: Primitive, root: int) -> Observation:
     return before, output.tolist()
 
 
-def buffers(primitive: Primitive, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return zeros for input and output, if the full tensor holds `count` numbers."""
-    sizes = {"full": count, "share": count // dist.get_world_size()}
-    input = torch.zeros(sizes[primitive.input], device=tensor_device())
-    return input, input if primitive.output == "none" else torch.zeros(sizes[primitive.output], device=input.device)
-
-
-def check(primitive: Primitive, observations: Sequence[Observation], root: int) -> list[dict[str, str]]:
-    """Return a row of tour.csv for each rank; its `result` is pass, fail, or – if the rank may hold anything."""
-    explanation = primitive.explain(BYTES * max(map(len, observations[0])), len(observations))
+def check(primitive: Primitive, observations: Sequence[Observation], root: int) -> list[str]:
+    """Return the result of each rank: pass, fail, or – if the rank may hold anything."""
     expected = primitive.expected([before for before, _ in observations], root)
-    return [
-        {
-            "primitive": primitive.name,
-            "rank": str(rank),
-            "before": text_of(before),
-            "after": text_of(after),
-            "result": compare(after, numbers),
-            "explanation": explanation,
-        }
-        for rank, ((before, after), numbers) in enumerate(zip(observations, expected, strict=True))
-    ]
+    return [compare(after, numbers) for (_, after), numbers in zip(observations, expected, strict=True)]
 
 
 def compare(after: Sequence[float], expected: Numbers | None) -> str:
@@ -145,13 +141,91 @@ def compare(after: Sequence[float], expected: Numbers | None) -> str:
     return "pass" if same else "fail"
 
 
-def text_of(numbers: Sequence[float]) -> str:
-    return " ".join(f"{number:g}" for number in numbers)
-
-
-def paragraph(rows: Sequence[Mapping[str, str]]) -> str:
-    """Format the name and explanation of a primitive, then a line for each rank."""
-    cells = [[f"rank {row['rank']}", row["before"], "→", row["after"], row["result"]] for row in rows]
+def paragraph(primitive: Primitive, observations: Sequence[Observation], results: Sequence[str]) -> str:
+    """Format the name of a primitive with what it does and costs, then a line for each rank."""
+    cells = []
+    for rank, (numbers, result) in enumerate(zip(observations, results, strict=True)):
+        before, after = (" ".join(f"{number:g}" for number in each) for each in numbers)
+        cells.append([f"rank {rank}", before, "→", after, result])
     ranks = columns_text(("", "before", "", "after", ""), cells, left=len(cells[0]))
-    heading = f"{rows[0]['primitive']}: {rows[0]['explanation']}"
+    heading = f"{primitive.name}: {primitive.does}; the busiest rank moves {primitive.cost} bytes."
     return f"{textwrap.fill(heading, terminal_width())}\n{textwrap.indent(ranks, '  ')}"
+
+
+def ones(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(count, dtype=dtype, device=tensor_device())
+
+
+CASES: dict[str, tuple[str, Callable[[Any, bool, float], object]]] = {
+    "all-reduce of different shapes": (
+        r"\[4\].*\[3\]",
+        lambda group, last, _timeout: dist.all_reduce(ones(3 if last else 4), group=group),
+    ),
+    "all-reduce of different dtypes": (
+        "Float.*Double",
+        lambda group, last, _timeout: dist.all_reduce(ones(4, torch.float64 if last else torch.float32), group=group),
+    ),
+    "different collectives": (
+        "ALLREDUCE.*BROADCAST",
+        lambda group, last, _timeout: (
+            dist.broadcast(ones(4), 0, group=group) if last else dist.all_reduce(ones(4), group=group)
+        ),
+    ),
+    "receive of another size than was sent (gloo crashes)": (
+        "rank [1-9].* failed: it was ended by",
+        lambda _group, last, _timeout: dist.recv(ones(3)) if last else dist.send(ones(4), dist.get_world_size() - 1),
+    ),
+    "the last rank does not call the all-reduce": (
+        "monitoredBarrier",
+        lambda group, last, timeout: time.sleep(timeout + 1) if last else dist.all_reduce(ones(4), group=group),
+    ),
+}
+"""By title: what the message of rank 0 matches if the failure is caught, and the call of a rank (the last or not)."""
+
+
+def show_failures(options: RankOptions, titles: Sequence[str] = tuple(CASES)) -> int:
+    """Print the outcome of each case; return exit status 1 if one was not caught."""
+    method = options.init_method
+    require(not method.startswith("file://"), "init_method", method, "a file serves once", "init_method=file")
+    world = world_of(options)
+    folder, count = Path(world.folder), 0
+    for number, title in enumerate(titles, start=1):
+        case_folder = folder / str(number)
+        make_output_dir(case_folder)
+        began = time.monotonic()
+        try:
+            message, seconds = start_ranks(TourPayload(replace(world, folder=str(case_folder)), case=title), __name__)
+        except RankFailed as error:
+            lines = str(error).strip().splitlines()
+            message, seconds = " ".join(dict.fromkeys((lines[0], lines[-1]))), time.monotonic() - began
+        caught = bool(re.search(CASES[title][0], message))
+        print(f"{number}/{len(titles)} {title}: {'caught' if caught else 'NOT CAUGHT'} after {seconds:.1f} s")
+        print(textwrap.indent(textwrap.fill(shorten(message), terminal_width() - 6), " " * 6), flush=True)
+        count += caught
+    print(f"\n{count} of {len(titles)} failures caught (timeout {options.timeout:g} s)\n  {folder}", flush=True)
+    return 0 if count == len(titles) else 1
+
+
+def run_case(payload: TourPayload, context: RankContext) -> tuple[str, float]:
+    """Make the call of a case on this rank; return the message and the seconds until it came.
+
+    The process ends 5 s after its timeout, even if torch never returns; torch's C++ logs to stderr are dropped.
+    """
+    timeout = payload.world.process_group.timeout
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    faulthandler.dump_traceback_later(timeout + 5.0, exit=True, file=2)
+    group = debug_group(timeout)
+    began, message = time.monotonic(), "no error: the call returned"
+    try:
+        CASES[payload.case][1](group, context.rank == context.world_size - 1, timeout)
+    except (RuntimeError, ValueError) as error:
+        message = " ".join(str(error).split())
+    return message, time.monotonic() - began
+
+
+def debug_group(timeout: float) -> Any:
+    """Create a group that compares calls, and wait: a rank that ends would break it for one that still connects."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)  # type: ignore[attr-defined]
+    group = dist.new_group(timeout=timedelta(seconds=timeout))
+    dist.barrier()
+    return group

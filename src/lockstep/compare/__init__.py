@@ -1,29 +1,25 @@
 """Where two runs differ: every quantity of their records, step by step, and everything else that they left."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from lockstep.compare.comparison import Comparison, Values
+from lockstep.compare.comparison import Comparison
 from lockstep.compare.comparison_rules import CONFIGURATION, EXPECTED, rule_of
-from lockstep.compare.quantity import When
-from lockstep.compare.recorded_run import RESULTS, RecordedRun, compare_ranks, damaged, leaves, record_values
-from lockstep.compare.tolerance import Tolerance, likely_reason, reason_of, tolerance_between
+from lockstep.compare.recorded_run import RecordedRun, compare_ranks, damaged, leaves, record_values
+from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.config_error import ConfigError, as_typed, errors_as, require
 from lockstep.run_files import CONFIG
-from lockstep.schemas.keys import flatten
-from lockstep.schemas.target import KEY
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
 NONE = "–"  # shown for the option that a run does not have
-SQUARED = ("exp_avg_sq", "square_avg")
-"""In the state of Adam and its relatives, and of RMSprop: the mean squared gradient, by whose root they divide."""
+SQUARED = ("exp_avg_sq", "square_avg")  # mean squared gradients, by whose root Adam and its like, and RMSprop divide
 NOISE = 1e-12  # the largest gradient that is rounding noise of float64, relative to the largest gradient of the net
-AGREEMENT = 1e-10
-"""How closely the squared gradients agree, relative to the largest, if nothing else than noise differs."""
+AGREEMENT = 1e-10  # of the squared gradients, relative to the largest, if nothing else than noise differs
 
 
 def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
@@ -37,49 +33,41 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         require(0 <= tolerance < math.inf, "tolerance", tolerance, reason, "tolerance=1e-10, or 0 for the same bits")
     runs = RecordedRun(a), RecordedRun(b)
     try:
-        return _compare_folders(*runs, tolerance)
+        return compare_runs(*runs, tolerance, with_files=True)
     except ConfigError:
         raise
     except Exception:
         for run in runs:
             with errors_as(partial(damaged, run.folder)):
-                _compare_folders(run, run, None)
+                compare_runs(run, run, with_files=True)
         raise
 
 
-def _compare_folders(left: RecordedRun, right: RecordedRun, tolerance: float | None) -> Comparison:
-    comparison = compare_runs(left, right, tolerance)
-    with_content = bool(left.last and right.last)
-    comparison.add_all(*(_placed(run.files(with_content), (run.end, math.inf)) for run in (left, right)))
-    first = comparison.first_divergence
-    if first is not None and first.tolerance.within:
-        comparison.likely = noise_reason(left.last, right.last) or comparison.likely
-    return comparison
-
-
-def compare_runs(left: RecordedRun, right: RecordedRun, tolerance: float | None = None) -> Comparison:
-    """Compare the records, results and configurations of two runs."""
+def compare_runs(
+    left: RecordedRun, right: RecordedRun, tolerance: float | None = None, with_files: bool = False
+) -> Comparison:
+    """Compare the records, results and configurations of two runs; `with_files`: the checkpoints and all files too."""
     metadata = left.run_metadata, right.run_metadata
-    expected = tolerance_between(*metadata) if tolerance is None else Tolerance(tolerance)
-    reason = reason_of(*metadata) if tolerance is None else "the tolerance that was given"
+    given = Tolerance(tolerance or 0.0, reason="the tolerance that was given")
+    expected = tolerance_between(*metadata) if tolerance is None else given
     options = differing_options(left.config, right.config)
-    comparison = Comparison(str(left.folder), str(right.folder), expected, reason, options)
+    comparison = Comparison(str(left.folder), str(right.folder), expected, options)
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
         compare_ranks(comparison, run)
-    comparison.add_all(*(_placed(run.values(), (run.end, RESULTS)) for run in (left, right)))
-    if (first := comparison.first_divergence) is not None:
-        comparison.likely = likely_reason(*metadata, first.name)
+    comparison.add_all(left.values(), right.values())
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
     if comparison.quantities.keys() <= {CONFIGURATION}:
         hint = "the folders of two trained runs"
         raise ConfigError(f"{left.folder}: it has nothing in common with {right.folder} to compare; write {hint}.")
+    if with_files:
+        with_content = bool(left.last and right.last)
+        comparison.add_all(left.files(with_content), right.files(with_content))
+    first = comparison.first_divergence
+    if with_files and first is not None:
+        noise = noise_reason(left.last, right.last) if first.tolerance.within else None
+        comparison.likely = noise or likely_reason(*metadata, first.name)
     return comparison
-
-
-def _placed(values: Mapping[str, Any], when: When) -> Values:
-    """Return the values of files, which have no place beside their keys."""
-    return {(key, key.removesuffix(":").replace(":", ", ", 1)): (value, when) for key, value in values.items()}
 
 
 def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
@@ -87,34 +75,14 @@ def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, t
 
     If a target differs, or the choice of a group, options that only one of them has follow from it, and are left out.
     """
-    left, right = ({key: as_typed(value) for key, value in _typed(config)} for config in (a, b))
+    left, right = ({key: as_typed(value) for key, value in leaves(config, of_lists=False)} for config in (a, b))
     options = {}
-    groups = list(dict.fromkeys(key.partition(".")[0] for key in {**left, **right}))
-    for key in sorted({**left, **right}, key=lambda key: (groups.index(key.partition(".")[0]), "." in key)):
-        shown, parts = (left.get(key, NONE), right.get(key, NONE)), key.split(".")
-        choices = [".".join(parts[:length]) for length in range(1, len(parts))]
-        follows = NONE in shown and any(left.get(choice) != right.get(choice) for choice in choices)
+    for key in {**left, **right}:
+        shown, choices = (left.get(key, NONE), right.get(key, NONE)), accumulate(key.split("."), "{}.{}".format)
+        follows = NONE in shown and any(left.get(choice) != right.get(choice) for choice in choices if choice != key)
         if shown[0] != shown[1] and not follows and rule_of(f"{CONFIG}:{key}").quantity in (CONFIGURATION, EXPECTED):
             options[key] = shown
     return options
-
-
-def _typed(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield all options by the keys of the command line, those of each callback by its name."""
-    groups: dict[str, Any] = {}
-    for group, value in config.items():
-        several = isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
-        groups |= {item.get("key", f"{group}.{item['name']}"): item for item in value} if several else {group: value}
-    for key, value in flatten(groups).items():
-        yield from _leaves(key.removesuffix(f".{KEY}"), value)
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for name, inner in value.items():
-            yield from _leaves(f"{key}.{name}".removesuffix(f".{KEY}"), inner)
-    else:
-        yield key, value
 
 
 def noise_reason(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:

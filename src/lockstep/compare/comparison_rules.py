@@ -1,6 +1,7 @@
 """The table of everything that a run leaves, and how each value is compared with another run's.
 
-A key is `FILE:PART.PART`; `FILE:` stands for the file itself. The first pattern that matches a key counts.
+A key is `FILE:PART.PART`; `FILE:` stands for the file itself. The first pattern that matches a key counts. Of several
+differences at one optimizer step the one whose rule comes first is the first: causes stand before their effects.
 """
 
 from fnmatch import fnmatchcase
@@ -20,6 +21,7 @@ class Rule(NamedTuple):
     how: How
     quantity: str
     pattern: str
+    order: int
 
 
 CONFIGURATION = "configuration"
@@ -34,6 +36,8 @@ FILES = ("last.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.y
 WORLD = "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng"
 RUN = "metrics.json: record.jsonl:run."
 RANKS = "last.ckpt:lockstep.ranks.*."
+CHECKS = "deterministic benchmark detect_anomaly"
+HPARAMS = "hparams* hyper_parameters* datamodule_h*"
 
 RULES: tuple[tuple[How, str, str, str], ...] = (
     *(("exact", name, name, ":") for name in FILES),
@@ -46,26 +50,13 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", EXPECTED, "config.yaml:", f"{WORLD} memory_format compile"),
     ("not", MONITORING, "config.yaml:", "logger* process_group* checkpoint* record* show_shapes model_summary"),
     ("not", MONITORING, "config.yaml:", "log_every_n_steps detect_nan optimized_metric profiler"),
-    ("not", MONITORING, "config.yaml:data.loader.", "num_workers pin_memory prefetch_factor"),
-    ("not", MONITORING, "config.yaml:data.loader.", "persistent_workers timeout"),
-    ("not", MONITORING, "config.yaml:data.", "num_workers pin_memory persistent_workers"),
-    ("not", MONITORING, "config.yaml:trainer.", "limit_test_batches fast_dev_run deterministic benchmark"),
-    ("not", MONITORING, "config.yaml:trainer.", "detect_anomaly enable_progress_bar"),
+    ("not", MONITORING, "config.yaml:data. config.yaml:data.loader.", "num_workers pin_memory persistent_workers"),
+    ("not", MONITORING, "config.yaml:data.loader.", "prefetch_factor timeout"),
+    ("not", MONITORING, "config.yaml:trainer.", f"limit_test_batches fast_dev_run enable_progress_bar {CHECKS}"),
     ("exact", CONFIGURATION, "config.yaml:", "*"),
     ("not", EXPECTED, RUN, f"{WORLD} world_size gradient_sync backend micro_batches per_rank_buffers"),
     ("not", EXPECTED, RUN, "memory_format compile"),
     ("exact", CONFIGURATION, RUN, "model data optimizer lr scheduler batch_size seed"),
-    ("exact", "steps", "metrics.json:", "epochs steps"),
-    ("not", "times", "metrics.json:", "*seconds epoch_seconds_* samples_per_second"),
-    ("not", VERDICTS, "metrics.json:", "verdict within_tolerance max_diff"),
-    ("exact", CONFIGURATION, "metrics.json:", "parameters"),
-    ("not", MONITORING, "metrics.json:", "monitor mode best_epoch"),
-    ("bound", "validation", "metrics.json:", "val/* best"),
-    ("bound", "train", "metrics.json:", "train/*"),
-    ("bound", "test", "metrics.json:", "test/*"),
-    ("bound", "confusion matrix", "confusion.csv:", "*"),
-    ("bound", "line learned", "metrics.json:", "slope intercept"),
-    ("bits", "digest", "metrics.json:", "digest"),
     ("exact", "steps", "record.jsonl:step.", "epoch step"),
     ("exact", "samples", "record.jsonl:step.", "samples"),
     ("exact", "sample ids", "record.jsonl:step.", "ids"),
@@ -78,6 +69,16 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("bits", "metrics of batches", "record.jsonl:step.", "metrics.*"),
     ("bits", "fingerprints", "record.jsonl:", "fingerprint.*"),
     ("bound", "validation", "record.jsonl:", "validation.*"),
+    ("exact", "steps", "metrics.json:", "epochs steps"),
+    ("not", "times", "metrics.json:", "*seconds epoch_seconds_* samples_per_second"),
+    ("not", VERDICTS, "metrics.json:", "verdict within_tolerance max_diff"),
+    ("exact", CONFIGURATION, "metrics.json:", "parameters"),
+    ("not", MONITORING, "metrics.json:", "monitor mode best_epoch"),
+    ("bound", "validation", "metrics.json:", "val/* best"),
+    *(("bound", stage, "metrics.json:", f"{stage}/*") for stage in ("train", "test")),
+    ("bound", "confusion matrix", "confusion.csv:", "*"),
+    ("bound", "line learned", "metrics.json:", "slope intercept"),
+    ("bits", "digest", "metrics.json:", "digest"),
     ("bits", "parameters and buffers", "record.jsonl:", "tensor.*"),
     ("exact", "position", "last.ckpt:", "epoch global_step lockstep.position.* lockstep.ended"),
     ("not", EXPECTED, "last.ckpt:lockstep.identity.", WORLD),
@@ -88,10 +89,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", CURVES, RANKS, "sums.curve"),
     ("bits", "state of each rank", RANKS, "*"),
     ("not", "sizes of records", "last.ckpt:lockstep.", "record*"),
-    (
-        *("not", "Lightning's own state", "last.ckpt:"),
-        "pytorch-lightning_version loops* callbacks* hparams* hyper_parameters* datamodule_h*",
-    ),
+    ("not", "Lightning's own state", "last.ckpt:", f"pytorch-lightning_version loops* callbacks* {HPARAMS}"),
     ("bound", "weights saved", "last.ckpt:", "state_dict.* current_model_state.*"),
     ("bound", "optimizer state", "last.ckpt:", "optimizer_states*"),
     ("bound", "schedule", "last.ckpt:", "lr_schedulers*"),
@@ -101,8 +99,8 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
 
 
 TABLE = [
-    Rule(how, quantity, prefix + pattern)
-    for how, quantity, prefixes, patterns in RULES
+    Rule(how, quantity, prefix + pattern, order)
+    for order, (how, quantity, prefixes, patterns) in enumerate(RULES)
     for prefix in prefixes.split()
     for pattern in patterns.split()
 ]
@@ -111,4 +109,4 @@ TABLE = [
 @cache
 def rule_of(key: str) -> Rule:
     """Return the first rule that matches a key. Cached: a checkpoint has thousands of keys, and two runs the same."""
-    return next((rule for rule in TABLE if fnmatchcase(key, rule.pattern)), Rule("not", UNKNOWN, key))
+    return next((rule for rule in TABLE if fnmatchcase(key, rule.pattern)), Rule("not", UNKNOWN, key, len(RULES)))

@@ -10,25 +10,18 @@ from typing import Any
 
 from lockstep.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.compare.comparison import Comparison, Values
-from lockstep.compare.quantity import When
 from lockstep.config_error import ConfigError, config_error, errors_as
 from lockstep.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
+from lockstep.schemas.target import KEY
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
-"""The metadata that a run's arithmetic depends on."""
-
 Line = dict[str, Any]
-LINE_KEYS: dict[str, Callable[[Line], Any]] = {
+LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
     "step": lambda line: (line["epoch"], line["step"]),
     "fingerprint": lambda line: (line["epoch"], line["step"]),
     "validation": lambda line: (line["epoch"], line.get("after_batch", math.inf)),
     "tensor": lambda line: line["name"],
 }
-"""What identifies a line of the record among those of its kind."""
-
-FIELDS = ("samples", "ids", "lr", "loss_sum", "grad_norm")  # the fields of a step, a cause before its effects
-LOGGED, FINGERPRINTS, VALIDATION, RESULTS, TENSORS = range(len(FIELDS), len(FIELDS) + 5)
-"""The order of what follows within a step."""
 
 
 class RecordedRun:
@@ -77,22 +70,28 @@ class RecordedRun:
         """Return the number of the last optimizer step."""
         return max((step for _epoch, step in self.steps), default=0)
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> Values:
         """Return the values in config.yaml, metrics.json, confusion.csv and the first line of the record."""
         run_metadata = {} if self.run_metadata is self.results else self.run_metadata
         files = (
             *((f"{CONFIG}:", self.config), (f"{METRICS}:", self.results)),
             *((f"{RECORD}:run.", run_metadata), (f"{CONFUSION}:", self.confusion)),
         )
-        return {f"{prefix}{key}": value for prefix, values in files for key, value in leaves(values) if key}
+        by_key = {f"{prefix}{key}": value for prefix, values in files for key, value in leaves(values) if key}
+        return self._placed(by_key)
 
-    def files(self, with_content: bool) -> dict[str, Any]:
+    def files(self, with_content: bool) -> Values:
         """Return a key for each file of the folder; `with_content`: and the values in its last checkpoint."""
         paths = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file())
         files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
         if f"{LAST}:" in files and not self.last:
             files[f"{LAST}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
-        return files | ({f"{LAST}:{key}": value for key, value in leaves(self.last)} if with_content else {})
+        content = leaves(self.last) if with_content else ()
+        return self._placed(files | {f"{LAST}:{key}": value for key, value in content})
+
+    def _placed(self, values: Mapping[str, Any]) -> Values:
+        """Return the values of files, which have no place beside their keys, as of the end of the run."""
+        return {(key, key.removesuffix(":").replace(":", ", ", 1)): (value, self.end) for key, value in values.items()}
 
     @cached_property
     def last(self) -> Mapping[str, Any]:
@@ -117,12 +116,16 @@ def _confusion_counts(text: str) -> dict[str, int]:
     return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
 
 
-def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested mappings and lists by dotted keys; `model.name` is `model`, as on the command line."""
+def leaves(value: Any, prefix: str = "", of_lists: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested mappings, and of lists, by dotted keys.
+
+    Those of the command line: a target, or a choice by `name`, has the key of its group.
+    """
     if isinstance(value, Mapping) and value:
+        choice = KEY if KEY in value else "name"
         for key, inner in value.items():
-            yield from leaves(inner, prefix if key == "name" and prefix else f"{prefix}.{key}".removeprefix("."))
-    elif isinstance(value, list | tuple) and value:
+            yield from leaves(inner, prefix if prefix and key == choice else f"{prefix}.{key}".lstrip("."), of_lists)
+    elif of_lists and isinstance(value, list | tuple) and value:
         yield from leaves(dict(enumerate(value)), prefix)
     else:
         yield prefix, value
@@ -130,17 +133,16 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def record_values(run: RecordedRun, other: RecordedRun) -> Values:
     """Return the values of all lines but the first; a step that `other` does not have is a single value."""
-    values: dict[tuple[str, str], tuple[Any, When]] = {}
+    values: dict[tuple[str, str], tuple[Any, float]] = {}
     for (epoch, step), line in run.steps.items():
         place = f"epoch {epoch}, step {step}"
-        values[f"{RECORD}:step.step", place] = "there", (step, -1)
+        values[f"{RECORD}:step.step", place] = "there", step
         if (epoch, step) in other.steps:
             for name, value in leaves(line):
-                order = FIELDS.index(name) if name in FIELDS else LOGGED
                 if name == "loss_sum" and value is not None:
                     value /= line.get("samples") or 1  # a mean, so that a difference does not grow with the batch
                 if name not in ("epoch", "step", "grad_norm_spread"):
-                    values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, (step, order)
+                    values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, step
     last_steps: dict[int, float] = dict(run.steps.keys())
     for (epoch, step), line in run.lines["fingerprint"].items():
         is_shared_end = last_steps.get(epoch) == step and (epoch, step) in other.steps
@@ -148,14 +150,14 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
             for kind in FINGERPRINTED:
                 for rank, fingerprint in enumerate(line.get(kind, [])):
                     place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
-                    values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, (step, FINGERPRINTS)
+                    values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, step
     for (epoch, batch), line in run.lines["validation"].items():
         place = f"epoch {epoch}" if batch == math.inf else f"epoch {epoch}, batch {batch}"
         step = line.get("after_step") or last_steps.get(epoch, math.inf)
         for name in sorted(line.keys() - {"epoch", "after_step", "after_batch"}):
-            values[f"{RECORD}:validation.{name}", f"{place}, {name}"] = line[name], (step, VALIDATION)
+            values[f"{RECORD}:validation.{name}", f"{place}, {name}"] = line[name], step
     for name, line in run.lines["tensor"].items():
-        values[f"{RECORD}:tensor.{name}", f"after the last epoch, {name}"] = line.get("digest"), (run.end, TENSORS)
+        values[f"{RECORD}:tensor.{name}", f"after the last epoch, {name}"] = line.get("digest"), run.end
     return values
 
 
@@ -163,11 +165,11 @@ def compare_ranks(comparison: Comparison, run: RecordedRun) -> None:
     """Compare the gradient norms and fingerprints of the ranks of one run."""
     for (epoch, step), line in run.steps.items():
         place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
-        comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread"), 0.0, place, (step, LOGGED))
+        comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread"), 0.0, place, step)
     for (epoch, step), line in run.lines["fingerprint"].items():
         for kind in FINGERPRINTED:
             if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else line.get("sharded"):
                 continue
             for rank, fingerprint in enumerate(line.get(kind, [])):
                 place = f"epoch {epoch}, step {step}, {kind} of ranks 0 and {rank} in {run.folder}"
-                comparison.add(f"{RECORD}:ranks.{kind}", line[kind][0], fingerprint, place, (step, FINGERPRINTS))
+                comparison.add(f"{RECORD}:ranks.{kind}", line[kind][0], fingerprint, place, step)

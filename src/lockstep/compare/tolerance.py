@@ -7,7 +7,7 @@ training may double a difference at every step: there a measured bound holds for
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.strategies import STRATEGIES
@@ -17,10 +17,11 @@ RunMetadata = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest difference allowed, and up to which optimizer step."""
+    """The largest difference allowed, up to which optimizer step, and why."""
 
     within: float
     steps: float = math.inf
+    reason: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         if self == INCOMPARABLE:
@@ -29,18 +30,18 @@ class Tolerance:
         return bound if math.isinf(self.steps) else f"{bound} in the first {self.steps} steps"
 
 
-IDENTICAL = Tolerance(0.0)
-FLOAT64 = Tolerance(1e-10)
-FLOAT32 = Tolerance(1e-4, 3)
-MIXED = Tolerance(0.1, 3)  # by precision; the last two are ten times or more what was measured (docs/agreement.md)
+ROUNDED = "sums in another order, or in another precision, round differently; training amplifies it"
+IDENTICAL = Tolerance(0.0, reason="the same arithmetic in the same order")
+FLOAT64 = Tolerance(1e-10, reason="sums in another order, in float64")
+FLOAT32 = Tolerance(1e-4, 3, ROUNDED)
+MIXED = Tolerance(0.1, 3, ROUNDED)  # the last two are ten times or more what was measured (docs/agreement.md)
 INCOMPARABLE = Tolerance(sys.float_info.max)
 
 LIKELY = (
     "Their ranks have other shares of a batch: a loss across samples, statistics of a batch, noise, or a logged value "
     "that is no mean over samples or is rounded to float32 depends on them (compare with strategy=virtual)."
 )
-EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "results"}
-"""The quantities that may differ for this reason."""
+EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "results"}  # may differ for this reason
 
 
 def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
@@ -53,18 +54,6 @@ def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
     if precisions == {"64-true"}:
         return FLOAT64
     return FLOAT32 if precisions <= {"64-true", "32-true"} else MIXED
-
-
-def reason_of(a: RunMetadata, b: RunMetadata) -> str:
-    """Return why two runs are expected to agree by `tolerance_between`."""
-    tolerance = tolerance_between(a, b)
-    if tolerance in (IDENTICAL, INCOMPARABLE):  # the latter says it itself
-        return "the same arithmetic in the same order" if tolerance == IDENTICAL else ""
-    if tolerance == FLOAT64:
-        return "sums in another order, in float64"
-    if a["precision"] != b["precision"]:
-        return "two precisions round differently; training amplifies it"
-    return f"sums in another order round differently in {a['precision']}; training amplifies it"
 
 
 def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import indent
 
 from lockstep.compare import Comparison, RecordedRun
-from lockstep.compare.quantity import difference
+from lockstep.compare.comparison import difference
 from lockstep.loggers.tensorboard import TensorBoardWriter, folder_of
 from lockstep.monitor import CODE
 from lockstep.plan import Plan

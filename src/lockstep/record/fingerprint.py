@@ -16,8 +16,8 @@ from lockstep.parallel.tensor_layout import local_shard
 from lockstep.run_files import FINGERPRINTED
 from lockstep.structures import tensors_of
 
+# options of a parameter group that choose how its step is computed, and are no state
 IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
-"""Options of a parameter group that choose how its step is computed, and are no state."""
 
 Values = Iterator[tuple[str, object]]
 

@@ -1,29 +1,94 @@
 """The record of a run as it grows: what each optimizer step did, on all ranks together.
 
 Each rank buffers its own values of an epoch's steps. At the epoch's end, and before a checkpoint, rank 0 gathers them
-in one collective and writes the lines.
+in one collective and writes the lines. Only whole lines are added, and they are on the disk before the checkpoint that
+counts them is renamed; a resume checks them against it.
 """
 
+import hashlib
+import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.config_error import config_error
 from lockstep.errors import NotFinite
+from lockstep.files import finite, save_text, sync_folder
 from lockstep.parallel.messages import gather_json
 from lockstep.parallel.tensor_layout import full_state_dict, gradient_norms
 from lockstep.plan import Plan
 from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.progress import notice
-from lockstep.record.file import RecordFile, earlier_lines
 from lockstep.record.fingerprint import digest, fingerprints
-from lockstep.record.step_buffer import StepBuffer, step_lines
+from lockstep.record.step_lines import Line, LoggedValues, id_digests, step_lines
+from lockstep.run_files import RECORD, run_of
 from lockstep.structures import tensors_of
-from lockstep.sums.running import LOSS, BatchStats, to_floats
+from lockstep.sums.running import LOSS, SAMPLES, SUMS, WEIGHT, BatchStats, Scalar, stack_stats, to_floats, to_scalar
+
+
+class RecordFile:
+    """The record of a running run, on rank 0 only."""
+
+    def __init__(self, folder: Path, run_metadata: Mapping[str, Any], earlier: bytes = b"") -> None:
+        """Write a new record.jsonl: its `run` line, then the lines that a resumed run had recorded before."""
+        self.path = folder / RECORD
+        self.size, self.sha = len(earlier), hashlib.sha256(earlier)
+        save_text(self.path, _json_line({"run": run_metadata}) + earlier.decode())
+        sync_folder(folder)
+
+    @property
+    def offset(self) -> dict[str, int | str]:
+        """Return the size and the SHA-256 of the lines after the first."""
+        return {"size": self.size, "sha256": self.sha.hexdigest()}
+
+    def append(self, lines: Iterable[Line]) -> None:
+        """Add all lines, or none if the disk is full."""
+        content = "".join(map(_json_line, lines)).encode()
+        size = self.path.stat().st_size
+        try:
+            with self.path.open("ab") as record:
+                record.write(content)
+        except OSError:
+            os.truncate(self.path, size)
+            raise
+        self.sha.update(content)
+        self.size += len(content)
+
+    def sync(self) -> None:
+        """Sync the file, before a checkpoint that counts its lines is saved."""
+        with self.path.open("rb") as record:
+            os.fsync(record.fileno())
+
+
+def _json_line(line: Line) -> str:
+    return json.dumps({kind: finite(values) for kind, values in line.items()}) + "\n"
+
+
+def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return the lines after the first that a checkpoint counts, from its run's folder; and a notice, or "".
+
+    Without these lines a run may resume in another folder. In its own it would overwrite the record: a ConfigError.
+    """
+    run = run_of(checkpoint)
+    lines = b""
+    with suppress(OSError), (run / RECORD).open("rb") as record:
+        record.readline()
+        lines = record.read(offset["size"])
+    if hashlib.sha256(lines).hexdigest() == offset["sha256"]:
+        return lines, ""
+    damaged = f"{RECORD} is not what it was when the checkpoint was saved"
+    if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
+        hint = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
+        raise config_error("hydra.run.dir", run_dir, f"its {damaged}", hint)
+    return b"", f"{run}: {damaged}; the new record begins where training resumes"
 
 
 class Recorder:
@@ -33,8 +98,8 @@ class Recorder:
         self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, offset: Any = None
     ) -> None:
         """Begin the record where training begins: at `epoch` (from 0) and `batch`, with the lines up to `offset`."""
-        self.plan, self.rank, self.net = plan, rank, net
-        self.epoch, self.steps = epoch, StepBuffer(plan, rank, batch)
+        self.plan, self.rank, self.net, self.epoch = plan, rank, net, epoch
+        self._begin(batch)
         self.file: RecordFile | None = None
         if rank == 0:
             folder, earlier = Path(plan.run_dir), b""
@@ -44,6 +109,17 @@ class Recorder:
                     notice(message)
             metadata = {**run_metadata(plan, net), "per_rank_buffers": has_rank_buffers(plan, net)}
             self.file = RecordFile(folder, metadata, earlier)
+
+    def _begin(self, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
+        """Keep the steps from `first_batch` (from 0) of an epoch on.
+
+        `carried`: the sums (`window`) and the id digest of the batches before it that belong to its optimizer step.
+        """
+        zeros = {"window": torch.zeros(SUMS, dtype=torch.float64), "ids": torch.tensor(0)}
+        self.first_batch, self.carried = first_batch, carried or zeros
+        self.batches: list[tuple[BatchStats, Tensor, int]] = []  # with the sample ids, and the index of the step
+        self.steps: list[tuple[float, Sequence[Scalar], LoggedValues]] = []  # the rate, and norms of gradients
+        self.fingerprints: dict[str, Mapping[str, str]] = {}  # by the index of a step, as JSON has it
 
     @cached_property
     def parameters(self) -> list[nn.Parameter]:
@@ -57,8 +133,12 @@ class Recorder:
         have to be waited for.
         """
         if self.plan.accelerator == "cpu":
-            self._check_losses([stats], self.steps.next_batch)
-        self.steps.batch(stats, ids)
+            self._check_losses([stats], self.first_batch + len(self.batches))
+        self.batches.append((stats, ids, len(self.steps)))
+
+    def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
+        """End an optimizer step, after its batches."""
+        self.steps.append((lr, [*map(to_scalar, norms)], logged or {}))
 
     def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
         """Return the norm of each gradient that is not None, reduced over all ranks."""
@@ -68,26 +148,59 @@ class Recorder:
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
         """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""
         if self.plan.record.weights == "step" or last:
-            self.steps.fingerprints[str(len(self.steps.rates) - 1)] = fingerprints(self.net, optimizers)
+            self.fingerprints[str(len(self.steps) - 1)] = fingerprints(self.net, optimizers)
 
     def flush(self, epoch: int, last_step: int) -> None:
         """Gather the ranks' steps of epoch `epoch` (from 1) that have no line yet, and write their lines.
 
         To be called by every rank. What is accumulated of the next step is carried over.
         """
-        self._check_losses(self.steps.batches, self.steps.first_batch)
-        if not self.steps.batches:
+        self._check_losses([stats for stats, _, _ in self.batches], self.first_batch)
+        if not self.batches:
             return
-        columns, carried = self.steps.columns()
+        columns, carried = self._columns()
         ranks, sharded = gather_json(columns), self.plan.strategy.sharded
         if self.file:
-            self.file.append(step_lines(ranks, self.steps.rates, epoch, last_step, sharded))
-        self.steps = StepBuffer(self.plan, self.rank, self.steps.next_batch, carried)
+            rates = [rate for rate, _, _ in self.steps]
+            self.file.append(step_lines(ranks, rates, epoch, last_step, sharded))
+        self._begin(self.first_batch + len(self.batches), carried)
+
+    def _columns(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
+        """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
+        plan, steps = self.plan, len(self.steps)
+        stats, ids, step_of_batch = zip(*self.batches, strict=True)
+        sums = torch.zeros(steps + 1, SUMS, dtype=torch.float64)
+        digests = torch.zeros(steps + 1, dtype=torch.int64)
+        sums[0], digests[0] = self.carried["window"], self.carried["ids"]
+        sums.index_add_(0, torch.tensor(step_of_batch), stack_stats(stats))
+        batch_digests = id_digests(ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
+        digests.index_add_(0, torch.tensor(step_of_batch), batch_digests)
+        norms = [(index, norm) for index, (_, norms, _) in enumerate(self.steps) for norm in norms]
+        squares = torch.tensor(to_floats([norm for _, norm in norms]), dtype=torch.float64).square()
+        step_of_norm = torch.tensor([index for index, _ in norms], dtype=torch.int64)
+        norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, step_of_norm, squares).sqrt()
+        columns = {
+            "loss_sum": sums[:steps, LOSS].tolist(),
+            "samples": sums[:steps, SAMPLES].tolist(),
+            "weight": sums[:steps, WEIGHT].tolist(),
+            "grad_norm": norm.tolist(),
+            "ids": digests[:steps].tolist(),
+            "logged": [
+                {
+                    kind: {name: (float(total), weight, how) for name, (total, weight, how) in values.items()}
+                    for kind, values in step.items()
+                }
+                for _, _, step in self.steps
+            ],
+            "fingerprints": self.fingerprints,
+        }
+        return columns, {"window": sums[steps], "ids": digests[steps]}
 
     def end_epoch(self, epoch: int, last_step: int) -> None:
         """Write the last lines of epoch `epoch` (from 1)."""
         self.flush(epoch, last_step)
-        self.epoch, self.steps = epoch, StepBuffer(self.plan, self.rank, 0)
+        self.epoch = epoch
+        self._begin(0)
 
     def validation(self, epoch: int, metrics: Mapping[str, float], step: int = 0, batch: int = 0) -> None:
         """Record a validation at an epoch's end, or after `batch` of its batches; raise NotFinite as for a batch."""

@@ -127,7 +127,6 @@ class Results:
             "steps": position.steps,
             "train_seconds": seconds,
             "samples_per_second": samples / seconds if seconds and samples else 0.0,
-            **self.phases.epoch_range(),
         }
         metrics = {**metrics, **self.values, **metrics}
         if plan.train:

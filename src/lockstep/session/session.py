@@ -61,7 +61,7 @@ class Session:
         """Create the module, its weights first, the same on every rank."""
         set_malloc_trim(False)
         if context.restarts:
-            from lockstep.checkpoint.choice import resume_after_restart
+            from lockstep.checkpoint.files import resume_after_restart
 
             plan = resume_after_restart(plan)
         self.plan, self.context, self.manual = plan, context, plan.model.manual
@@ -124,7 +124,7 @@ class Session:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
             sums = self.checkpoints.restore(content)
-            self.step.restore(content, sums, self.recorder.steps.carried["window"])
+            self.step.restore(content, sums, self.recorder.carried["window"])
             self.state.restore()
             self.results.values = dict(content["results"])
 
@@ -205,7 +205,7 @@ class Session:
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
         if is_step_boundary := is_step_boundary or self.manual:
             norms = [norm for _, norms in self.optimizer_steps for norm in norms]
-            self.recorder.steps.step(rate, norms, log.record_values() if log.step_values else None)
+            self.recorder.step(rate, norms, log.record_values() if log.step_values else None)
             position.steps += 1
             self.recorder.stepped(trainer.optimizers, last)
         step.log_points(position.steps if is_step_boundary else None, rate)

@@ -86,11 +86,6 @@ class Phases:
         self._reset()
         return speed, means
 
-    def epoch_range(self) -> dict[str, float]:
-        """Return the fastest and the slowest epoch for metrics.json; needs three epochs after a warm-up epoch."""
-        timed = self.epochs[1:]
-        return {"epoch_seconds_min": min(timed), "epoch_seconds_max": max(timed)} if len(timed) >= 3 else {}
-
 
 def synchronize(device: torch.device) -> None:
     """Wait for the work that is queued on a GPU, before reading the clock."""

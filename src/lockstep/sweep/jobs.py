@@ -1,19 +1,25 @@
-"""The jobs of a sweep, read from their folders, and the best of them."""
+"""The jobs of a sweep, read from their folders, the best of them, and the table of all.
+
+In its rows each job is compared with the first run of the same work on one device.
+"""
 
 import json
-import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isnan, nan
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from lockstep.compare import RecordedRun
+from lockstep.compare import RecordedRun, compare_runs
 from lockstep.config_error import is_number
-from lockstep.run_files import METRICS, RECORD, read_config
+from lockstep.run_files import METRICS, RECORD, net_metrics, read_config
 from lockstep.schemas.keys import better, flatten
-from lockstep.sweep.outcome import FAILURE
+
+FAILURE = "failure.json"  # of a job that was refused or failed, with the reason
+WORLD = ("engine", "strategy", "devices")
 
 
 class SweepJob:
@@ -24,20 +30,16 @@ class SweepJob:
         self.results, self.failure = (
             json.loads(path.read_text()) if path.is_file() else {} for path in (folder / METRICS, folder / FAILURE)
         )
-        self.words: list[str]
-        self.swept: list[str]
-        if self.failure:
-            self.config, self.words, self.swept = self.failure["config"], self.failure["words"], []
-        else:
-            self.config, self.words, self.swept = read_config(folder)
+        typed: tuple[dict[str, Any], list[str], list[str]] = (
+            (self.failure["config"], self.failure["words"], []) if self.failure else read_config(folder)
+        )
+        self.config, self.words, self.swept = typed
         self.options = flatten(self.config)
         self.engine, self.strategy = str(self.options.get("engine")), str(self.options.get("strategy"))
         self.speed = float(self.results.get("samples_per_second", 0.0))  # 0 if it did not train
         self.devices: Any = self.config["devices"]  # of a job that did not finish whatever was typed
         if self.results:
             self.devices *= int(self.config["num_nodes"])
-        loggers = self.config.get("logger") if self.results else None
-        self.has_tensorboard = "tensorboard" in (loggers or ())
         # a job with engine=both has a record of each engine, already compared
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
@@ -56,10 +58,6 @@ class SweepJob:
         last_steps: dict[int, float] = dict(self.record.steps.keys())
         lines = self.record.lines["validation"].items()
         return [(line.get("after_step") or last_steps.get(epoch, 0), line) for (epoch, _), line in lines]
-
-    @property
-    def epoch_samples(self) -> int:
-        return sum(line["samples"] for line in self.steps if line["epoch"] == self.results["epochs"])
 
     def option(self, key: str) -> Any:
         """Return a number, or what was typed; otherwise the value of the configuration."""
@@ -90,11 +88,11 @@ class RankingMetric:
     def value(self, job: SweepJob) -> float:
         """Return the metric of a job, NaN if there is none."""
         value = job.results.get(self.key)
-        return float(value) if isinstance(value, int | float) else math.nan
+        return float(value) if isinstance(value, int | float) else nan
 
     def best(self, jobs: Sequence[SweepJob]) -> SweepJob | None:
         """Return the first of the best jobs, or None if all have the same value."""
-        values = [(self.value(job), job) for job in jobs if not math.isnan(self.value(job))]
+        values = [(self.value(job), job) for job in jobs if not isnan(self.value(job))]
         if len({value for value, _ in values}) < 2:
             return None
         return (min if self.mode == "min" else max)(values, key=lambda pair: pair[0])[1]
@@ -119,3 +117,77 @@ def best_text(jobs: Sequence[SweepJob], metric: RankingMetric | None) -> list[st
         return []
     command = shlex.join(["python", "train.py", *best.words])
     return [f"best: job {best.name}, {metric.label} {metric.value(best):.4g}", f"  {command}"]
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One job: its columns of sweep.csv (None: not measured), and what the picture needs.
+
+    varied: the options that the sweep varies, beside engine, strategy and devices.
+    """
+
+    cells: Mapping[str, Any]
+    varied: Mapping[str, Any]
+    score: float = nan
+    steps: Sequence[Mapping[str, Any]] = ()
+    validations: Sequence[tuple[float, Mapping[str, Any]]] = ()
+
+
+def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> list[SweepRow]:
+    """Return the table's rows in the order of the jobs, with a speed-up if engine, strategy or devices vary."""
+    finished = [job for job in jobs if job.results]
+    swept = {key for job in finished for key in job.swept} - {*WORLD}
+    keys = sorted(key for key in swept if len({str(job.option(key)) for job in jobs}) > 1)
+    names = dict.fromkeys(name for job in jobs for name in net_metrics(job.results))
+    best = None if metric is None else metric.best(jobs)
+    has_speed_up = len({(job.engine, job.strategy, job.devices) for job in jobs}) > 1
+    rows = []
+    for job in jobs:
+        score = nan if metric is None else metric.value(job)
+        varied = {key: job.option(key) for key in keys}
+        ranked = {} if metric is None else {metric.label.replace("/", "_").replace(" ", "_"): score}
+        cells = {
+            "job": job.name,
+            "best": "*" if job is best else "",
+            "engine": job.engine,
+            "strategy": job.strategy,
+            "devices": job.devices,
+            **varied,
+            **dict.fromkeys(("epoch_seconds", "samples_per_second", "speed_up", "efficiency")),
+            **(ranked if job.results else dict.fromkeys(ranked)),
+            **{name.replace("/", "_"): job.results.get(name) for name in names},
+            **{"max_loss_diff": None, "verdict": "", "reason": ""},
+            **_measured(job, _reference(job, jobs) if job.results else None, has_speed_up),
+        }
+        steps = job.steps if job.results else []
+        rows.append(SweepRow(cells, varied, score, steps, job.validations if steps else []))
+    return rows
+
+
+def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
+    """Return the first job that trained on one device with the same model, data and batch size."""
+    work = itemgetter("model", "data", "batch_size")
+    alone = (other for other in jobs if other.results and other.devices == 1 and other.speed)
+    return next((other for other in alone if work(other.config) == work(job.config)), None)
+
+
+def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> dict[str, Any]:
+    """Return the columns that a job has measured: none if it did not train, the reason if it did not finish."""
+    if not job.results:
+        status, lines = job.failure["status"], job.failure["reason"].strip().splitlines()
+        line = lines[-2:][0] if status == "refused" else lines[-1]  # what to write stands behind a traceback
+        return {"reason": f"{status}: {line}"}
+    if not job.speed:
+        return {}
+    epoch_samples = sum(line["samples"] for line in job.steps if line["epoch"] == job.results["epochs"])
+    measured: dict[str, Any] = {"epoch_seconds": epoch_samples / job.speed, "samples_per_second": job.speed}
+    if reference is not None and has_speed_up:
+        speed_up = job.speed / reference.speed
+        comparison = compare_runs(reference.record, job.record)
+        loss, configuration = (comparison.quantities.get(name) for name in ("loss", "configuration"))
+        verdict = "another plan" if configuration and configuration.first else comparison.verdict
+        measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
+        measured |= {"verdict": "reference" if job is reference else verdict}
+        measured |= {"max_loss_diff": loss.difference if loss else None}
+    differ = job.results.get("within_tolerance") is False
+    return measured | ({"verdict": "engines differ"} if differ else {})

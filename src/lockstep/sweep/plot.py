@@ -2,65 +2,52 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.config_error import is_number, truncate
+from lockstep.config_error import is_number, shorten, truncate
 from lockstep.schemas.keys import short_keys
-from lockstep.sweep.jobs import RankingMetric
-from lockstep.sweep.rows import WORLD, SweepRow
+from lockstep.sweep.jobs import WORLD, RankingMetric, SweepRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Panel = Callable[["Axes"], None]
-Points = Mapping[str, Sequence[tuple[float, float]]]  # a curve of each job: step and value
 MAX_LABEL, MAX_CURVES = 40, 24  # characters of a label, and curves in a legend
-MAX_TICKS = 12  # values of an axis up to which each has a tick
-MAX_SINGLE = 8  # jobs below which a legend names each, if no two belong to one line
 MAX_POINTS = 100  # points of a training curve; of more steps, means are shown
 COLUMNS = 3
 
 
 def draw(rows: Sequence[SweepRow], path: Path, metric: RankingMetric | None = None) -> None:
-    """Write the picture as a PNG file, if there is anything to draw."""
+    """Write the picture as a PNG file, without a display, if there is anything to draw."""
     finished = [row for row in rows if not row.cells["reason"]]
     curves = curve_panels(finished, metric)
     panels = [*chosen_panels(finished, metric), *curves]
     if not panels:
         return
-    columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
-    lines = ceil(len(panels) / columns)
-    with saved_figure(path, width=6.2 * columns, height=4.4 * lines) as figure:
-        for number, panel in enumerate(panels, start=1):
-            axes = figure.add_subplot(lines, columns, number)
-            panel(axes)
-        if curves:  # all of them have the same legend: it stands beside the last one
-            add_legend(axes)
-
-
-@contextmanager
-def saved_figure(path: Path, width: float, height: float) -> Iterator["Figure"]:
-    """Yield a figure of so many inches, drawn without a display; write it to `path` when the block ends."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # the first import logs that it builds a font cache
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    yield figure
+    columns = min(COLUMNS, len(panels))
+    lines = ceil(len(panels) / columns)
+    figure = Figure(figsize=(6.2 * columns, 4.4 * lines), layout="constrained")
+    for number, panel in enumerate(panels, start=1):
+        axes = figure.add_subplot(lines, columns, number)
+        panel(axes)
+    if curves:  # all of them have the same legend: it stands beside the last one
+        add_legend(axes)
     figure.savefig(path, dpi=110)
 
 
 def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list[Panel]:
     """Return all panels but the curves."""
     panels: list[Panel] = []
-    timed = [row for row in rows if row.speeds]
-    if len({row.cells["devices"] for row in timed}) > 1 and any(row.cells["speed_up"] for row in timed):
-        panels += [partial(over_devices, rows=timed, column=column) for column in ("speed_up", "efficiency")]
+    compared = [row for row in rows if row.cells["speed_up"]]
+    if len({row.cells["devices"] for row in compared}) > 1:
+        panels += [partial(over_devices, rows=compared, column=column) for column in ("speed_up", "efficiency")]
     keys = [key for key in (rows[0].varied if rows else ()) if len({str(row.varied[key]) for row in rows}) > 1]
     keys.sort(key=lambda key: not _is_numeric(key, rows))
     if metric is not None:
@@ -71,15 +58,30 @@ def chosen_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> lis
 def curve_panels(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list[Panel]:
     """Return the panels of the training loss, and of what was validated: the ranked metric, or a loss."""
     jobs = {f"{row.cells['job']}: {label(row, rows)}".removesuffix(": "): row for row in rows if row.steps}
+    if not jobs:
+        return []
+    together = max(ceil(len(row.steps) / MAX_POINTS) for row in jobs.values())
+    title = f"training loss, means of {together} steps" if together > 1 else "training loss"
+    curves = {name: mean_losses(row.steps, together) for name, row in jobs.items()}
+    panels: list[Panel] = [partial(curves_over_steps, curves=curves, title=title)]
     names = dict.fromkeys(name for row in jobs.values() for _, line in row.validations for name in line)
     ranked = [metric.label.removeprefix("best ")] if metric else []
     validated = [name for name in (*ranked, "val/loss", "val_loss", *names) if name in names and "val" in name]
-    panels: list[Panel] = [partial(losses, curves={name: row.steps for name, row in jobs.items()})] if jobs else []
     if validated:
         name = validated[0]
         values = {job: [(step, line.get(name, nan)) for step, line in row.validations] for job, row in jobs.items()}
         panels.append(partial(curves_over_steps, curves=values, title=name, marker="."))
     return panels
+
+
+def mean_losses(steps: Sequence[Mapping[str, Any]], together: int) -> list[tuple[float, float]]:
+    """Return the mean loss of so many steps at a time, each with the last of them."""
+    points = []
+    for start in range(0, len(steps), together):
+        window = steps[start : start + together]
+        total = sum(nan if step["loss_sum"] is None else step["loss_sum"] for step in window)
+        points.append((window[-1]["step"], total / sum(step["samples"] for step in window)))
+    return points
 
 
 def add_legend(axes: "Axes") -> None:
@@ -93,21 +95,16 @@ def _is_numeric(key: str, rows: Sequence[SweepRow]) -> bool:
 
 
 def over_devices(axes: "Axes", rows: Sequence[SweepRow], column: str) -> None:
-    """Plot the speed-up or the efficiency, with the range of the epochs."""
+    """Plot the speed-up or the efficiency."""
     lines = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.cells["devices"]):
-        if value := row.cells[column]:
-            scaled = (value * speed / row.cells["samples_per_second"] for speed in row.speeds)
-            lines[label(row, rows, without=["devices"])].append((row.cells["devices"], value, *scaled))
+        lines[label(row, rows, without=["devices"])].append((row.cells["devices"], row.cells[column]))
     for name, points in lines.items():
-        devices, values, slowest, fastest = zip(*points, strict=True)
-        [line] = axes.plot(devices, values, "o-", label=name or "this sweep")
-        axes.vlines(devices, slowest, fastest, color=line.get_color())
-    most = max(row.cells["devices"] for row in rows)
-    axes.plot([1, most], [1, 1 if column == "efficiency" else most], "--", color="grey", label="ideal")
-    axes.set_xticks(sorted({row.cells["devices"] for row in rows}))
-    title = f"{column.replace('_', '-')} over one device (bars: slowest and fastest epoch)"
-    axes.set(xlabel="devices", title=title, ylim=(0, None))
+        axes.plot(*zip(*points, strict=True), "o-", label=name or "this sweep")
+    devices = sorted({row.cells["devices"] for row in rows})
+    axes.plot([1, devices[-1]], [1, 1 if column == "efficiency" else devices[-1]], "--", color="grey", label="ideal")
+    axes.set_xticks(devices)
+    axes.set(xlabel="devices", title=f"{column.replace('_', '-')} over one device", ylim=(0, None))
     add_legend(axes)
 
 
@@ -115,61 +112,37 @@ def metric_over(axes: "Axes", rows: Sequence[SweepRow], key: str, metric: Rankin
     """Plot the metric over an option, with a line for each combination of the others; a star is the best job."""
     lines = defaultdict(list)
     numeric = _is_numeric(key, rows)
-    tried: list[Any] = list(dict.fromkeys(row.varied[key] if numeric else str(row.varied[key]) for row in rows))
-    for row in rows:
-        place = row.varied[key] if numeric else tried.index(str(row.varied[key]))
+    places: list[Any] = [row.varied[key] if numeric else shorten(str(row.varied[key]), MAX_LABEL // 2) for row in rows]
+    for place, row in zip(places, rows, strict=True):
         lines[label(row, rows, without=[key])].append((place, row.score))
+    for name, points in lines.items():
+        axes.plot(
+            *zip(*(sorted(points) if numeric else points), strict=True), "o-" if numeric else "o", label=name or None
+        )
+    for place, row in zip(places, rows, strict=True):
         if row.cells["best"]:
             axes.scatter(place, row.score, marker="*", s=170, color="gold", edgecolor="black", zorder=5)
-    for name, points in lines.items():
-        axes.plot(*zip(*sorted(points), strict=True), "o-" if numeric else "o", label=name or None)
-    axes.set(xlabel=key, ylabel=metric.label, title=f"{metric.label} over {key}")
-    if numeric and min(tried) > 0 and max(tried) > 9 * min(tried):
+    if numeric and min(places) > 0 and max(places) > 9 * min(places):
         axes.set_xscale("log")
-    is_searched = numeric and any(float(f"{value:.3g}") != value for value in tried)  # of an interval
-    if len(tried) <= MAX_TICKS and not is_searched:
-        texts = [f"{value:g}" if numeric else truncate(value, MAX_LABEL // 2) for value in tried]
-        long = sum(map(len, texts)) > MAX_LABEL
-        axes.set_xticks(tried if numeric else range(len(tried)), texts, rotation=30 if long else 0)
-        axes.set_xticks([], minor=True)
-    if 1 < len(lines) < max(len(rows), MAX_SINGLE):
-        add_legend(axes)
+    axes.set(xlabel=key, ylabel=metric.label, title=f"{metric.label} over {key}")
+    add_legend(axes)
 
 
-def losses(axes: "Axes", curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Plot the training loss of each job, the mean of so many steps that a curve has at most MAX_POINTS."""
-    together = max(ceil(len(steps) / MAX_POINTS) for steps in curves.values())
-    points = {
-        name: [_mean_loss(steps[at : at + together]) for at in range(0, len(steps), together)]
-        for name, steps in curves.items()
-    }
-    of = f", means of {together} steps" if together > 1 else ""
-    curves_over_steps(axes, points, f"training loss{of}")
-    values = [value for curve in points.values() for _, value in curve]
-    if min(values, default=0) > 0 and max(values) > 10 * min(values):
-        axes.set_yscale("log", subs=[])
-        axes.yaxis.get_major_locator().set_params(subs=(1, 2, 5))  # type: ignore[call-arg]
-        axes.yaxis.set_major_formatter("{x:g}")
-
-
-def _mean_loss(steps: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Return the last of the steps, and their mean loss."""
-    sums = [nan if step["loss_sum"] is None else step["loss_sum"] for step in steps]
-    return steps[-1]["step"], sum(sums) / sum(step["samples"] for step in steps)
-
-
-def curves_over_steps(axes: "Axes", curves: Points, title: str, marker: str | None = None) -> None:
+def curves_over_steps(
+    axes: "Axes", curves: Mapping[str, Sequence[tuple[float, float]]], title: str, marker: str | None = None
+) -> None:
     """Plot the curves. Earlier ones are wider, so that equal curves are all visible; a single point has a marker."""
     import matplotlib as mpl
 
-    colours = mpl.colormaps["tab10" if len(curves) <= 10 else "turbo"]
+    colours = mpl.colormaps["turbo"].resampled(len(curves))
     for place, (name, points) in enumerate(curves.items()):
         steps, values = zip(*points, strict=True) if points else ((), ())
-        colour, width = colours(place if len(curves) <= 10 else place / len(curves)), 3 - 2 * place / len(curves)
-        sign = "o" if len(points) == 1 else marker
-        axes.plot(steps, values, marker=sign, linewidth=width, color=colour, alpha=0.75, label=name)
+        width, sign = 3 - 2 * place / len(curves), "o" if len(points) == 1 else marker
+        axes.plot(steps, values, marker=sign, linewidth=width, color=colours(place), alpha=0.75, label=name)
+    heights = [value for points in curves.values() for _, value in points]
+    if min(heights, default=0) > 0 and max(heights) > 10 * min(heights):
+        axes.set_yscale("log")
     axes.set(xlabel="optimizer step", title=title)
-    axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
 
 
 def label(row: SweepRow, rows: Sequence[SweepRow], without: Sequence[str] = ()) -> str:

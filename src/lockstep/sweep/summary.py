@@ -1,22 +1,25 @@
-"""The end of a sweep: sweep.csv, sweep.png and the table."""
+"""The end of a sweep: sweep.csv, sweep.png and the table; and of each of its jobs."""
 
-import shlex
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.config_error import shorten, truncate
-from lockstep.files import save_table
-from lockstep.launch.failure import print_exit_reason
+from lockstep.config_error import ConfigError, shorten, truncate
+from lockstep.files import save_json, save_table
+from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.private_api.hydra import silence_basic_launcher
+from lockstep.run_files import METRICS
 from lockstep.schemas.keys import short_keys
-from lockstep.sweep.jobs import best_text, jobs_of, ranking_metric
+from lockstep.sweep.jobs import FAILURE, WORLD, SweepRow, best_text, jobs_of, ranking_metric, rows_of
 from lockstep.sweep.plot import draw
-from lockstep.sweep.rows import WORLD, SweepRow, rows_of
 from lockstep.text_table import fitted_text, width_shown
 
 MAX_CELL = 72  # characters of a cell; sweep.csv has all of them
@@ -62,8 +65,6 @@ class SweepSummary(Callback):
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
         lines = ["", format_table(rows, width_shown()), "", *best_text(jobs, metric), f"sweep: {counts}"]
-        if any(job.has_tensorboard for job in jobs):
-            lines += [f"  tensorboard --logdir {shlex.quote(str(folder))}"]
         print("\n".join([*lines, f"  {folder}: sweep.csv, sweep.png"]), flush=True)
         if "failed" in statuses or any(job.results.get("within_tolerance") is False for job in jobs):
             raise SystemExit(1)
@@ -93,12 +94,10 @@ def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
 def _least_first(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
     """Return the columns that may be left out, in this order: speed matters if it is compared, else the metrics do."""
     constant = [name for name in WORLD if len({row.cells[name] for row in rows}) == 1]
-    of_test, of_val = ([name for name in columns if name.startswith(stage)] for stage in ("test_", "val_"))
-    speed = ["verdict", "max_loss_diff", "epoch_seconds", "samples_per_second"]
-    if "speed_up" in columns:
-        ranked = [name for name in columns if name.startswith("best_")]
-        return ["reason", *constant, *of_test, *of_val, "epoch_seconds", "max_loss_diff", *ranked, "efficiency"]
-    return ["reason", *constant, *speed, *of_test, *of_val]
+    metrics = sorted(name for name in columns if name.startswith(("test_", "val_")))
+    speed = ["epoch_seconds", "max_loss_diff", "efficiency", "verdict", "samples_per_second"]
+    order = [*metrics, *speed] if "speed_up" in columns else [*speed, *metrics]
+    return ["reason", *constant, *order]
 
 
 def _text(name: str, value: object) -> str:
@@ -106,3 +105,29 @@ def _text(name: str, value: object) -> str:
         return "–"
     text = format(value, FORMATS.get(name, ".4g" if isinstance(value, float) else ""))
     return shorten(" ".join(text.split()), MAX_CELL)  # the ends of two long paths differ
+
+
+def in_sweep() -> bool:
+    return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
+
+
+def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | RankFailed) -> None:
+    """Print why a job has no result, write failure.json, and raise `error` for another sweeper than Hydra's own."""
+    job = HydraConfig.get()
+    status = "refused" if isinstance(error, ConfigError) else "failed"
+    sys.stdout.flush()
+    print(f"job {job.job.num} {status}: {error}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # a full disk may be the reason: the sweep goes on
+        failure = {"status": status, "reason": str(error), "words": [*job.overrides.task]}
+        save_json(run_dir / FAILURE, {**failure, "config": OmegaConf.to_container(config)})
+    if not job.sweeper._target_.endswith(".BasicSweeper"):
+        if "\n" in str(error):  # its traceback has been shown
+            short = f"job {job.job.num} {status}"
+            error = ConfigError(short) if status == "refused" else RankFailed(None, short)
+        raise error
+
+
+def clear_results(run_dir: Path, keep_metrics: bool) -> None:
+    """Remove the results of an earlier job in the same folder."""
+    for name in (FAILURE,) if keep_metrics else (METRICS, FAILURE):
+        (run_dir / name).unlink(missing_ok=True)

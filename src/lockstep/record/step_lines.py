@@ -1,4 +1,4 @@
-"""The optimizer steps that have no line in the record yet: a rank's values of them, and the lines of all ranks."""
+"""The lines of optimizer steps, from the values of all ranks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,86 +7,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.plan import Plan
-from lockstep.record.file import Line
 from lockstep.run_files import FINGERPRINTED
-from lockstep.sums.running import LOSS, SAMPLES, SUMS, WEIGHT, BatchStats, Scalar, stack_stats, to_floats, to_scalar
+from lockstep.sums.running import Scalar
 
+Line = Mapping[str, Mapping[str, Any]]  # of the record: `{kind: fields}`
+# 2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide."""
 
 LoggedValues = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
 """The numbers (`logged`) and metrics that a LightningModule has logged on a step, by name: a total, its weight, and how
 ranks are reduced (mean: the total is of value times weight; sum, min, max).
 """
-
-
-class StepBuffer:
-    """The steps of one rank from `first_batch` (from 0) of an epoch on; each batch is added before its step.
-
-    `carried`: the sums (`window`) and the id digest of the batches before it that belong to its optimizer step.
-    """
-
-    def __init__(self, plan: Plan, rank: int, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
-        self.plan, self.rank, self.first_batch = plan, rank, first_batch
-        self.carried = carried or {
-            "window": torch.zeros(SUMS, dtype=torch.float64),
-            "ids": torch.tensor(0),
-        }
-        self.batches: list[BatchStats] = []
-        self.ids: list[Tensor] = []
-        self.step_of_batch: list[int] = []
-        self.norms: list[Scalar] = []
-        self.step_of_norm: list[int] = []
-        self.rates: list[float] = []
-        self.logged: list[LoggedValues] = []
-        self.fingerprints: dict[str, Mapping[str, str]] = {}  # by the index of a step, as JSON has it
-
-    @property
-    def next_batch(self) -> int:
-        """Return the number of batches of the epoch that are done."""
-        return self.first_batch + len(self.batches)
-
-    def batch(self, stats: BatchStats, ids: Tensor) -> None:
-        self.batches.append(stats)
-        self.ids.append(ids)
-        self.step_of_batch.append(len(self.rates))
-
-    def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
-        self.norms += map(to_scalar, norms)
-        self.step_of_norm += [len(self.rates)] * len(norms)
-        self.rates.append(lr)
-        self.logged.append(logged or {})
-
-    def columns(self) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
-        """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
-        plan, steps = self.plan, len(self.rates)
-        sums = torch.zeros(steps + 1, SUMS, dtype=torch.float64)
-        digests = torch.zeros(steps + 1, dtype=torch.int64)
-        sums[0], digests[0] = self.carried["window"], self.carried["ids"]
-        step_of_batch = torch.tensor(self.step_of_batch)
-        sums.index_add_(0, step_of_batch, stack_stats(self.batches))
-        batch_digests = id_digests(self.ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
-        digests.index_add_(0, step_of_batch, batch_digests)
-        squares = torch.tensor(to_floats(self.norms), dtype=torch.float64).square()
-        step_of_norm = torch.tensor(self.step_of_norm, dtype=torch.int64)
-        norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, step_of_norm, squares).sqrt()
-        columns = {
-            "loss_sum": sums[:steps, LOSS].tolist(),
-            "samples": sums[:steps, SAMPLES].tolist(),
-            "weight": sums[:steps, WEIGHT].tolist(),
-            "grad_norm": norm.tolist(),
-            "ids": digests[:steps].tolist(),
-            "logged": [
-                {
-                    kind: {name: (float(total), weight, how) for name, (total, weight, how) in values.items()}
-                    for kind, values in step.items()
-                }
-                for step in self.logged
-            ],
-            "fingerprints": self.fingerprints,
-        }
-        return columns, {"window": sums[steps], "ids": digests[steps]}
 
 
 def id_digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, rank: int, world_size: int) -> Tensor:
