@@ -34,17 +34,22 @@ def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
     Raises:
         ConfigError: there is no such run or checkpoint, or its code has changed.
     """
-    return move(restore(*read_run(run)), device)
+    return load_with_plan(run, device)[1]
 
 
-def read_run(run: str | Path) -> tuple[Plan, Mapping[str, Any]]:
-    """Return the plan that trained a module, with `ckpt_path`, and the checkpoint at this path."""
+def load_with_plan(run: str | Path, device: str | torch.device = "cpu") -> tuple[Plan, Any]:
+    """Return the plan that trained a module, with its checkpoint as `ckpt_path`, and the module as `load` does."""
     path = Path(absolute(str(run)))
-    if path.is_file():
-        return _read(path)
-    last = _last_checkpoint(path)
+    last = path if path.is_file() else _last_checkpoint(path)
     plan, checkpoint = _read(last)
-    return _read(last.with_name(BEST)) if plan.test == "best" else (plan, checkpoint)
+    if plan.test == "best" and not path.is_file():
+        plan, checkpoint = _read(last.with_name(BEST))
+    module = _restore(plan, checkpoint)
+    try:
+        return plan, module.to(device)
+    except (RuntimeError, AssertionError) as error:  # this machine has no such device
+        reason = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
+        raise config_error("device", str(device), reason, "device=cpu") from None
 
 
 def _last_checkpoint(folder: Path) -> Path:
@@ -75,16 +80,7 @@ def _read(path: Path) -> tuple[Plan, Mapping[str, Any]]:
     raise config_error("run", short_path(path), reason, HINT)
 
 
-def move(module: Any, device: str | torch.device) -> Any:
-    """Return a module on a device, or raise a ConfigError if this machine has no such device."""
-    try:
-        return module.to(device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
-        raise config_error("device", str(device), reason, "device=cpu") from None
-
-
-def restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
+def _restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
     """Return the module of a plan with the weights of a checkpoint, on the CPU; the generators are preserved."""
     with preserve_generators():
         module = create_module(plan.model, plan.seed)
