@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.callbacks import ConfusionMatrix, FittedLine, Pictures
 from lockstep.config_error import ConfigError
-from lockstep.loggers.tensorboard import TensorBoardWriter
+from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.run_files import CONFUSION
 from lockstep.schemas.engine import ENGINES
 from lockstep.steps.step_outputs import join_outputs, predictions_of
@@ -87,7 +87,7 @@ def test_pictures_take_a_share_of_the_time(tmp_path: Path) -> None:
         confusion.counts = torch.eye(2, dtype=torch.int64)
         pictures.on_validation_epoch_end(trainer, module)
     pictures.on_train_end(trainer, module)
-    board.finalize("success")
+    board.close("success")
     drawn = [one.step for one in events_of(tmp_path, images=0).Images("val/confusion")]
     assert (drawn[0], drawn[-1]) == (1, 100)
     assert len(drawn) < 20

@@ -20,7 +20,7 @@ LAYERS = [
     {"parallel", "run_summary"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
-    {"world", "targets", "step_plan"},
+    {"world", "targets", "step_plan", "run_label"},
     {"plan"},
     {"memory", "loggers", "time_limit", "fast_exit"},
     {"record"},

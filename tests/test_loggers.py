@@ -20,9 +20,9 @@ from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import planning
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.loggers import tensorboard
-from lockstep.loggers.lightning_adapter import TrainerTensorBoardLogger, set_rank
-from lockstep.loggers.tensorboard import TensorBoardWriter
+from lockstep.loggers import writers
+from lockstep.loggers.lightning_adapter import set_rank
+from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.comparing import lines, metrics_in
@@ -185,8 +185,8 @@ def test_loggers_of_a_trainer(make_user_plan: MakePlan, tmp_path: Path) -> None:
     """`self.logger.experiment` of a module, its points and hyper-parameters."""
     plan = make_user_plan("logger=[tensorboard,csv]")
     opened = loggers.create(plan, 0, 0, {"seed": 42})
-    board, table = opened.lightning
-    assert isinstance(board, TrainerTensorBoardLogger)
+    board, table = opened.loggers
+    assert isinstance(board, TensorBoardLogger)
     board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
     for logger in (board, table):
         logger.log_metrics({"mine": 0.5}, step=3)
@@ -205,7 +205,7 @@ def test_other_ranks_write_nothing(make_user_plan: MakePlan, tmp_path: Path) -> 
     try:
         opened.log_metrics({"train/loss": 0.5}, 1)
         opened.flush()
-        board, table = opened.lightning
+        board, table = opened.loggers
         for logger in (board, table):
             logger.log_metrics({"mine": 0.5}, step=3)
             logger.finalize("success")
@@ -251,15 +251,15 @@ def test_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, comma
 
 @pytest.mark.parametrize("seconds", [60.0, 0.0])
 def test_points_wait_for_a_flush_or_some_time(seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorboard, "FLUSH_SECONDS", seconds)
-    board = TensorBoardWriter(tmp_path, {})
+    monkeypatch.setattr(writers, "FLUSH_SECONDS", seconds)
+    board = TensorBoardWriter(tmp_path / "tensorboard" / "run", {})
     for step in (10, 20, 30):
         board.log_metrics({"train/loss": 1 / step, "lr": 0.5}, step)
     assert len(board.points) == (3 if seconds else 0)
     board.save()
     assert not board.points
-    events = EventAccumulator(str(tmp_path)).Reload()
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "run")).Reload()
     losses = [(event.step, round(event.value, 6)) for event in events.Scalars("train/loss")]
     assert losses == [(10, 0.1), (20, 0.05), (30, 0.033333)]
     assert [event.value for event in events.Scalars("train/lr")] == [0.5, 0.5, 0.5]
-    board.finalize("failed")
+    board.close("failed")

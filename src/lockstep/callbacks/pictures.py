@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule
 from torch import Tensor
 
 from lockstep.callbacks.confusion_matrix import ConfusionMatrix, class_names
-from lockstep.loggers.tensorboard import TensorBoardWriter
+from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.monitor.samples import PredictionSamples
 from lockstep.steps.step_outputs import predictions_of
 from lockstep.structures import tensors_in

@@ -13,24 +13,28 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 import torch
 
-from lockstep import loggers
-from lockstep.loggers import Loggers
-from lockstep.loggers.tensorboard import MONITORING, HyperParameter, plain_hparam
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_text
 from lockstep.run_files import CONFIG
+from lockstep.run_label import MONITORING, HyperParameter, plain_hparam
 from lockstep.schemas import Lightning
 from lockstep.schemas.keys import is_below
+
+if TYPE_CHECKING:
+    from lockstep.loggers import Loggers
 
 CODE = "    "  # the indentation of a code block in Markdown
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
 
 
-def open_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
+def open_loggers(plan: Plan, rank: int, steps: int) -> "Loggers":
     """Open the loggers of a run whose training begins after `steps` steps; log its texts and hyper-parameters."""
+    from lockstep import loggers  # with Lightning, which the command does without
+
     opened = loggers.create(plan, rank, steps, hparams_of(plan))
     if (board := opened.board) is not None:
         for name, text in texts_of(plan).items():

@@ -4,22 +4,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from textwrap import indent
 
+from torch.utils.tensorboard import SummaryWriter
+
 from lockstep.compare import Comparison, RecordedRun
 from lockstep.compare.quantity import difference
-from lockstep.loggers.tensorboard import TensorBoardWriter, folder_of
 from lockstep.monitor import CODE
 from lockstep.plan import Plan
-from lockstep.private_api.tensorboard import add_text
+from lockstep.private_api.tensorboard import add_points, add_text
+from lockstep.run_label import folder_of
 
 
 def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Comparison) -> None:
     """Write the difference as a TensorBoard run of its own in the folder of both engines."""
     folder = folder_of(plan)
-    board = TensorBoardWriter(folder.with_name(folder.name.replace("both", "difference", 1)), {})
-    add_text(board.writer, "difference/verdict", indent(comparison.text(), CODE))
-    for step, values in differences(RecordedRun(lightning), RecordedRun(raw)).items():
-        board.log_metrics({f"difference/{name}": value for name, value in values.items()}, step)
-    board.finalize("success")
+    with SummaryWriter(str(folder.with_name(folder.name.replace("both", "difference", 1)))) as writer:
+        add_text(writer, "difference/verdict", indent(comparison.text(), CODE))
+        for step, values in differences(RecordedRun(lightning), RecordedRun(raw)).items():
+            add_points(writer, {f"difference/{name}": value for name, value in values.items()}, step)
 
 
 def differences(left: RecordedRun, right: RecordedRun) -> Mapping[int, Mapping[str, float]]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def add_points(writer: Any, values: Mapping[str, float], step: int, at: float) -> None:
+def add_points(writer: Any, values: Mapping[str, float], step: int, at: float | None = None) -> None:
     """Add a point to each curve as one event of a SummaryWriter; a closed writer opens another file."""
     from tensorboard.compat.proto.summary_pb2 import Summary
 
