@@ -26,9 +26,7 @@ from lockstep.loaders.loader_source import create_data
 from lockstep.plan import Plan
 from lockstep.precision import MIXED
 from lockstep.streams import outlive_readers
-from lockstep.targets.frames import user_traceback
 from lockstep.targets.kinds import overrides
-from lockstep.targets.locate import UserCodeError
 from lockstep.text_table import rows_text, width_shown
 
 BATCH = 64
@@ -48,15 +46,13 @@ class Predictions:
 
     def rows(self) -> list[dict[str, str | float]]:
         """Return for each input the likeliest class, its probability, then all probabilities; or the outputs."""
+        values = self.outputs.double().softmax(1) if self.classes else self.outputs.reshape(len(self.names), -1)
+        columns = [f"P({label})" for label in self.classes] or [f"output {place}" for place in range(values.shape[1])]
         rows: list[dict[str, str | float]] = []
-        for name, output in zip(self.names, self.outputs, strict=True):
-            if not self.classes:
-                named = {f"output {place}": value for place, value in enumerate(output.flatten().tolist())}
-                rows.append({"input": name, **named})
-                continue
-            values = output.double().softmax(0).tolist()
-            row = {"input": name, "class": self.classes[values.index(max(values))], "probability": max(values)}
-            rows.append(row | {f"P({label})": value for label, value in zip(self.classes, values, strict=True)})
+        for name, row in zip(self.names, values.tolist(), strict=True):
+            likeliest = max(range(len(row)), key=row.__getitem__)
+            best = {"class": self.classes[likeliest], "probability": row[likeliest]} if self.classes else {}
+            rows.append({"input": name, **best, **dict(zip(columns, row, strict=True))})
         return rows
 
     def save(self, path: Path) -> None:
@@ -192,13 +188,11 @@ def _prepared(inputs: Tensor, data: Any, module: Any) -> Any:
     return batch[0]
 
 
-def _refused(name: str, plan: Plan, error: Exception) -> ConfigError:
-    """Return the error of a transform or a module that does not take an input."""
+def _refused(name: str, plan: Plan, error: Exception) -> ConfigError | None:
+    """Return the error of a transform or a module that does not take an input; others are the user's own."""
     hint = f"one of shape {plan.data.sample_shape}, as the run had" if plan.data.sample_shape else "one as the run had"
-    refused = config_error("INPUT", name, f"the run's transform or module does not take it ({error})", hint)
-    if isinstance(error, RuntimeError | ValueError):  # torch's, for shapes and types
-        return refused
-    return UserCodeError(f"{user_traceback(error, is_called=True)}\n{refused}")
+    reason = f"the run's transform or module does not take it ({error})"
+    return config_error("INPUT", name, reason, hint) if isinstance(error, RuntimeError | ValueError) else None
 
 
 if __name__ == "__main__":

@@ -287,7 +287,7 @@ steps/step_curve.py test_loggers.py::test_both_engines_call_several_loggers_alik
 -"samples_per_second": samples /
 +"samples_per_second": samples / self.plan.world_size /
 # right answers among the wrong
-monitor/samples.py test_monitor.py::test_most_confident_errors_are_collected
+callbacks/pictures.py test_callbacks_monitoring.py::test_most_confident_errors_are_collected
 -confidence.where((predicted != targets) & (targets >= 0), -1.0)
 +confidence
 # tested on rank 0's samples alone

@@ -1,7 +1,6 @@
 """The loggers of Lockstep, which are Lightning's, too. A Trainer's `finalize` saves them, and the run closes them."""
 
 import csv
-import time
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_points, hparams_session
 from lockstep.run_label import FOLDER, HyperParameter, plain_hparam
 
-FLUSH_SECONDS = 1.0  # points are handed to SummaryWriter together, a second's worth at a time
 GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}
 """The names in TensorBoard of values without a group. It sorts groups and opens the first two."""
 COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
@@ -71,10 +69,10 @@ class TensorBoardWriter(TensorBoardLogger):
         from torch.utils.tensorboard import SummaryWriter
 
         super().__init__(str(folder.parents[1]), name=FOLDER, version="", default_hp_metric=False)
-        self.writer: Any = SummaryWriter(str(folder), purge_step=None if resumed_at is None else resumed_at + 1)
-        self.flushed = time.monotonic()
-        self.points: list[tuple[Mapping[str, float], int, float]] = []
-        self.options, self.has_session, self.epoch_at = dict(hparams), False, -1
+        purge_step = None if resumed_at is None else resumed_at + 1
+        self.writer: Any = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=1)
+        self.epoch_at: int | None = -1
+        self.options, self.has_session = dict(hparams), False
         self.trial = f"{folder.name}  {folder.parent}"  # what a table cuts is the path
 
     @property
@@ -83,26 +81,19 @@ class TensorBoardWriter(TensorBoardLogger):
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Add points. The epoch, which comes with each call, has one point a step."""
-        at = step or 0
-        repeated = {"epoch"} if self.epoch_at == at else set()
-        self.epoch_at = at if "epoch" in metrics else self.epoch_at
+        repeated = {"epoch"} if self.epoch_at == step else set()
         values = {GROUPED.get(name, name): float(metrics[name]) for name in metrics if name not in repeated}
-        self.points.append((values, at, time.time()))
-        if time.monotonic() - self.flushed > FLUSH_SECONDS:
-            self.save()
+        add_points(self.writer, values, step or 0)
+        self.epoch_at = step if "epoch" in metrics else self.epoch_at
 
     def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
         params = vars(params) if isinstance(params, Namespace) else params
         self.options |= {name: plain_hparam(value) for name, value in params.items()}
 
     def save(self) -> None:
-        """Hand the points to SummaryWriter together: each event wakes its thread, which takes turns with training."""
         if self.options and not self.has_session:
             self.has_session = True
             self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[0])
-        for values, step, at in self.points:
-            add_points(self.writer, values, step, at)
-        self.points, self.flushed = [], time.monotonic()
         self.writer.flush()
 
     def finalize(self, status: str) -> None:
