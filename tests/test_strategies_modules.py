@@ -145,9 +145,6 @@ REFUSED = {
         "strategy=fsdp: Stopwatch may read or change weights, and each rank has a shard of WithNet.net; write"
     ),
     "model=with_net data=blobs_data strategy=dp devices=2 compile=true": "compile=true: strategy=dp computes with new",
-    "model=with_net data=blobs_data strategy=fsdp devices=2 logger=tensorboard logger.tensorboard.graph=true": (
-        "strategy=fsdp: rank 0 alone draws the graph of logger.tensorboard.graph, and each rank has a shard of the net"
-    ),
     "model=gan data=blobs_data show_shapes=true": "show_shapes=true: it shows the attribute `net` of a module, and GAN",
 }
 

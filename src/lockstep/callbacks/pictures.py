@@ -4,10 +4,12 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib as mpl
 import torch
 from lightning.pytorch import Callback, LightningModule
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
@@ -17,14 +19,12 @@ from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.steps.step_outputs import predictions_of
 from lockstep.structures import tensors_in
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 SHARE = 0.005
 """The share of a run's time for drawing pictures, and as much for writing them: after t seconds none for t / SHARE."""
 COLOURS = (1, 3)  # channels of a picture
 NUMBERED = 20  # classes up to which each count and each name is written
-SHOWN_SAMPLES, MAX_FILTERS, MAX_LETTERS = 16, 64, 16
+COLUMNS, SHOWN_SAMPLES = 4, 16  # wrong predictions that are shown
+MAX_FILTERS, MAX_LETTERS = 64, 16
 
 
 class Pictures(Callback):
@@ -91,8 +91,6 @@ class Pictures(Callback):
     def _draw(self, trainer: Any, module: LightningModule) -> None:
         if self.waiting is None:
             return
-        import matplotlib as mpl
-
         began, (step, worst), counts = time.perf_counter(), self.waiting, self.confusion.counts
         self.waiting = None
         data: Any = trainer.datamodule
@@ -129,13 +127,11 @@ def first_filters(net: nn.Module, shape: Sequence[int]) -> Tensor | None:
     return interpolate(scaled(weights[:MAX_FILTERS]), scale_factor=max(1, 28 // weights.shape[2]))
 
 
-def confusion_figure(counts: Tensor, labels: Sequence[str]) -> "Figure":
+def confusion_figure(counts: Tensor, labels: Sequence[str]) -> Figure:
     """Draw counts (true, predicted); a cell's colour is the share of its row."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 6), layout="constrained")
-    axes = figure.subplots()
-    shares = counts.double() / counts.sum(1, keepdim=True).clamp(min=1)
+    figure = Figure(figsize=(6, 6))
+    axes = figure.subplots(gridspec_kw={"left": 0.25, "bottom": 0.25, "right": 0.98, "top": 0.98})
+    shares = (counts.double() / counts.sum(1, keepdim=True).clamp(min=1)).numpy()
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true")
     if len(labels) <= NUMBERED:
@@ -147,18 +143,17 @@ def confusion_figure(counts: Tensor, labels: Sequence[str]) -> "Figure":
     return figure
 
 
-def worst_figure(worst: Sequence[Tensor], labels: Sequence[str]) -> "Figure":
+def worst_figure(worst: Sequence[Tensor], labels: Sequence[str]) -> Figure:
     """Draw wrong predictions: inputs, targets, predicted classes and confidence, which is -1 for right ones."""
-    from matplotlib.figure import Figure
-
     figure, names = Figure(figsize=(8, 8)), dict(enumerate(labels))  # a net may predict numbers without a name
-    cells = figure.subplots(4, 4, gridspec_kw={"hspace": 0.4}).flat
-    images = scaled(worst[0]).expand(-1, 3, -1, -1).permute(0, 2, 3, 1)
-    columns = zip(images, *(column.tolist() for column in worst[1:]), strict=True)
-    for axes, (image, true, other, confidence) in zip(cells, columns, strict=False):
+    axes = figure.add_axes((0.02, 0, 0.98, 1))
+    images = scaled(worst[0]).expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy()
+    for place, (true, other, confidence) in enumerate(zip(*(column.tolist() for column in worst[1:]), strict=True)):
+        left, top = place % COLUMNS, place // COLUMNS * 1.2
         if confidence >= 0:
-            axes.imshow(image)
-            axes.set_title(f"{names.get(true, true)} as\n{names.get(other, other)}, {confidence:.0%}", fontsize=8)
-    for axes in figure.axes:
-        axes.axis("off")
+            axes.imshow(images[place], extent=(left, left + 0.95, top + 0.95, top))
+            caption = f"{names.get(true, true)} as\n{names.get(other, other)}, {confidence:.0%}"
+            axes.text(left, top, caption, fontsize=8, verticalalignment="bottom")
+    axes.set(xlim=(0, COLUMNS), ylim=(1.2 * COLUMNS, -0.25))
+    axes.axis("off")
     return figure

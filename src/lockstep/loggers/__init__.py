@@ -19,8 +19,8 @@ __all__ = ["CSV", "Loggers", "TensorBoard", "create"]
 class Loggers:
     """All loggers of a run. As a context manager, it saves and ends them if the run fails."""
 
-    def __init__(self, rank: int, loggers: list[Any]) -> None:
-        self.rank, self.loggers = rank, loggers
+    def __init__(self, loggers: list[Any]) -> None:
+        self.loggers = loggers
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         """Add a point to each curve, at an optimizer step."""
@@ -37,15 +37,10 @@ class Loggers:
         for logger in self.loggers:
             logger.save()
 
-    def close(self, status: str = "success") -> None:
-        """End the run."""
+    def close(self) -> None:
+        """End the run successfully."""
         for logger in self.loggers:
-            if isinstance(logger, TensorBoardWriter | CSVWriter):
-                logger.close(status)
-            else:
-                logger.finalize(status)
-            if type(logger).__name__ == "WandbLogger":  # `finalize` leaves its run and its process for the next stage
-                logger.experiment.finish(exit_code=int(status == "failed"))
+            _close(logger, "success")
 
     def __enter__(self) -> "Loggers":
         return self
@@ -54,7 +49,7 @@ class Loggers:
         for logger in self.loggers if error is not None else ():
             with suppress(Exception):  # the first error is the one to show
                 logger.save()
-                Loggers(self.rank, [logger]).close("failed")
+                _close(logger, "failed")
 
 
 def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParameter]) -> Loggers:
@@ -75,4 +70,13 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
         else:
             loggers.append(create_logger(choice, plan, steps))
             loggers[-1].log_hyperparams({**hparams})
-    return Loggers(rank, loggers)
+    return Loggers(loggers)
+
+
+def _close(logger: Any, status: str) -> None:
+    if isinstance(logger, TensorBoardWriter | CSVWriter):
+        logger.close(status)
+    else:
+        logger.finalize(status)
+    if type(logger).__name__ == "WandbLogger":  # its `finalize` leaves the run and its process for the next stage
+        logger.experiment.finish(exit_code=int(status == "failed"))
