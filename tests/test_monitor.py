@@ -13,8 +13,7 @@ from lockstep import run, schemas
 from lockstep.command_line.overrides import swept_keys
 from lockstep.compare import RecordedRun
 from lockstep.launch.start import start_ranks
-from lockstep.monitor import hparams_of
-from lockstep.monitor.difference import differences
+from lockstep.monitor import differences, hparams_of
 from lockstep.plan import Plan
 from lockstep.run_label import folder_of, run_label
 from lockstep.schemas.engine import ENGINES
