@@ -131,10 +131,8 @@ def test_a_module_that_compiles_its_net_in_setup(tmp_path: Path, engine: str) ->
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nothing", "there is no run: "),
-        (".", "it is a sweep of 1 jobs; write "),
-        ("0", "this run has saved no checkpoint; "),
-        ("0/checkpoints", "there is no run: "),
+        ("nothing", "there is no checkpoint: "),
+        ("0", "there is no checkpoint: .*last.ckpt is missing; write the folder of a run, or one of its checkpoints"),
         ("0/config.yaml", "it is no complete checkpoint of this project"),
     ],
 )

@@ -15,7 +15,6 @@ from lockstep.files import absolute, short_path
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import preserve_generators
-from lockstep.run_files import CONFIG
 from lockstep.schemas.engine import ENGINES
 from lockstep.session.lightning_module import create_module
 from lockstep.targets.kinds import overrides
@@ -57,15 +56,10 @@ def _last_checkpoint(folder: Path) -> Path:
     runs = (folder, *(folder / engine for engine in ENGINES))
     candidates = [run / FOLDER / name for name in (LAST, BEST) for run in runs]
     last = next((path for path in candidates if path.is_file()), None)
-    if last is not None:
-        return last
-    jobs = sorted(config.parent for config in folder.glob(f"*/{CONFIG}"))
-    reason, hint = f"there is no run: {short_path(candidates[0])} is missing", HINT
-    if (folder / CONFIG).is_file():
-        reason, hint = "this run has saved no checkpoint", "the folder of the run that trained"
-    elif jobs:
-        reason, hint = f"it is a sweep of {len(jobs)} jobs", f"{short_path(jobs[0])}, for example"
-    raise config_error("run", short_path(folder), reason, hint)
+    if last is None:
+        reason = f"there is no checkpoint: {short_path(candidates[0])} is missing"
+        raise config_error("run", short_path(folder), reason, HINT)
+    return last
 
 
 def _read(path: Path) -> tuple[Plan, Mapping[str, Any]]:
