@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.callbacks import ConfusionMatrix, FittedLine, Pictures
 from lockstep.config_error import ConfigError
-from lockstep.loggers.tensorboard import TensorBoardWriter
+from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.run_files import CONFUSION
 from lockstep.schemas.engine import ENGINES
 from lockstep.steps.step_outputs import join_outputs, predictions_of
@@ -23,7 +23,7 @@ from tests.conftest import USER_CODE, MakeUserPlan, events_of
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
 
 JOB = ("model=shown", "data=images", "precision=64-true")
-BOARD = ("logger=tensorboard", "logger.tensorboard.pr_curves=true")
+BOARD = ("logger=tensorboard",)
 WORLDS = {"ddp": DDP, "fsdp": ("strategy=fsdp", "devices=2"), "virtual": VIRTUAL}
 
 
@@ -70,9 +70,6 @@ def test_pictures_of_a_module(engine: str, make_user_plan: MakeUserPlan) -> None
     pictures = {tag: [one.step for one in events.Images(tag)] for tag in events.Tags()["images"]}
     assert pictures["val/confusion"] == pictures["weights/first layer"] == [5, 15]
     assert pictures["val/worst"], "the only sample is predicted wrongly"
-    curves = [tag for tag, entry in events.summary_metadata.items() if entry.plugin_data.plugin_name == "pr_curves"]
-    assert sorted(curves) == [f"val/class {index}" for index in range(4)], "the net has more outputs than classes"
-    assert [point.step for point in events.Tensors(curves[0])] == [5, 10, 15]
 
 
 def test_pictures_take_a_share_of_the_time(tmp_path: Path) -> None:
@@ -87,10 +84,23 @@ def test_pictures_take_a_share_of_the_time(tmp_path: Path) -> None:
         confusion.counts = torch.eye(2, dtype=torch.int64)
         pictures.on_validation_epoch_end(trainer, module)
     pictures.on_train_end(trainer, module)
-    board.finalize("success")
+    board.close("success")
     drawn = [one.step for one in events_of(tmp_path, images=0).Images("val/confusion")]
     assert (drawn[0], drawn[-1]) == (1, 100)
     assert len(drawn) < 20
+
+
+def test_most_confident_errors_are_collected(tmp_path: Path) -> None:
+    shown = Pictures(TensorBoardWriter(tmp_path, {}), ConfusionMatrix(tmp_path), lambda: 0)
+    logits = torch.tensor([[9.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
+    shown.add(torch.arange(3.0)[:, None], logits, torch.tensor([0, 0, 1]))
+    shown.add(torch.tensor([[7.0]]), torch.tensor([[0.0, 6.0]]), torch.tensor([0]))
+    assert shown.worst is not None
+    inputs, targets, predicted, confidence = shown.worst
+    assert inputs.flatten().tolist()[:3] == [7.0, 2.0, 1.0]
+    assert (targets.tolist()[:3], predicted.tolist()[:3]) == ([0, 1, 0], [1, 0, 1])
+    assert confidence.tolist() == sorted(confidence.tolist(), reverse=True)
+    assert confidence[3] == -1, "a right answer comes behind them, and is not shown"
 
 
 def test_predicted_classes_have_no_confidence(make_user_plan: MakeUserPlan) -> None:

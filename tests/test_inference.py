@@ -1,6 +1,7 @@
 """`lockstep.load` returns the module that a run has tested: its test metrics come out again."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from lockstep.checkpoint.former import plan_of
 from lockstep.datamodules import Digits
 from lockstep.models import Classifier as OurClassifier
 from lockstep.run_result import RunResult
-from tests.conftest import IN_PROCESS
+from tests.conftest import IN_PROCESS, ROOT
 from tests.user_code.former_example import Classifier as Former
 
 pytestmark = IN_PROCESS
@@ -130,10 +131,8 @@ def test_a_module_that_compiles_its_net_in_setup(tmp_path: Path, engine: str) ->
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nothing", "there is no run: "),
-        (".", "it is a sweep of 1 jobs; write "),
-        ("0", "this run has saved no checkpoint; "),
-        ("0/checkpoints", "there is no run: "),
+        ("nothing", "there is no checkpoint: "),
+        ("0", "there is no checkpoint: .*last.ckpt is missing; write the folder of a run, or one of its checkpoints"),
         ("0/config.yaml", "it is no complete checkpoint of this project"),
     ],
 )
@@ -238,3 +237,20 @@ def test_plans_of_the_earlier_version() -> None:
     assert plan.model.path == "lockstep.models.Autoencoder"
     assert plan.model.call["net"]["num_outputs"] == 2
     assert plan.data.call["dataset"] == {"_target_": "example.data.Rings", "samples": 60}
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_docs_write_the_module_for_other_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safetensors = pytest.importorskip("safetensors.torch", reason="needs pip install safetensors")
+    trained(tmp_path, *DIGITS)
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "commands.md").read_text()
+    [lines] = [code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "torch.export.save(" in code]
+    exec(lines, {"lockstep": lockstep, "torch": torch, "RUN": tmp_path, "images": torch.zeros(2, 1, 28, 28)})
+    module, images = lockstep.load(tmp_path), torch.randn(5, 1, 28, 28)
+    assert torch.allclose(torch.export.load("net.pt2").module()(images), module(images), atol=1e-5)
+    saved, expected = safetensors.load_file("net.safetensors"), module.net.state_dict()
+    assert saved.keys() == expected.keys()
+    assert all(torch.equal(saved[name], expected[name]) for name in saved)

@@ -20,7 +20,7 @@ LAYERS = [
     {"parallel", "run_summary"},
     {"strategies", "sums"},
     {"schemas", "sampler"},
-    {"world", "targets", "step_plan"},
+    {"world", "targets", "step_plan", "run_label"},
     {"plan"},
     {"memory", "loggers", "time_limit"},
     {"record"},
@@ -39,7 +39,7 @@ LAYERS = [
     {"command_line"},
     {"job"},
     {"sweep"},
-    {"cli", "new", "predict", "export"},
+    {"cli", "new", "predict"},
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
@@ -194,7 +194,6 @@ def test_errors_become_sentences_at_the_ends_of_a_job() -> None:
     boundaries = ("planning", "disk_errors_as_config_errors")
     assert [call for call in calls if call[0] in boundaries and call[1] != "launch"] == [
         (boundaries[0], "cli"),
-        (boundaries[1], "export"),
         (boundaries[0], "job"),
         (boundaries[1], "job"),
         (boundaries[1], "predict"),

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.config_error import ConfigError
-from lockstep.loggers import Loggers
-from lockstep.monitor.net import show_net
+from lockstep.monitor.net import show_layers
 from lockstep.plan import Plan
 from lockstep.schemas.engine import ENGINES
 from tests.conftest import MakePlan
@@ -42,11 +41,11 @@ def test_net_and_generators_are_unchanged(make_plan: MakePlan, capsys: pytest.Ca
     plan, net = make_plan("model_summary=true", "logger=none"), Net()
     net.first.eval()
     before = torch.get_rng_state()
-    show_net(plan, Loggers(plan, 0, []), net, (torch.zeros(1, 3, 16),), torch.device("cpu"))
+    show_layers(plan, 0, net, torch.zeros(1, 3, 16), torch.device("cpu"))
     assert re.search("[0-9.]+ K +Trainable params", capsys.readouterr().out)
     assert torch.equal(torch.get_rng_state(), before)
     assert (net.training, net.first.training, int(net.calls)) == (True, False, 0)
-    show_net(plan, Loggers(plan, 1, []), net, (torch.zeros(1, 3, 16),), torch.device("cpu"))
+    show_layers(plan, 1, net, torch.zeros(1, 3, 16), torch.device("cpu"))
     assert not capsys.readouterr().out, "above rank 0"
 
 

@@ -1,4 +1,4 @@
-"""`python -m lockstep.predict`: pictures, arrays and texts, at the command line and in files."""
+"""`python -m lockstep.predict`: pictures and arrays, at the command line and in files."""
 
 import csv
 import sys
@@ -16,10 +16,9 @@ from torchvision.transforms import v2
 import lockstep
 from lockstep import ConfigError
 from lockstep.datamodules import Digits
-from lockstep.inference.export import export
-from lockstep.inference.inputs import Inputs
-from lockstep.inference.predictions import Predictions, characters_of, continue_text, predict
-from lockstep.inference.trained_module import read_run
+from lockstep.datamodules.datasets import Datasets
+from lockstep.inference import load_with_plan
+from lockstep.predict import Predictions, predict
 from tests.conftest import IN_PROCESS, Command
 
 pytestmark = IN_PROCESS
@@ -93,7 +92,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run: Path, tmp_path: Path) -> None:
-    plan, module = read_run(run)[0], lockstep.load(run)
+    plan, module = load_with_plan(run)
     images = Digits().load()["test"][0][:100]
     np.savez(tmp_path / "x.npz", x=images.numpy())
     (tmp_path / "pictures").mkdir()
@@ -115,7 +114,7 @@ def test_the_command_prints_a_table_and_writes_a_file(run: Path, command: Comman
     ended = command(sys.executable, "-m", "lockstep.predict", str(run), "x.npz", "--output", "p.csv")
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.splitlines()[0].split() == ["input", "class", "probability"]
-    assert ended.out.endswith("… 2 more rows; --output FILE.csv has all\n\np.csv\n")
+    assert ended.out.endswith("… of 22 rows and 13 columns; --output FILE.csv has all\n\np.csv\n")
     with (command.folder / "p.csv").open() as file:
         rows = [*csv.DictReader(file)]
     assert (len(rows), rows[0]["input"]) == (22, "x.npz[0]")
@@ -129,8 +128,8 @@ def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> Non
     """The raw samples of the test split have the accuracy of the run, too."""
     words = ("model.net.hidden=[8]", "batch_size=8", "max_epochs=3", f"hydra.run.dir={tmp_path / 'run'}")
     result = lockstep.run([*QUIET, *words], data=DIVIDED | {"dataset": {"_target_": f"{__name__}.Pictures"}})
-    (plan, _), net = read_run(tmp_path / "run"), lockstep.load(tmp_path / "run")
-    test = Inputs(plan, net).owner.datasets["test"]
+    plan, net = load_with_plan(tmp_path / "run")
+    test = Datasets(Pictures()).datasets["test"]
     inputs, targets = default_collate([test[index] for index in range(len(test))])
     expected = net(inputs)
     assert (expected.argmax(1) == targets).double().mean().item() == pytest.approx(result["test/acc"])
@@ -152,14 +151,13 @@ def test_classes_of_pixels_in_pictures_of_another_size(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=pixels, y=(pixels > 99).astype(np.int64))
     words = ("data=npz", f"data.file={tmp_path / 'data.npz'}", "batch_size=8", f"hydra.run.dir={tmp_path}")
     lockstep.run([*QUIET, *words], model=CLASSIFIER | {"net": {"_target_": f"{__name__}.PerPixel"}})
-    (plan, _), module = read_run(tmp_path), lockstep.load(tmp_path)
+    plan, module = load_with_plan(tmp_path)
     np.save(tmp_path / "x.npy", np.zeros((2, 1, 20, 30), np.uint8))
     assert predict(plan, module, [str(tmp_path / "x.npy")]).outputs.shape == (2, 2, 20, 30)
     Image.fromarray(pixels[0]).save(tmp_path / "picture.png")
     predictions = predict(plan, module, [str(tmp_path / "picture.png")])
     assert torch.equal(predictions.outputs, module(torch.from_numpy(pixels[:1, None]) / 255))
     assert len(predictions.rows()[0]) == 1 + 2 * 9 * 9, "no probabilities of classes"
-    assert export(tmp_path, "torch_export")[1].startswith("checked: ")
     (tmp_path / "data.npz").unlink()
     assert lockstep.load(tmp_path).net.weight.shape == (2, 1, 3, 3)
     with pytest.raises(ConfigError, match="there is no such path"):
@@ -171,7 +169,7 @@ def test_a_picture_is_read_where_the_data_has_inputs_alone(tmp_path: Path) -> No
     np.savez(tmp_path / "data.npz", x=pixels)
     words = ("model=autoencoder", "model.net.hidden=[4]", "data=npz", f"data.file={tmp_path / 'data.npz'}")
     lockstep.run([*QUIET, *words, "batch_size=8", f"hydra.run.dir={tmp_path}"])
-    (plan, _), module = read_run(tmp_path), lockstep.load(tmp_path)
+    plan, module = load_with_plan(tmp_path)
     Image.fromarray(pixels[0]).save(tmp_path / "picture.png")
     predictions = predict(plan, module, [str(tmp_path / "picture.png")])
     assert torch.equal(predictions.outputs, module(torch.from_numpy(pixels[:1, None]) / 255))
@@ -179,7 +177,7 @@ def test_a_picture_is_read_where_the_data_has_inputs_alone(tmp_path: Path) -> No
 
 def test_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
     lockstep.run([*QUIET, "batch_size=8", f"hydra.run.dir={tmp_path}"], model=OfBytes, data=BytesData)
-    (plan, _), module, inputs = read_run(tmp_path), lockstep.load(tmp_path), Bytes()[7][0]
+    (plan, module), inputs = load_with_plan(tmp_path), Bytes()[7][0]
     np.save(tmp_path / "x.npy", inputs[None].numpy())
     [output] = predict(plan, module, [str(tmp_path / "x.npy")]).outputs
     assert torch.equal(output, module(inputs[None])[0])
@@ -189,11 +187,11 @@ def test_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (["missing.png"], "INPUT=missing.png: there is no such file or folder; "),
-        (["wrong.npz"], "INPUT=wrong.npz: its array has the shape (2, 3); write an array of shape (n, 1, 28, 28), "),
-        (["small.npy"], "INPUT: the module fails for uint8 of shape (1, 5, 5): "),
-        (["empty.npy"], "INPUT=empty.npy: its array has the shape (0, 1, 28, 28); "),
+        (["wrong.npz"], "INPUT=wrong.npz[0]: the run's transform or module does not take it (mat1 and mat2 shapes "),
+        (["small.npy"], "INPUT=small.npy[0]: the run's transform or module does not take it (mat1 and mat2 shapes "),
+        (["empty.npy"], "INPUT=empty.npy: there is no picture and no row in it; "),
         (["text.png"], "data: text.png is no image that can be read"),
-        (["empty"], "INPUT=empty: there is no picture in it; "),
+        (["empty"], "INPUT=empty: there is no picture and no row in it; "),
         (["wrong.npz", "--output", "p.txt"], "--output=p.txt: it is neither .csv nor .npz; "),
         (["wrong.npz", "--device", "toaster"], "device=toaster: "),
     ],
@@ -219,7 +217,7 @@ def test_class_names_of_folders_reach_every_place(tmp_path: Path) -> None:
             Image.new("RGB", (40, 30), (red, 220 - red, index)).save(tmp_path / "images" / name / f"{index}.png")
     job = ("data=image_folder", f"data.root={tmp_path / 'images'}", "data.size=16", "model=linear", "batch_size=4")
     lockstep.run([*QUIET, *job, "max_epochs=5", "optimizer.lr=0.02", f"hydra.run.dir={tmp_path / 'run'}"])
-    plan, net = read_run(tmp_path / "run")[0], lockstep.load(tmp_path / "run")
+    plan, net = load_with_plan(tmp_path / "run")
     assert plan.data.class_names == ("Käfer", "cat")
     with (tmp_path / "run" / "confusion.csv").open() as file:
         assert file.readline() == "true,predicted Käfer,predicted cat\n"
@@ -227,21 +225,9 @@ def test_class_names_of_folders_reach_every_place(tmp_path: Path) -> None:
     assert {(Path(str(row["input"])).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
 
 
-def test_a_text_is_continued_and_others_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("ab" * 400)
-    words = ("model=char_rnn", "data=text", f"data.file={tmp_path / 'a.txt'}", "data.length=8", "batch_size=4")
-    training = ("max_epochs=5", "optimizer.lr=0.01")
-    lockstep.run([*QUIET, *words, *training, f"hydra.run.dir={tmp_path}"])
-    module = lockstep.load(tmp_path)
-    known = characters_of(read_run(tmp_path)[0], module)
-    assert continue_text(module, known, "ba", length=6) == "babababa"
-    with pytest.raises(ConfigError, match="the net knows the characters 'ab' alone"):
-        continue_text(module, known, "abc", length=6)
-
-
 def test_predict_step_of_a_module_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lockstep.run([*QUIET, "model=example_module", "data=example_module", f"hydra.run.dir={tmp_path}"])
-    plan, module = read_run(tmp_path)[0], lockstep.load(tmp_path)
+    plan, module = load_with_plan(tmp_path)
     np.savez(tmp_path / "x.npz", x=np.array([[3.0, 4.0]], np.float32))
     monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
     [row] = predict(plan, module, [str(tmp_path / "x.npz")]).rows()

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.progress import epoch_line
 from lockstep.run_summary import run_summary
 
 METRICS = {
@@ -59,8 +58,3 @@ def test_a_run_that_only_tests() -> None:
     names = ("engine", "strategy", "devices", "num_nodes", "accelerator", "model", "data", "test/acc", "parameters")
     lines = run_summary({name: METRICS[name] for name in names}).splitlines()
     assert [line.split()[0] for line in lines] == ["run", "test"]
-
-
-def test_the_line_of_an_epoch() -> None:
-    line = epoch_line(3, 20, {"val/acc": 0.97222, "train/loss": 0.12344}, 0.314)
-    assert line == "epoch 3/20  train/loss 0.1234  val/acc 0.9722  0.31 s"

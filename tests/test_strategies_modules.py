@@ -10,7 +10,7 @@ from lockstep.config_error import ConfigError
 from lockstep.session.lightning_module import prepare_module
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
-from tests.conftest import MakeUserPlan, events_of, require_refused
+from tests.conftest import MakeUserPlan, require_refused
 from tests.rank_helpers import ALONE, ENGINES
 from tests.resuming import same_after_kill
 from tests.test_user_module import SINGLE, by_both, trained
@@ -145,9 +145,6 @@ REFUSED = {
         "strategy=fsdp: Stopwatch may read or change weights, and each rank has a shard of WithNet.net; write"
     ),
     "model=with_net data=blobs_data strategy=dp devices=2 compile=true": "compile=true: strategy=dp computes with new",
-    "model=with_net data=blobs_data strategy=fsdp devices=2 logger=tensorboard logger.tensorboard.graph=true": (
-        "strategy=fsdp: rank 0 alone draws the graph of logger.tensorboard.graph, and each rank has a shard of the net"
-    ),
     "model=gan data=blobs_data show_shapes=true": "show_shapes=true: it shows the attribute `net` of a module, and GAN",
 }
 
@@ -180,13 +177,6 @@ def test_callbacks_that_read_no_weights_run_beside_shards(make_user_plan: MakeUs
     job = (*JOB, *callbacks, "callbacks.early_stopping.monitor=val_loss/dataloader_idx_0")
     single = trained(make_user_plan(*job, *SINGLE, folder="single"))
     require_close(single, trained(make_user_plan(*job, *FSDP2, folder="fsdp")))
-
-
-@pytest.mark.parametrize("world", [DP2, (*STAGES, *STAGED)], ids=["dp", "stages"])
-def test_the_graph_of_a_replaced_net_is_drawn(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    job = ("model._target_=strange_with_net.Shown", "logger=tensorboard", "logger.tensorboard.graph=true")
-    run = trained(make_user_plan(*JOB, *job, *world, "engine=raw", "max_epochs=1"))
-    assert events_of(run).Tags()["graph"]
 
 
 @pytest.mark.usefixtures("process_as_it_was")

@@ -164,7 +164,7 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
     comparison = compare(folder / "lightning", folder / "raw")
     comparison.save(folder)
     if tensorboard_of(plan) is not None:
-        from lockstep.monitor.difference import write_difference  # with torch
+        from lockstep.monitor import write_difference  # with torch
 
         write_difference(plan, folder / "lightning", folder / "raw", comparison)
     metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}

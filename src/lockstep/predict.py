@@ -1,16 +1,68 @@
-"""`python -m lockstep.predict RUN INPUT…`: what the module of a run says of pictures, arrays or texts."""
+"""`python -m lockstep.predict RUN INPUT…`: what the module of a run predicts for pictures and arrays."""
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, islice
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from lockstep.config_error import ConfigError, require
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Subset, TensorDataset
+
+from lockstep.config_error import ConfigError, config_error, errors_as, require
+from lockstep.datamodules.npz import read_arrays
+from lockstep.datamodules.image_folder import SUFFIXES, read_image
+from lockstep.datamodules.tensors import SplitData
 from lockstep.disk import disk_errors_as_config_errors
+from lockstep.files import atomic_write, save_table
+from lockstep.inference import load_with_plan
+from lockstep.loaders.loader_source import create_data
+from lockstep.plan import Plan
+from lockstep.precision import MIXED
 from lockstep.streams import outlive_readers
+from lockstep.targets.kinds import overrides
 from lockstep.text_table import rows_text, width_shown
 
-SHOWN = 20  # rows that are printed
-SHOWN_COLUMNS = 6
+BATCH = 64
+SHOWN, SHOWN_COLUMNS = 20, 6  # rows and columns that are printed
+
+Samples = Iterator[tuple[str, Tensor]]
+"""Inputs (*shape) as a Dataset has them, each behind the name of its file, or of the row of a file."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The outputs (n, …) of a module for named inputs. classes: their names, if the outputs are logits."""
+
+    names: Sequence[str]
+    outputs: Tensor
+    classes: tuple[str, ...] = ()
+
+    def rows(self) -> list[dict[str, str | float]]:
+        """Return for each input the likeliest class, its probability, then all probabilities; or the outputs."""
+        values = self.outputs.double().softmax(1) if self.classes else self.outputs.reshape(len(self.names), -1)
+        columns = [f"P({label})" for label in self.classes] or [f"output {place}" for place in range(values.shape[1])]
+        rows: list[dict[str, str | float]] = []
+        for name, row in zip(self.names, values.tolist(), strict=True):
+            likeliest = max(range(len(row)), key=row.__getitem__)
+            best = {"class": self.classes[likeliest], "probability": row[likeliest]} if self.classes else {}
+            rows.append({"input": name, **best, **dict(zip(columns, row, strict=True))})
+        return rows
+
+    def save(self, path: Path) -> None:
+        """Write a .csv file of the rows, or a .npz file with the arrays inputs (names), outputs and classes."""
+        if path.suffix == ".csv":
+            save_table(path, self.rows())
+            return
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            names, classes = np.array(self.names), np.array(self.classes)
+            np.savez(file, inputs=names, outputs=self.outputs.numpy(), classes=classes)
 
 
 def main() -> int:
@@ -18,48 +70,130 @@ def main() -> int:
     outlive_readers()
     parser = argparse.ArgumentParser(prog="python -m lockstep.predict", description="Print the predictions of a net.")
     parser.add_argument("run", help="the folder of a run, or a checkpoint")
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="a picture, a folder of them, .npz, .npy; a text")
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="a picture, a folder of them, .npz or .npy")
     parser.add_argument("--output", type=Path, help="a .csv or .npz file to write")
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, …")
-    parser.add_argument("--length", type=int, default=100, help="characters to add to a text (100)")
     typed = parser.parse_args()
     try:
-        _predict(typed)
+        _print_predictions(typed.run, typed.inputs, typed.output, typed.device)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def _predict(typed: argparse.Namespace) -> None:
-    if typed.output is not None:
+def _print_predictions(run: str, inputs: Sequence[str], output: Path | None, device: str) -> None:
+    if output is not None:
         hint = "--output predictions.csv, or a .npz file"
-        require(typed.output.suffix in (".csv", ".npz"), "--output", typed.output, "it is neither .csv nor .npz", hint)
-        require(typed.output.parent.is_dir(), "--output", typed.output, "there is no such folder", hint)
-    from lockstep.inference import predictions, trained_module  # with torch
-    from lockstep.inference.inputs import ARRAYS
-
-    plan, checkpoint = trained_module.read_run(typed.run)
-    module = trained_module.move(trained_module.restore(plan, checkpoint), typed.device)
-    known = predictions.characters_of(plan, module)
-    if known and not typed.inputs[0].endswith(ARRAYS):
-        require(typed.output is None, "--output", typed.output, "a text is printed alone", "… > FILE.txt behind it")
-        for text in typed.inputs:
-            print(predictions.continue_text(module, known, text, typed.length))
-        return
-    predicted = predictions.predict(plan, module, typed.inputs)
-    rows = predicted.rows()
-    columns = [*rows[0]][: 3 if predicted.classes else SHOWN_COLUMNS]
-    cells = ({name: row[name] for name in columns} for row in rows[:SHOWN])
+        require(output.suffix in (".csv", ".npz"), "--output", output, "it is neither .csv nor .npz", hint)
+        require(output.parent.is_dir(), "--output", output, "there is no such folder", hint)
+    predictions = predict(*load_with_plan(run, device), inputs)
+    rows = predictions.rows()
+    columns = [*rows[0]][: 3 if predictions.classes else SHOWN_COLUMNS]
+    cells = [{name: row[name] for name in columns} for row in rows[:SHOWN]]
     shown = [{name: str(cell) if isinstance(cell, int) else cell for name, cell in row.items()} for row in cells]
-    print(rows_text(shown, width_shown(), left=2 if predicted.classes else 1))
-    hidden = {"rows": len(rows) - SHOWN, "columns": 0 if predicted.classes else len(rows[0]) - SHOWN_COLUMNS}
-    if more := [f"{count} more {name}" for name, count in hidden.items() if count > 0]:
-        print(f"… {', '.join(more)}; --output FILE.csv has all")
-    if typed.output is not None:
-        with disk_errors_as_config_errors(typed.output.parent):
-            predicted.save(typed.output)
-        print(f"\n{typed.output}")
+    print(rows_text(shown, width_shown(), left=2 if predictions.classes else 1))
+    if len(rows) > len(shown) or len(rows[0]) > len(columns):
+        print(f"… of {len(rows)} rows and {len(rows[0])} columns; --output FILE.csv has all")
+    if output is not None:
+        with disk_errors_as_config_errors(output.parent):
+            predictions.save(output)
+        print(f"\n{output}")
+
+
+@torch.no_grad()
+def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> Predictions:
+    """Return what a module's `predict_step` returns for the samples of files and folders."""
+    data = create_data(plan.data, plan.seed) if plan.data.is_module else module
+    if data is not module:
+        data.trainer = SimpleNamespace(lightning_module=module)
+    names: list[str] = []
+    outputs: list[Tensor] = []
+    dtype = MIXED.get(plan.precision)
+    for batch_names, batch in _batches(_samples(inputs, plan, data)):
+        autocast = torch.autocast(module.device.type, dtype, enabled=dtype is not None)
+        with errors_as(partial(_refused, batch_names[0], plan)), autocast:
+            returned = module.predict_step(_prepared(batch, data, module), len(outputs))
+        shape = tuple(returned.shape) if isinstance(returned, Tensor) else ()
+        if shape[:1] != (len(batch_names),) or (outputs and shape[1:] != outputs[0].shape[1:]):
+            raise ConfigError(
+                f"RUN: its predict_step returns {shape or type(returned).__name__} for {len(batch_names)} inputs, not "
+                "a tensor with a row for each; write lockstep.load(RUN) in Python."
+            )
+        names += batch_names
+        outputs.append(returned.float().cpu() if returned.element_size() == 2 else returned.cpu())
+    require(bool(outputs), "INPUT", " ".join(inputs), "there is no picture and no row in it", "others")
+    classes = plan.data.class_names or tuple(map(str, range(plan.data.num_classes or 0)))
+    has_logits = outputs[0].dim() == 2 and outputs[0].shape[1] == len(classes)
+    return Predictions(names, torch.cat(outputs), classes if has_logits else ())
+
+
+def _samples(inputs: Sequence[str], plan: Plan, data: Any) -> Samples:
+    """Yield the samples of files and folders, in order."""
+    for name in inputs:
+        path = Path(name)
+        hint = "a picture, a folder of them, a .npz or a .npy file"
+        require(path.exists(), "INPUT", name, "there is no such file or folder", hint)
+        if path.suffix in (".npz", ".npy"):
+            arrays = read_arrays(name)
+            chosen = arrays.get("test", next(iter(arrays.values()))) if isinstance(arrays, dict) else arrays
+            rows = chosen[0] if isinstance(chosen, tuple) else chosen
+            yield from ((f"{name}[{index}]", row) for index, row in enumerate(torch.atleast_1d(rows)))
+            continue
+        read = _picture_reader(plan, data)
+        files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
+        for file in files:
+            with errors_as(partial(_refused, str(file), plan)):
+                sample = read(str(file))
+            yield str(file), sample
+
+
+def _picture_reader(plan: Plan, data: Any) -> Callable[[str], Tensor]:
+    """Return what reads a picture as a sample: by the data's `transform`, or at the size of its images of bytes."""
+    shape = plan.data.sample_shape or ()
+    mode = "L" if shape[:1] == (1,) else "RGB"
+    datasets = getattr(data, "datasets", {})
+    dataset = datasets.get("test", datasets.get("train"))
+    dataset = dataset.dataset if isinstance(dataset, Subset) else dataset
+    if transform := getattr(data, "transform", None) or getattr(dataset, "transform", None):
+        return lambda path: torch.as_tensor(transform(read_image(path, mode)))
+    has_bytes = isinstance(data, SplitData) and all(
+        isinstance(each, TensorDataset) and each.tensors[0].dtype == torch.uint8 for each in datasets.values()
+    )
+    reason = f"data={plan.data.name} has no images of bytes, and no attribute `transform`"
+    fits = has_bytes and len(shape) == 3 and shape[0] in (1, 3)
+    require(fits, "INPUT", "a picture", reason, "a .npz file with an array x, as the data has them")
+
+    def read(path: str) -> Tensor:
+        pixels = np.array(read_image(path, mode).resize((shape[2], shape[1])))
+        return torch.from_numpy(pixels).reshape(*shape[1:], shape[0]).permute(2, 0, 1)
+
+    return read
+
+
+def _batches(samples: Samples) -> Iterator[tuple[Sequence[str], Tensor]]:
+    """Yield names and inputs (b, *shape) of consecutive samples of the same shape."""
+    for _, same in groupby(samples, lambda sample: (sample[1].shape, sample[1].dtype)):
+        while block := [*islice(same, BATCH)]:
+            names, values = zip(*block, strict=True)
+            yield names, torch.stack(values)
+
+
+def _prepared(inputs: Tensor, data: Any, module: Any) -> Any:
+    """Return inputs (batch, *shape) on the device of the module, as its batches have them."""
+    inputs = inputs.to(module.device, module.dtype) if inputs.is_floating_point() else inputs.to(module.device)
+    batch: Any = [inputs, torch.zeros(len(inputs), dtype=torch.int64, device=module.device)]
+    for name in ("on_before_batch_transfer", "on_after_batch_transfer"):
+        owner = data if overrides(data, name) else module
+        batch = getattr(owner, name)(batch, 0)
+    return batch[0]
+
+
+def _refused(name: str, plan: Plan, error: Exception) -> ConfigError | None:
+    """Return the error of a transform or a module that does not take an input; others are the user's own."""
+    hint = f"one of shape {plan.data.sample_shape}, as the run had" if plan.data.sample_shape else "one as the run had"
+    reason = f"the run's transform or module does not take it ({error})"
+    return config_error("INPUT", name, reason, hint) if isinstance(error, RuntimeError | ValueError) else None
 
 
 if __name__ == "__main__":

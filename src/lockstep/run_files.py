@@ -14,8 +14,6 @@ CONFIG = "config.yaml"
 RECORD = "record.jsonl"
 COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"
-EXPORTED = {"safetensors": "net.safetensors", "onnx": "net.onnx", "torch_export": "net.pt2"}
-"""The file that `lockstep.export` writes, by format."""
 FINGERPRINTED = ("weights", "buffers", "optimizer")  # the tensors of which the record has fingerprints
 Metrics = dict[str, str | int | float]
 NOT_OF_THE_NET = ("lr", "train_seconds", "samples_per_second", "total_seconds", "max_diff", "best")

@@ -150,11 +150,11 @@ launch/rendezvous.py test_rendezvous.py::test_a_group_is_of_one_start
 -secrets.token_hex()
 +"0"
 # the list of one run's hyper-parameters for all
-loggers/tensorboard.py test_monitor.py::test_run_in_tensorboard[raw]
--            self.writer.file_writer.add_summary(hparams_session(self.hparams, self.trial)[0])
-+            self.writer.add_hparams(self.hparams, {})
+loggers/writers.py test_monitor.py::test_run_in_tensorboard[raw]
+-            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[0])
++            self.writer.add_hparams(self.options, {})
 # a difference that is always zero
-monitor/difference.py test_monitor.py::test_differences_of_two_runs
+monitor/__init__.py test_monitor.py::test_differences_of_two_runs
 -line["loss_sum"] / line["samples"] for
 +line["loss_sum"] * 0 for
 # pictures at every validation, whatever they take
@@ -205,24 +205,20 @@ sweep/jobs.py test_sweep_table.py::test_jobs_are_compared_with_the_first_of_thei
 time_limit.py test_trainer_keys.py::test_rank_zero_is_asked_now_and_then
 -self.batches + int(batches)
 +self.batches + 1
-# an exported file that computes something else is taken
-inference/export.py test_export.py::test_a_file_that_computes_something_else_is_refused
--TOLERANCE = 1e-3
-+TOLERANCE = 1e9
 # inputs are not prepared as the data module does it
-inference/inputs.py test_predict.py::test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run
--batch = hooks[0](batch, 0)
+predict.py test_predict.py::test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run
+-batch = getattr(owner, name)(batch, 0)
 +pass
 # a net of an earlier version becomes one that is not known to have classes
 checkpoint/former.py test_inference.py::test_a_net_of_the_earlier_version_is_loaded_and_tested
 -"classification" if classes else
 +"regression" if classes else
 # test=best loads the last net
-inference/trained_module.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
--if plan.test == "best" else
-+if plan.test == "worst" else
+inference.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
+-if plan.test == "best" and
++if plan.test == "worst" and
 # grey pictures become colours for a transform
-inference/inputs.py test_predict.py::test_pictures_go_through_the_transform_of_the_dataset
+predict.py test_predict.py::test_pictures_go_through_the_transform_of_the_dataset
 -if shape[:1] == (1,) else
 +if shape[:1] == (0,) else
 """

@@ -18,16 +18,11 @@ __all__ = ["ConfusionMatrix", "FittedLine", "Pictures", "monitoring_callbacks"]
 def monitoring_callbacks(session: "Session") -> list[Callback]:
     """Return the callbacks that show a module's predictions: on every rank, since counts are of all ranks."""
     plan, board, options = session.plan, session.loggers.board, tensorboard_of(session.plan)
-    validates = plan.train and session.data.runs("val")
-    shows = options is not None and validates and (options.images or options.pr_curves)
-    counts = options is not None and validates and options.images
+    shows = options is not None and options.images and plan.train and session.data.runs("val")
     if not shows and not plan.test:
         return []
-    confusion = ConfusionMatrix(plan.run_dir, counts, lambda: session.step.samples > 0)
-    if board is None or options is None or not shows:
+    confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
+    if board is None or not shows:
         return [confusion]
-    filters, position = not plan.strategy.sharded, session.progress
-    return [
-        confusion,
-        Pictures(board, confusion, lambda: position.position.steps, options.images, options.pr_curves, filters),
-    ]
+    filters, progress = not plan.strategy.sharded, session.progress
+    return [confusion, Pictures(board, confusion, lambda: progress.position.steps, filters)]

@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule
 from torch import Tensor
 
 from lockstep.run_files import save_confusion
-from lockstep.steps.step_outputs import Predictions, predictions_of
+from lockstep.steps.step_outputs import predictions_of
 
 
 class ConfusionMatrix(Callback):
@@ -63,11 +63,20 @@ class ConfusionMatrix(Callback):
         if dataloader_idx or trainer.sanity_checking or not isinstance(outputs, Mapping) or not self.has_samples():
             return
         predictions = predictions_of(outputs)
-        if predictions is None or not (classes := _num_classes(trainer, predictions)):
+        if predictions is None:
             return
+        classes, scores = getattr(trainer.datamodule, "num_classes", None), predictions.scores
+        if classes is None and scores is not None and scores.dim() == 2:
+            classes = scores.shape[1]
+        if not classes:
+            return
+        predicted, targets = predictions.predicted.flatten(), predictions.targets.flatten()
+        predicted = predicted.where((predicted >= 0) & (predicted < classes), classes)
+        is_class = (targets >= 0) & (targets < classes)
+        last = classes * (classes + 1)  # for targets that are no class
+        cells = torch.where(is_class, targets * (classes + 1) + predicted, last)
         if self.sums is None:
-            self.sums = torch.zeros(classes * (classes + 1) + 1, dtype=torch.int64, device=predictions.targets.device)
-        cells = _cells(predictions, classes)
+            self.sums = torch.zeros(last + 1, dtype=torch.int64, device=targets.device)
         self.sums.scatter_add_(0, cells, torch.ones_like(cells))
 
     def _total(self, device: torch.device) -> Tensor | None:
@@ -91,20 +100,3 @@ def class_names(trainer: Any, classes: int) -> list[str]:
     """Return the class names of the data module, or else numbers."""
     names = getattr(trainer.datamodule, "class_names", None) or ()
     return [*map(str, names if len(names) == classes else range(classes))]
-
-
-def _num_classes(trainer: Any, predictions: Predictions) -> int:
-    """Return the number of classes; 0 if it is unknown."""
-    declared = getattr(trainer.datamodule, "num_classes", None)
-    if declared is None and predictions.scores is not None and predictions.scores.dim() == 2:
-        return predictions.scores.shape[1]
-    return int(declared or 0)
-
-
-def _cells(predictions: Predictions, classes: int) -> Tensor:
-    """Return the index of each prediction in the flat counts; the last one is for targets that are no class."""
-    predicted, targets = predictions.predicted.flatten(), predictions.targets.flatten()
-    is_class = (targets >= 0) & (targets < classes)
-    others = classes * (classes + 1)
-    is_known = (predicted >= 0) & (predicted < classes)
-    return torch.where(is_class, targets * (classes + 1) + predicted.where(is_known, classes), others)

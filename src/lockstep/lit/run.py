@@ -22,7 +22,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         callback, callbacks = SessionCallback(session), [*monitoring_callbacks(session), *create_callbacks(plan)]
         if any(isinstance(each, ProgressBar) for each in callbacks):
             session.results.display.has_bar = False
-        trainer = create_trainer(session, loggers.lightning, [callback, *callbacks])
+        trainer = create_trainer(session, loggers.loggers, [callback, *callbacks])
         callback.attach(trainer)
         if session.start.is_finished:  # Lightning would not even restore it
             session.begin([])

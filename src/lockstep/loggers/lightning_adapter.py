@@ -1,30 +1,20 @@
-"""Lightning's loggers: those of a plan are created here, and all loggers are handed to a Trainer as Lightning's.
-
-The trackers (Weights & Biases, MLflow) stay within the run's folder and off the network.
-"""
+"""A user's loggers, and the trackers Weights & Biases and MLflow, which stay within the run's folder and offline."""
 
 import logging
 import os
-from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from unittest.mock import patch
 
 import lightning.pytorch.loggers as pl_loggers
-from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loggers.csv_table import CSVWriter, version
-from lockstep.loggers.tensorboard import FOLDER, TensorBoardWriter, plain_hparam
+from lockstep.loggers.writers import version
 from lockstep.plan import Plan
 from lockstep.schemas.target import KEY
 from lockstep.targets import locate
-
-if TYPE_CHECKING:
-    from lockstep.loggers import Loggers
 
 FILLED = ("save_dir", "run_name", "run_tags")
 """Parameters of a logger that are the run's folder, its name and its tags, unless they are given."""
@@ -48,7 +38,6 @@ def _require_logger(choice: schemas.Logger, kind: type, reason: str) -> None:
 
 def create_logger(choice: schemas.Logger, plan: Plan, steps: int) -> pl_loggers.Logger:
     """Create a Lightning logger on rank 0; the run of a tracker begins, and each resume is another one."""
-    set_rank(0)
     run_name = "/".join(filter(None, (plan.name, version(plan.resume, steps))))
     folders = {
         f"WANDB_{kind}_DIR": f"{plan.run_dir}/wandb/{kind.lower()}" for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")
@@ -81,60 +70,3 @@ def mlflow(experiment: str, save_dir: str, run_name: str, run_tags: list[str]) -
 def set_rank(rank: int) -> None:
     """Tell Lightning the rank of this process: the fork server has imported it before the ranks were known."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]
-
-
-def trainer_loggers(loggers: "Loggers") -> list[pl_loggers.Logger]:
-    """Return the loggers of a Trainer. On rank 0 they write to the same place as `loggers`, on other ranks nowhere."""
-    set_rank(loggers.rank)
-    adapters = {TensorBoardWriter: TrainerTensorBoardLogger, CSVWriter: TrainerLogger}
-    if loggers.rank == 0:
-        return [
-            adapters[type(logger)](loggers.plan, logger) if type(logger) in adapters else logger
-            for logger in loggers.loggers
-        ]
-    board = pl_loggers.TensorBoardLogger(loggers.plan.run_dir, FOLDER, "")  # it writes on rank 0 alone
-    return [
-        board if isinstance(choice.options, schemas.logger.TensorBoard) else DummyLogger()
-        for choice in loggers.plan.logger
-    ]
-
-
-class TrainerLogger(pl_loggers.Logger):
-    """A Lightning logger that writes to a logger of this package. The run, not the Trainer, closes it."""
-
-    name, version = "csv", ""
-
-    def __init__(self, plan: Plan, target: TensorBoardWriter | CSVWriter) -> None:
-        super().__init__()
-        self.plan, self.target = plan, target
-
-    @property
-    def save_dir(self) -> str:
-        return self.plan.run_dir
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        self.target.log_metrics({name: float(value) for name, value in metrics.items()}, step or 0)
-
-    def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
-        params = vars(params) if isinstance(params, Namespace) else params
-        self.target.log_hyperparams({name: plain_hparam(value) for name, value in params.items()})
-
-    def save(self) -> None:
-        self.target.save()
-
-    def finalize(self, status: str) -> None:
-        self.target.save()
-
-
-class TrainerTensorBoardLogger(TrainerLogger, pl_loggers.TensorBoardLogger):
-    """A TrainerLogger of the class that modules look for, with the SummaryWriter that they draw with."""
-
-    name = FOLDER
-
-    def __init__(self, plan: Plan, target: TensorBoardWriter) -> None:
-        pl_loggers.TensorBoardLogger.__init__(self, plan.run_dir, name=FOLDER, version="", default_hp_metric=False)
-        self.plan, self.target = plan, target
-
-    @property
-    def experiment(self) -> Any:
-        return self.target.writer

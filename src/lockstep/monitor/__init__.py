@@ -13,24 +13,30 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from textwrap import indent
+from typing import TYPE_CHECKING
 
 import torch
 
-from lockstep import loggers
-from lockstep.loggers import Loggers
-from lockstep.loggers.tensorboard import MONITORING, HyperParameter, plain_hparam
+from lockstep.compare import Comparison, RecordedRun
+from lockstep.compare.comparison import difference
 from lockstep.plan import Plan
-from lockstep.private_api.tensorboard import add_text
+from lockstep.private_api.tensorboard import add_points, add_text
 from lockstep.run_files import CONFIG
+from lockstep.run_label import MONITORING, HyperParameter, folder_of, plain_hparam
 from lockstep.schemas import Lightning
 from lockstep.schemas.keys import is_below
+
+if TYPE_CHECKING:
+    from lockstep.loggers import Loggers
 
 CODE = "    "  # the indentation of a code block in Markdown
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
 
 
-def open_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
+def open_loggers(plan: Plan, rank: int, steps: int) -> "Loggers":
     """Open the loggers of a run whose training begins after `steps` steps; log its texts and hyper-parameters."""
+    from lockstep import loggers  # with Lightning, which the command does without
+
     opened = loggers.create(plan, rank, steps, hparams_of(plan))
     if (board := opened.board) is not None:
         for name, text in texts_of(plan).items():
@@ -96,3 +102,28 @@ def versions_and_machine(gpu: bool) -> dict[str, str]:
         names = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
         rows |= {"GPU": ", ".join(names), "CUDA": str(torch.version.cuda)}
     return rows
+
+
+def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Comparison) -> None:
+    """Write the difference as a TensorBoard run of its own in the folder of both engines."""
+    from torch.utils.tensorboard import SummaryWriter  # not by each rank
+
+    folder = folder_of(plan)
+    with SummaryWriter(str(folder.with_name(folder.name.replace("both", "difference", 1)))) as writer:
+        add_text(writer, "difference/verdict", indent(comparison.text(), CODE))
+        for step, values in differences(RecordedRun(lightning), RecordedRun(raw)).items():
+            add_points(writer, {f"difference/{name}": value for name, value in values.items()}, step)
+
+
+def differences(left: RecordedRun, right: RecordedRun) -> Mapping[int, Mapping[str, float]]:
+    """Return, for each step of both, the difference of the mean loss and the gradient norm, and the larger of them.
+
+    At step 0, before training, both have the same weights.
+    """
+    curves = {0: {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}}
+    for at in sorted(left.steps.keys() & right.steps.keys()):
+        a, b = left.steps[at], right.steps[at]
+        norm = difference(a.get("grad_norm"), b.get("grad_norm"))
+        loss = difference(*(line.get("loss_sum") and line["loss_sum"] / line["samples"] for line in (a, b)))
+        curves[at[1]] = {"largest": max(loss, norm), "loss": loss, "gradient norm": norm}
+    return curves

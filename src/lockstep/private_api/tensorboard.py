@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def add_points(writer: Any, values: Mapping[str, float], step: int, at: float) -> None:
-    """Add a point to each curve as one event of a SummaryWriter; a closed writer opens another file."""
+def add_points(writer: Any, values: Mapping[str, float], step: int) -> None:
+    """Add a point to each curve by one event of a SummaryWriter, since each wakes a thread beside training.
+
+    A closed writer opens another file.
+    """
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-    writer._get_file_writer().add_summary(Summary(value=points), step, at)
+    writer._get_file_writer().add_summary(Summary(value=points), step)
 
 
 def add_text(writer: Any, name: str, text: str) -> None:

@@ -75,7 +75,7 @@ class RawTrainer:
 
     @property
     def loggers(self) -> list[Any]:
-        return self.run_loggers.lightning
+        return self.run_loggers.loggers
 
     @property
     def logger(self) -> Any:

@@ -20,9 +20,7 @@ class TensorBoard:
     """images: confusion matrices, worst samples, first filters. histograms: every N epochs, weights and gradients."""
 
     images: bool = True
-    pr_curves: bool = False
     histograms: NonNegativeInt = 0
-    graph: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,8 @@ class CSV:
 
 OPTIONS: dict[str, type[TensorBoard | CSV]] = {"lockstep.loggers.TensorBoard": TensorBoard, "lockstep.loggers.CSV": CSV}
 """The loggers of Lockstep by their paths: a call returns its options, and the run opens the logger by them."""
+FORMER = (("pr_curves", False), ("graph", False))
+"""Options of an earlier version that changed nothing, in the configurations of its runs."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,10 @@ class Logger(Target):
     def options(self) -> TensorBoard | CSV | None:
         """Return the options of a logger of Lockstep."""
         kind = OPTIONS.get(self.path)
-        return None if kind is None else coerce(kind, self.key, {**asdict(kind()), **self.arguments})
+        if kind is None:
+            return None
+        arguments = {name: value for name, value in self.arguments.items() if (name, value) not in FORMER}
+        return coerce(kind, self.key, {**asdict(kind()), **arguments})
 
     def require_package(self) -> None:
         """Raise if the package that an option of Lockstep needs is not installed."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lockstep.constraints import Rules, only
 from lockstep.schemas.engine import Lightning
-from lockstep.schemas.logger import tensorboard_of
 from lockstep.schemas.target import KEY, Target
 
 if TYPE_CHECKING:
@@ -38,10 +37,6 @@ class Module(Target):
     def rules(self, plan: "Plan") -> Rules:
         reason = f"it shows the attribute `net` of a module, and {self.name} sets none in its __init__"
         yield self.has_net or not plan.show_shapes, "show_shapes", reason, "show_shapes=false"
-        board, shards = tensorboard_of(plan), plan.strategy.shards_weights(plan)
-        reason = "rank 0 alone draws the graph of logger.tensorboard.graph, and each rank has a shard of the net"
-        draws, hint = board is not None and board.graph, "strategy=ddp, or logger.tensorboard.graph=false"
-        yield not (shards and draws), "strategy", reason, hint
         averaged = plan.engine.gradient_sync == Lightning.gradient_sync or plan.gradient_sync == "none"
         reason = f"{self.name} optimizes manually, and only DistributedDataParallel averages in each backward pass"
         yield averaged or not self.manual, "engine.gradient_sync", reason, "engine.gradient_sync=ddp"

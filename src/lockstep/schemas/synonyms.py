@@ -21,7 +21,7 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"gradient_accumulation_steps=(.*)", r"accumulate_grad_batches=\1"),
     (r"resume_from_checkpoint=(.*)", r"ckpt_path=\1"),
     (r"predict(?:=.*)?", "python -m lockstep.predict RUN INPUT"),
-    (r"export(?:=.*)?", "python -m lockstep.export RUN"),
+    (r"export(?:=.*)?", "torch.onnx.export or torch.export.export of lockstep.load(RUN), in Python"),
     # groups
     (r"trainer=(cpu|gpu)", r"accelerator=\1"),
     (r"trainer=(single|dp|fsdp|ddp|ddp_spawn)", r"strategy=\1 devices=2"),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Never
 
 from lockstep.checkpoint.content import Progress
 from lockstep.plan import Plan
-from lockstep.progress import epoch_line
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -57,7 +56,8 @@ class Display:
     def end_epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Print the line of an epoch, counted from 1; without metrics, with the values of its last batch."""
         if self.has_lines:
-            print(epoch_line(epoch, self.epochs, metrics or self.latest, time.perf_counter() - self.began), flush=True)
+            named = "  ".join(f"{name} {value:.4f}" for name, value in sorted((metrics or self.latest).items()))
+            print(f"epoch {epoch}/{self.epochs}  {named}  {time.perf_counter() - self.began:.2f} s", flush=True)
 
     def close(self) -> None:
         if self.bar is not None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from lockstep.config_error import truncate
 from lockstep.files import short_path
 from lockstep.plan import Plan
 from lockstep.progress import print_beside_bar
@@ -31,7 +30,6 @@ class Profiler:
         self.folder, self.device, self.batches = Path(plan.run_dir) / FOLDER, device, 0
         planned = plan.steps.epoch_batches * plan.max_epochs
         self.first = min(WAIT, planned - 1) if planned else WAIT
-        self.last = min(self.first + BATCHES, planned or self.first + BATCHES)
 
     def begin(self) -> None:
         """Begin the profile if `first` batches have been trained."""
@@ -46,7 +44,7 @@ class Profiler:
     def end_batch(self) -> None:
         if self.is_wanted:
             self.batches += 1
-            if self.batches == self.last:
+            if self.batches == self.first + BATCHES:
                 self.end()
             self.begin()
 
@@ -58,7 +56,8 @@ class Profiler:
         profile.stop()
         self.folder.mkdir(parents=True, exist_ok=True)
         profile.export_chrome_trace(str(self.folder / TRACE))
-        table = operations_text(profile.key_averages(), self.device)
+        sort_by = "self_device_time_total" if self.device.type == "cuda" else "self_cpu_time_total"
+        table = profile.key_averages().table(sort_by, row_limit=ROWS, max_name_column_width=LONGEST_NAME)
         print_beside_bar(f"\nprofile of the training batches {self.first + 1} to {self.batches}\n{table}")
         print_beside_bar(f"trace for chrome://tracing or ui.perfetto.dev:\n  {short_path(self.folder / TRACE)}")
 
@@ -69,19 +68,6 @@ class Profiler:
     def __exit__(self, *_: object) -> None:
         if self.profile is not None:
             self.profile.stop()
-
-
-def operations_text(events: Any, device: torch.device) -> str:
-    """Return the table of the operations that took longest by themselves, without those that they call."""
-    name = "self_device_time_total" if device.type == "cuda" else "self_cpu_time_total"
-    times = {event: getattr(event, name) for event in events}
-    total = sum(times.values()) or 1.0
-    longest = sorted(times.items(), key=lambda item: item[1], reverse=True)[:ROWS]
-    cells = [
-        [truncate(event.key, LONGEST_NAME), str(event.count), figures(time / 1e3), f"{time / total:.0%}"]
-        for event, time in longest
-    ]
-    return columns_text(["operation", "calls", "ms", "share"], cells)
 
 
 def phases_text(phases: Phases) -> str:

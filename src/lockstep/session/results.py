@@ -105,7 +105,6 @@ class Results:
         done, monitor = self.progress.position, self.plan.checkpoint.monitor or ""
         self.progress.position = position = Progress(done.epochs + 1, 0, done.steps)
         self.recorder.end_epoch(position.epochs, position.steps)
-        self.step.histograms.end_epoch(position.epochs, position.steps)
         if self.epoch_values:
             self.recorder.validation(position.epochs, self.epoch_values)
         validates = self.progress.has_validation and self.plan.steps.reaches_validation

@@ -24,7 +24,7 @@ from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.memory import set_malloc_trim
 from lockstep.monitor import open_loggers, work_of
-from lockstep.monitor.net import show_net, shows_net
+from lockstep.monitor.net import log_histograms, show_layers
 from lockstep.optimizers import learning_rate
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_state_dict, load_full_state_dict
@@ -102,10 +102,8 @@ class Session:
             self.recorder = self.results.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, offset)
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
-            if shows_net(plan):
-                array = self.data.example()
-                example = array if isinstance(array, tuple | Mapping) else () if array is None else (array,)
-                show_net(plan, self.loggers, self.module, example, self.device)
+            if plan.model_summary or plan.trainer.enable_model_summary:
+                show_layers(plan, rank, self.module, self.data.example(), self.device)
             compile_nets(plan, self.context.rank, self.module)
 
     def load_weights(self, checkpoint: Mapping[str, Any] | None) -> None:
@@ -217,9 +215,9 @@ class Session:
         self.phases.step(self.share.samples)
         self.profiler.end_batch()
         if last:
-            step.histograms.end_steps(position.epochs + 1)
             speed, seconds = self.phases.end_epoch()
             self.results.work = {"samples_per_second": speed, **work_of(self.plan, self.device, seconds)}
+            log_histograms(self.plan, self.loggers, self.module, position.epochs + 1, position.steps)
 
     # evaluations
 

@@ -17,7 +17,6 @@ from lockstep.config_error import config_error, require
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
 from lockstep.loggers import Loggers
-from lockstep.monitor.histograms import Histograms
 from lockstep.optimizers import needs_no_closure, update_together
 from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.parallel.fixed_bucket_ddp import average_late
@@ -49,7 +48,7 @@ class ModuleStep(Step):
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
-        self.loggers, self.histograms = loggers, Histograms(plan, loggers, module)
+        self.loggers = loggers
         self.ranks = plan.world_size * plan.strategy.virtual_ranks(plan)
         self.averaged: frozenset[int] | None = None
         self.loss: Tensor | None = None

@@ -15,7 +15,6 @@ from lockstep.files import absolute, short_path
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import preserve_generators
-from lockstep.run_files import CONFIG
 from lockstep.schemas.engine import ENGINES
 from lockstep.session.lightning_module import create_module
 from lockstep.targets.kinds import overrides
@@ -34,17 +33,22 @@ def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
     Raises:
         ConfigError: there is no such run or checkpoint, or its code has changed.
     """
-    return move(restore(*read_run(run)), device)
+    return load_with_plan(run, device)[1]
 
 
-def read_run(run: str | Path) -> tuple[Plan, Mapping[str, Any]]:
-    """Return the plan that trained a module, with `ckpt_path`, and the checkpoint at this path."""
+def load_with_plan(run: str | Path, device: str | torch.device = "cpu") -> tuple[Plan, Any]:
+    """Return the plan that trained a module, with its checkpoint as `ckpt_path`, and the module as `load` does."""
     path = Path(absolute(str(run)))
-    if path.is_file():
-        return _read(path)
-    last = _last_checkpoint(path)
+    last = path if path.is_file() else _last_checkpoint(path)
     plan, checkpoint = _read(last)
-    return _read(last.with_name(BEST)) if plan.test == "best" else (plan, checkpoint)
+    if plan.test == "best" and not path.is_file():
+        plan, checkpoint = _read(last.with_name(BEST))
+    module = _restore(plan, checkpoint)
+    try:
+        return plan, module.to(device)
+    except (RuntimeError, AssertionError) as error:  # this machine has no such device
+        reason = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
+        raise config_error("device", str(device), reason, "device=cpu") from None
 
 
 def _last_checkpoint(folder: Path) -> Path:
@@ -52,15 +56,10 @@ def _last_checkpoint(folder: Path) -> Path:
     runs = (folder, *(folder / engine for engine in ENGINES))
     candidates = [run / FOLDER / name for name in (LAST, BEST) for run in runs]
     last = next((path for path in candidates if path.is_file()), None)
-    if last is not None:
-        return last
-    jobs = sorted(config.parent for config in folder.glob(f"*/{CONFIG}"))
-    reason, hint = f"there is no run: {short_path(candidates[0])} is missing", HINT
-    if (folder / CONFIG).is_file():
-        reason, hint = "this run has saved no checkpoint", "the folder of the run that trained"
-    elif jobs:
-        reason, hint = f"it is a sweep of {len(jobs)} jobs", f"{short_path(jobs[0])}, for example"
-    raise config_error("run", short_path(folder), reason, hint)
+    if last is None:
+        reason = f"there is no checkpoint: {short_path(candidates[0])} is missing"
+        raise config_error("run", short_path(folder), reason, HINT)
+    return last
 
 
 def _read(path: Path) -> tuple[Plan, Mapping[str, Any]]:
@@ -75,16 +74,7 @@ def _read(path: Path) -> tuple[Plan, Mapping[str, Any]]:
     raise config_error("run", short_path(path), reason, HINT)
 
 
-def move(module: Any, device: str | torch.device) -> Any:
-    """Return a module on a device, or raise a ConfigError if this machine has no such device."""
-    try:
-        return module.to(device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
-        raise config_error("device", str(device), reason, "device=cpu") from None
-
-
-def restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
+def _restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
     """Return the module of a plan with the weights of a checkpoint, on the CPU; the generators are preserved."""
     with preserve_generators():
         module = create_module(plan.model, plan.seed)
