@@ -25,7 +25,7 @@ from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.launch import forkserver
 from lockstep.plan import Plan
-from lockstep.schemas.engine import EVERY_RUN
+from lockstep.schemas.run import EVERY_RUN
 from tests.composition import remembered
 from tests.zygote import MARK, Forked, zygote
 

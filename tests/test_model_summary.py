@@ -12,7 +12,7 @@ from lockstep.config_error import ConfigError
 from lockstep.loggers import Loggers
 from lockstep.monitor.net import show_net
 from lockstep.plan import Plan
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN

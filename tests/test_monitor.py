@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 
 from lockstep import run, schemas
-from lockstep.command_line.overrides import swept_keys
+from lockstep.command_line.compose import swept_keys
 from lockstep.compare import RecordedRun
 from lockstep.launch.start import start_ranks
 from lockstep.loggers.tensorboard import folder_of, run_label
@@ -19,7 +19,7 @@ from lockstep.monitor import hparams_of
 from lockstep.monitor.difference import differences
 from lockstep.monitor.samples import PredictionSamples
 from lockstep.plan import Plan
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.conftest import MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
+from lockstep.files import CONF
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.signals import ENDING, end_command
 from lockstep.memory.allocation import collect_rarely
-from lockstep.schemas.engine import ENGINES, EVERY_RUN
+from lockstep.schemas.run import ENGINES, EVERY_RUN
 from lockstep.streams import open_closed
 
 TENSORBOARD = "torch.utils.tensorboard"

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed, shorten
 from lockstep.plan import Plan
 from lockstep.run_files import run_of
-from lockstep.schemas.keys import is_below
+from lockstep.schemas.groups import is_below
 from lockstep.schemas.target import KEY
-from lockstep.schemas.trainer import DEFAULTS, PREFIX
+from lockstep.schemas.trainer import DEFAULTS
 
 GROUPS = ("model", "data", "optimizer", "scheduler")
 TRAINING = (
@@ -33,7 +34,8 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
     """Return the options that a plan's results depend on, by the keys of the command line: `model.net.hidden`, …"""
     options = {key: value for key, value in plan.options.items() if is_below(key, GROUPS)}
-    options |= {key: getattr(plan, key) for key in TRAINING} | plan.trainer.training_options()
+    options |= {key: getattr(plan, key) for key in TRAINING}
+    options |= {key: attrgetter(key)(plan) for key in DEFAULTS if attrgetter(key)(plan) != DEFAULTS[key]}
     options |= {name: getattr(plan.data, fact) for name, fact in FACTS.items()}
     if plan.callbacks:
         options["callbacks"] = [callback.call for callback in plan.callbacks]
@@ -46,9 +48,8 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
 
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     """Raise if a plan is another training than that of a checkpoint with this identity; name the keys that differ."""
-    defaults = {PREFIX + name: value for name, value in DEFAULTS.items()}
-    current = defaults | identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
-    saved = defaults | {**saved}
+    current = DEFAULTS | identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
+    saved = DEFAULTS | {**saved}
     current, saved = _unnested(current, saved), _unnested(saved, current)
     differing = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
     if not differing:

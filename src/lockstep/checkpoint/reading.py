@@ -14,7 +14,7 @@ from lockstep.config_error import as_typed, config_error, require
 from lockstep.plan import Plan
 from lockstep.record.file import earlier_lines
 from lockstep.run_files import METRICS
-from lockstep.schemas.keys import is_below
+from lockstep.schemas.groups import is_below
 
 HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
 

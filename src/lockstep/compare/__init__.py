@@ -13,7 +13,7 @@ from lockstep.compare.recorded_run import RESULTS, RecordedRun, compare_ranks, d
 from lockstep.compare.tolerance import Tolerance, likely_reason, reason_of, tolerance_between
 from lockstep.config_error import ConfigError, as_typed, errors_as, require
 from lockstep.run_files import CONFIG
-from lockstep.schemas.keys import flatten
+from lockstep.schemas.groups import flatten
 from lockstep.schemas.target import KEY
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.loggers.tensorboard import HyperParameter, TensorBoardWriter, folder_of
 from lockstep.plan import Plan
-from lockstep.schemas.logger import CSV, TensorBoard
+from lockstep.schemas.target import CSV, TensorBoard
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger as LightningLogger

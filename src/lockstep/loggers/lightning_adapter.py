@@ -20,7 +20,7 @@ from lockstep.config_error import require
 from lockstep.loggers.csv_table import CSVWriter, version
 from lockstep.loggers.tensorboard import FOLDER, TensorBoardWriter, plain_hparam
 from lockstep.plan import Plan
-from lockstep.schemas.target import KEY
+from lockstep.schemas.target import KEY, TensorBoard
 from lockstep.targets import locate
 
 if TYPE_CHECKING:
@@ -93,10 +93,7 @@ def trainer_loggers(loggers: "Loggers") -> list[pl_loggers.Logger]:
             for logger in loggers.loggers
         ]
     board = pl_loggers.TensorBoardLogger(loggers.plan.run_dir, FOLDER, "")  # it writes on rank 0 alone
-    return [
-        board if isinstance(choice.options, schemas.logger.TensorBoard) else DummyLogger()
-        for choice in loggers.plan.logger
-    ]
+    return [board if isinstance(choice.options, TensorBoard) else DummyLogger() for choice in loggers.plan.logger]
 
 
 class TrainerLogger(pl_loggers.Logger):

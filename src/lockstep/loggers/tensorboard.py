@@ -13,7 +13,7 @@ from typing import Any
 from lockstep.config_error import truncate
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_points, hparams_session
-from lockstep.schemas.keys import is_below, key_of, short_keys
+from lockstep.schemas.groups import is_below, key_of, short_keys
 
 HyperParameter = str | int | float
 

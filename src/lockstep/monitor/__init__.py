@@ -23,7 +23,7 @@ from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_text
 from lockstep.run_files import CONFIG
 from lockstep.schemas import Lightning
-from lockstep.schemas.keys import is_below
+from lockstep.schemas.groups import is_below
 
 CODE = "    "  # the indentation of a code block in Markdown
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")

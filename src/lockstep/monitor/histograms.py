@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from lockstep.loggers import Loggers
 from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.plan import Plan
-from lockstep.schemas.logger import tensorboard_of
+from lockstep.schemas.target import tensorboard_of
 
 
 class Histograms:

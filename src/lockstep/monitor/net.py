@@ -13,7 +13,7 @@ from lockstep.loggers import Loggers
 from lockstep.plan import Plan
 from lockstep.progress import notice, print_beside_bar
 from lockstep.random_state import preserve_generators
-from lockstep.schemas.logger import tensorboard_of
+from lockstep.schemas.target import tensorboard_of
 
 Example = tuple[Any, ...] | Mapping[str, Any]
 

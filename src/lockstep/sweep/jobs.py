@@ -12,7 +12,7 @@ from typing import Any
 from lockstep.compare import RecordedRun
 from lockstep.config_error import is_number
 from lockstep.run_files import METRICS, RECORD, read_config
-from lockstep.schemas.keys import better, flatten
+from lockstep.schemas.groups import better, flatten
 from lockstep.sweep.outcome import FAILURE
 
 

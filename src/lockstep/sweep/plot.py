@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.config_error import is_number, truncate
-from lockstep.schemas.keys import short_keys
+from lockstep.schemas.groups import short_keys
 from lockstep.sweep.jobs import RankingMetric
 from lockstep.sweep.rows import WORLD, SweepRow
 

@@ -13,7 +13,7 @@ from lockstep.config_error import shorten, truncate
 from lockstep.files import save_table
 from lockstep.launch.failure import print_exit_reason
 from lockstep.private_api.hydra import silence_basic_launcher
-from lockstep.schemas.keys import short_keys
+from lockstep.schemas.groups import short_keys
 from lockstep.sweep.jobs import best_text, jobs_of, ranking_metric
 from lockstep.sweep.plot import draw
 from lockstep.sweep.rows import WORLD, SweepRow, rows_of
