@@ -25,7 +25,7 @@ from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.launch import forkserver
 from lockstep.plan import Plan
-from lockstep.schemas.engine import EVERY_RUN
+from lockstep.schemas.run import EVERY_RUN
 from tests.composition import remembered
 from tests.zygote import MARK, Forked, zygote
 
@@ -264,7 +264,7 @@ def make_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """Make plans from overrides, as the command line composes them."""
     from tests.inspections import asked_here
 
-    monkeypatch.setattr("lockstep.inspection.in_child", asked_here)
+    monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
 
     def make(*overrides: str) -> Plan:
         config, _run_dir = compose_job([*overrides])
@@ -287,7 +287,7 @@ def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeUserP
     from tests.inspections import asked_once
 
     monkeypatch.syspath_prepend(str(USER_CODE))
-    monkeypatch.setattr("lockstep.inspection.in_child", asked_once(USER_CODE))
+    monkeypatch.setattr("lockstep.launch.child.in_child", asked_once(USER_CODE))
 
     def make(*overrides: str, folder: str = "run") -> Plan:
         config, _ = compose_job([f"hydra.searchpath=[file://{USER_CODE / 'conf'}]", *QUIET, *overrides])

@@ -25,7 +25,7 @@ from lockstep.build import plan_from
 from lockstep.command_line.compose import compose_job
 from lockstep.config_error import ConfigError
 from lockstep.entry_point import options
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.record.fingerprint import digest
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from lockstep.session.callbacks import create_callbacks
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical

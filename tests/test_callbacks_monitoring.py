@@ -15,7 +15,7 @@ from lockstep.callbacks import ConfusionMatrix, FittedLine, Pictures
 from lockstep.config_error import ConfigError
 from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.run_files import CONFUSION
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from lockstep.steps.step_outputs import join_outputs, predictions_of
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_identical

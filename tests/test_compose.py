@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from lockstep.command_line.compose import compose_job
-from lockstep.conf import CONF
+from lockstep.files import CONF
 from lockstep.schemas.groups import GROUPS
 from tests.conftest import Command
 
@@ -60,14 +60,14 @@ def test_slurm_starts_as_many_tasks_as_there_are_ranks(
 @pytest.mark.parametrize(
     ("override", "package", "needs"),
     [
-        ("hydra/launcher=slurm", "hydra-submitit-launcher", "submitit"),
-        ("experiment=optuna", "hydra-optuna-sweeper", "optuna"),
+        ("hydra/launcher=slurm", "hydra_submitit_launcher", "submitit"),
+        ("experiment=optuna", "hydra_optuna_sweeper", "optuna"),
     ],
 )
 def test_a_missing_plugin_is_named(override: str, package: str, needs: str, command: Command) -> None:
     if importlib.util.find_spec(needs) is not None:
         pytest.skip(f"{package} may be there")
     ended = command.train("-m", override, "seed=1,2")
-    sentence = f"{package}: this plugin of Hydra is not installed; write pip install {package} first.\n"
+    sentence = f"{package}: Hydra needs this package; write pip install {package} first.\n"
     assert (ended.status, ended.out, ended.err) == (2, "", sentence)
     assert not list(command.folder.iterdir())

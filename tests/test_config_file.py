@@ -40,7 +40,7 @@ def test_a_run_from_its_config_file(command: Command) -> None:
 
     ended = command.train(*again, "hydra.run.dir=none", "model=cnn")
     assert (ended.status, ended.out) == (2, "")
-    sentence = "model=cnn: the configuration of --config-name has no groups to choose from; write KEY=VALUE of its "
+    sentence = "model: there is no such group with --config-name; write KEY=VALUE."
     assert ended.err.startswith(sentence)
     assert ended.err.count("\n") == 1
     assert not (command.folder / "none").exists()

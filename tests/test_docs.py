@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from lockstep.command_line.compose import without_plus
 from lockstep.command_line.hydra_errors import planning
-from lockstep.command_line.overrides import without_plus
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
 from lockstep.record.recorder import run_metadata

@@ -18,7 +18,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
-from lockstep.schemas.engine import EVERY_RUN
+from lockstep.schemas.run import EVERY_RUN
 from tests.conftest import ROOT, MakePlan
 from tests.rank_helpers import on_ranks
 

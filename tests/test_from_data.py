@@ -9,9 +9,8 @@ from omegaconf import DictConfig, ListConfig
 from torch import nn
 
 from lockstep.config_error import ConfigError
-from lockstep.schemas.data import Data
-from lockstep.targets.from_data import filled
-from lockstep.targets.locate import create
+from lockstep.schemas.target import Data
+from lockstep.targets.locate import create, filled
 
 HERE = "tests.test_from_data"
 CLASSES = Data("Images", "data", {}, sample_shape=(1, 28, 28), num_outputs=10, num_classes=10)

@@ -17,11 +17,10 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.command_line.compose import compose_job
+from lockstep.command_line.compose import OPTIONS, compose_job
 from lockstep.command_line.hydra_errors import planning
-from lockstep.command_line.overrides import OPTIONS
-from lockstep.conf import CONF
 from lockstep.config_error import ConfigError
+from lockstep.files import CONF
 from lockstep.job import prepare
 from lockstep.schemas.groups import GROUPS, SEVERAL
 

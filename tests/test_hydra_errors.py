@@ -5,12 +5,11 @@ import sys
 import pytest
 import yaml
 
-from lockstep.command_line.compose import compose_job
+from lockstep.command_line.compose import OPTIONS, compose_job, without_plus
 from lockstep.command_line.hydra_errors import planning
-from lockstep.command_line.overrides import OPTIONS, without_plus
-from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, typed_command
-from lockstep.schemas.synonyms import synonym
+from lockstep.files import CONF
+from lockstep.schemas.former import synonym
 from tests.conftest import ROOT, USER_CODE, Command, MakePlan
 
 LONG = "seed=" + "9" * 5000
@@ -20,13 +19,11 @@ EXPLAINED = [
     ("optimizer.lrr=1", "did you mean optimizer.lr?"),
     ("strategy=dpp", "strategy=dpp: there is no such option (did you mean dp?); write strategy=dp, or another of"),
     ("model=zzz", "model=zzz: there is no such option; write one of autoencoder, char_rnn, cnn, example, "),
-    ("devices=1,2", "devices=1,2: several values are a list or a sweep; write -m devices=1,2 to run a job for each."),
     (
-        "logger=csv,tensorboard",
-        "sweep; write logger=[csv,tensorboard], or -m logger=csv,tensorboard to run a job for each.",
+        "devices=1,2",
+        "devices=1,2: several values are a list or a sweep; write -m devices=1,2 to run a job for each, or",
     ),
-    ("tags=a,b", "tags=a,b: several values are a list or a sweep; write tags=[a,b], or -m tags=a,b to run"),
-    ("model.dropout=0.1", "there is no such key; write model.net.dropout=0.1 beside model=example or lenet."),
+    ("model.dropout=0.1", "there is no such key; write model.net.dropout=0.1."),
     ("devices", "devices: this cannot be parsed; write KEY=VALUE"),
     ("=1", "=1: this cannot be composed (ValueError: Config group override must be a string or a list. Got int)"),
     ("+devices=2", "+devices=2: Could not append to config. An item is already at 'devices'. Either remove + prefix"),
@@ -36,7 +33,7 @@ EXPLAINED = [
     ("logger.wandb.project=a", "logger.wandb.project=a: the chosen logger has no such key; write logger=wandb."),
     ("callbacks.timer.duration=1", "the chosen callbacks has no such key; write callbacks=timer."),
     ("model=mpl", "model=mpl: there is no such option (did you mean mlp?); write model=mlp, or"),
-    ("name=${nope}", "name=${nope}: it refers to nope, and there is no such key; write name=VALUE."),
+    ("name=${nope}", "${nope}: hydra.run.dir refers to it, and there is no such key."),
     (LONG, "99999: this cannot be composed (ValueError: Exceeds the limit"),
     ("x" * 300 + "=[1]", "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),
     ("max_steps=5", "max_steps=5: there is no such key (did you mean trainer.max_steps?); write trainer.max_steps=5."),
@@ -44,11 +41,12 @@ EXPLAINED = [
     ("lr=0.1", "lr=0.1: there is no such key; write optimizer.lr=0.1."),
     ("data=text data._split_.val=5", "data._split_.val=5: there is no such key; write data.val_size=5."),
     ("data.split.test=0.2", "data.split.test=0.2: there is no such key; write data.test_size=0.2."),
-    ("data=example data._loader_.num_workers=2", "there is no such key; write data.loader.num_workers=2."),
-    ("data=example data._classes_=3", "there is no such key; write data.num_classes=3"),
     ("model.hidden=[3]", "model.hidden=[3]: there is no such key; write model.net.hidden=[3]."),
     ("model.optimizer.lr=0.1", "model.optimizer.lr=0.1: there is no such key; write optimizer.lr=0.1."),
-    ("optimizer.decay_bias_and_norm=false", "there is no such key; write optimizer=adamw_groups."),
+    (
+        "optimizer.decay_bias_and_norm=false",
+        "there is no such key; write optimizer=adamw_groups, which spares",
+    ),
     ("task=autoencoding", "task=autoencoding: there is no such key; write model=autoencoder."),
     ("task.name=regression", "write a LightningModule with this loss, as python -m lockstep.new mine writes one."),
     ("dropout_rng=global", "strategy=virtual devices=N draws the masks of ddp devices=N."),
@@ -56,7 +54,7 @@ EXPLAINED = [
     ("model.lr=0.1", "model.lr=0.1: there is no such key; write optimizer.lr=0.1."),
     ("data.batch_size=8", "data.batch_size=8: the size of a batch is a key of the run; write batch_size=8."),
     ("optimizer.momentum=0.9", "optimizer.momentum=0.9: the chosen optimizer has no such key; write optimizer=sgd."),
-    ("num_workers=4", "there is no such key; write data.loader.num_workers=4 beside data=example."),
+    ("num_workers=4", "there is no such key; write data.loader.num_workers=4."),
     ("precison=64", "precison=64: there is no such key (did you mean precision?); write precision=64."),
     ("dataset=mnist", "dataset=mnist: there is no such key (did you mean data?); write data=mnist."),
     ("debug=true", "debug=true: there is no such option; write one of default, fdr, "),
@@ -73,14 +71,13 @@ EXPLAINED = [
         "model.net.norm=3: the YAML of example.net.Net has no such key; write +model.net.norm=3 to add this argument.",
     ),
     ("model=example model.net.widht=3", "no such key (did you mean model.net.width?); write model.net.width=3."),
-    ("model={_target_: a.B, depth: 3}", "merged into the chosen model, and does not replace it; write it into a file"),
     ("~ckpt_path", "~ckpt_path: Could not delete from config."),
 ]
 
 
 @pytest.mark.parametrize(("override", "sentence"), EXPLAINED, ids=[case[0][:40] for case in EXPLAINED])
 def test_an_error_of_hydra_becomes_one_sentence(override: str, sentence: str) -> None:
-    words = [override] if len(override) > 99 or "{_" in override else override.split(" ")
+    words = [override] if len(override) > 99 else override.split(" ")
     with pytest.raises(ConfigError) as raised, planning(words):
         compose_job(words)
     assert sentence in str(raised.value)
@@ -135,17 +132,19 @@ def test_messages_name_the_command_that_was_typed(program: str, typed: str, monk
 
 
 TEMPLATE = [
-    ("trainer.max_epochs=20 model.optimizer.lr=1e-4", "write max_epochs=20 optimizer.lr=1e-4."),
-    ("trainer=ddp trainer.devices=4", "write strategy=ddp devices=4."),
-    ("trainer=ddp_sim trainer.devices=2", "write strategy=ddp devices=2 accelerator=cpu."),
-    ("trainer=gpu ++trainer.precision=16", "write accelerator=gpu precision=16-mixed."),
-    ("trainer=mps", "trainer=mps: it is a group of keys; write accelerator=cpu, or accelerator=gpu of CUDA."),
+    (
+        "trainer.max_epochs=20 model.optimizer.lr=1e-4",
+        "trainer.max_epochs=20: there is no such key; write max_epochs=20.",
+    ),
+    ("trainer=ddp", "write strategy=ddp devices=2."),
+    ("trainer=ddp_sim", "write strategy=ddp devices=2 accelerator=cpu."),
+    ("++trainer.precision=16", "write precision=16-mixed."),
+    ("trainer=mps", "trainer=mps: it is a group of keys; write accelerator=cpu, or accelerator=gpu."),
     ("++trainer.gradient_clip_val=0.5", "write gradient_clip_val=0.5."),
     ("task_name=mnist", "task_name=mnist: there is no such key; write name=mnist."),
     ("paths.log_dir=/logs", "write hydra.run.dir=FOLDER for one run, or name=NAME for logs/NAME."),
-    ("paths.data_dir=/data", "write data.root=/data beside data=cifar10 or image_folder or mnist."),
+    ("paths.data_dir=/data", "write data.root=/data."),
     ("data=mnist paths.data_dir=/data", "paths.data_dir=/data: there is no such key; write data.root=/data."),
-    ("trainer.max_epochs=2 paths.data_dir=/x", "trainer.max_epochs=2: there is no such key; write max_epochs=2."),
     ("paths=default", "paths=default: there is no such key; write nothing in its place."),
     ("datamodule=mnist", "datamodule=mnist: there is no such key; write data=mnist."),
     ("model.net.width=8", "the chosen model has no such key; write model=char_rnn or example or example_module."),
@@ -161,12 +160,12 @@ TEMPLATE = [
     ("logger=many_loggers", "there is no such option; write logger=[csv,tensorboard], logger=wandb or logger=mlflow."),
     ("logger=null", "logger=null: there is no such option; write logger=none."),
     ("logger=false", "logger=false: there is no such option; write logger=none."),
-    ("trainer.accelerator=tpu", "write accelerator=cpu, or accelerator=gpu of CUDA."),
+    ("trainer.accelerator=tpu", "write accelerator=cpu, or accelerator=gpu."),
     ("trainer.strategy=ddp_find_unused_parameters_false", "write strategy=ddp."),
     ("extras.enforce_tags=False", "write nothing in its place: this is the default."),
     ("hydra.sweeper.n_trials=3", "write -m hydra/sweeper=search beside it, or -m experiment=optuna."),
-    ("callbacks=default", "write callbacks=[early_stopping,model_summary], or nothing: checkpoints are always saved."),
-    ("callbacks.model_checkpoint.save_top_k=3", "write checkpoint.monitor=METRIC or checkpoint.every_n_steps=N"),
+    ("callbacks=default", "write nothing in its place: checkpoints are always saved."),
+    ("callbacks.model_checkpoint.save_top_k=3", "write checkpoint.monitor=METRIC or checkpoint.every_n_steps=N."),
     ("hparams_search=mnist_optuna", "write -m experiment=optuna, after pip install hydra-optuna-sweeper."),
     ("hydra/launcher=joblib", "there is no such option; write -m without it, which runs one job after another"),
 ]

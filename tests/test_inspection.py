@@ -18,7 +18,6 @@ MISSING = {
     "ckpt_path=last model=example": "ckpt_path=last: no run below logs/train has left an undamaged checkpoint; write",
     "resume=true model=example": "resume=true: no run below logs/train has left an undamaged checkpoint; write",
     "model=example model._target_=nope.Net": "model._target_=nope.Net: there is no module nope; write",
-    "model=example model._target_=src.models.Net": "src.models.Net: there is no module src.models; write",
 }
 
 

@@ -21,7 +21,7 @@ from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.loggers.lightning_adapter import set_rank
 from lockstep.plan import Plan
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.comparing import lines, metrics_in
 from tests.conftest import ROOT, USER_CODE, Command, MakePlan, events_of, require_refused
 from tests.resuming import start
@@ -84,7 +84,7 @@ def test_invalid_logger_is_refused(words: str, make_user_plan: MakePlan, monkeyp
 
 def test_missing_package_is_named(make_user_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(schemas.logger, "find_spec", lambda name: None if name == "wandb" else find(name))
+    monkeypatch.setattr(schemas.target, "find_spec", lambda name: None if name == "wandb" else find(name))
     sentence = "logger=wandb: it needs the package wandb; write pip install wandb, or logger=tensorboard."
     require_refused(sentence, make_user_plan, "logger=[csv,wandb]")
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lockstep.config_error import ConfigError
 from lockstep.monitor.net import show_layers
 from lockstep.plan import Plan
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN

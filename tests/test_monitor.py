@@ -10,13 +10,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 
 from lockstep import run, schemas
-from lockstep.command_line.overrides import swept_keys
+from lockstep.command_line.compose import swept_keys
 from lockstep.compare import RecordedRun
 from lockstep.launch.start import start_ranks
 from lockstep.monitor import differences, hparams_of
 from lockstep.plan import Plan
 from lockstep.run_label import folder_of, run_label
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.conftest import MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ALONE
 from tests.rank_helpers import ENGINES as RUN

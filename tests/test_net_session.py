@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.resuming import record, same_after_kill, start, untimed

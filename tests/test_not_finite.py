@@ -9,7 +9,7 @@ from lockstep.errors import NotFinite
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.record.recorder import Recorder
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import lines
 from tests.conftest import MakePlan

@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 
 from lockstep.config_error import ConfigError
+from lockstep.files import save_json
 from lockstep.job import run
-from lockstep.run_files import Metrics, save_metrics
+from lockstep.run_files import METRICS, Metrics
 from tests.comparing import metrics_in
 
 
 def test_metrics_keep_full_precision_and_nan_and_infinity_become_null(tmp_path: Path) -> None:
     metrics: Metrics = {"train/loss": 0.1 + 0.2, "engine": "lightning", "epochs": 1}
-    save_metrics(tmp_path, {**metrics, "val/loss": float("nan"), "test/loss": float("inf")})
+    save_json(tmp_path / METRICS, {**metrics, "val/loss": float("nan"), "test/loss": float("inf")})
     assert metrics_in(tmp_path) == {**metrics, "val/loss": None, "test/loss": None}
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
 

@@ -12,7 +12,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.random_state import seed_by
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.checkpoints import net_state
 from tests.conftest import MakePlan, require_refused
 from tests.resuming import going_on_with, killed, same_after_kill

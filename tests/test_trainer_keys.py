@@ -14,7 +14,7 @@ from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from lockstep.time_limit import TimeLimit
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_identical

@@ -14,7 +14,7 @@ from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
 from lockstep.loaders.loader_source import create_data
 from lockstep.plan import Plan
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests import conftest
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_close, require_identical

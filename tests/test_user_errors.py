@@ -13,7 +13,7 @@ import lockstep
 from lockstep.config_error import ConfigError
 from lockstep.launch.failure import RankFailed, failure_report
 from lockstep.launch.start import start_ranks
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from lockstep.targets.frames import is_user_file, user_stack, user_traceback
 from tests import test_user_code
 from tests.conftest import ROOT, USER_CODE, Command, Ended, MakeUserPlan

@@ -18,7 +18,7 @@ from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.plan import Plan
 from lockstep.sampler import epoch_order
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import QUIET, USER_CODE, Command, MakeUserPlan

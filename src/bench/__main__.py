@@ -13,7 +13,7 @@ from lockstep.files import save_table
 from lockstep.launch import forkserver
 from lockstep.launch.accelerator import gpu_count
 from lockstep.launch.private_dir import private_folder
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from lockstep.text_table import rows_text, width_shown
 
 HELP = f"""Measure what training and starting cost, each beside its baseline:  python -m bench quick=true

@@ -14,7 +14,7 @@ from lockstep.config_error import ConfigError
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.signals import ENDING, end_command
-from lockstep.schemas.engine import ENGINES, EVERY_RUN
+from lockstep.schemas.run import ENGINES, EVERY_RUN
 
 
 def main() -> None:

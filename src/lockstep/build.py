@@ -12,20 +12,20 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import schemas
-from lockstep.conf import CONF
-from lockstep.config_error import config_error, is_number, option_error, require
+from lockstep.config_error import ConfigError, config_error, is_number, option_error, require
 from lockstep.constraints import PositiveInt
-from lockstep.files import absolute
-from lockstep.inspection import inspected
+from lockstep.files import CONF, absolute, short_path
+from lockstep.launch import forkserver
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
+from lockstep.launch.external_launcher import is_rank_zero, rank_from_env
 from lockstep.plan import Plan
-from lockstep.schemas import Checkpoint, ProcessGroup, Record, Trainer
+from lockstep.run_summary import run_title
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value
-from lockstep.schemas.data import BATCH_SIZE, OF_MODULE
-from lockstep.schemas.former import check_settings, data_error
-from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS
-from lockstep.schemas.keys import is_below
-from lockstep.schemas.target import KEY
+from lockstep.schemas.former import SETTINGS, data_error
+from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below
+from lockstep.schemas.run import ENGINES, EVERY_RUN
+from lockstep.schemas.target import BATCH_SIZE, KEY, PARTIAL
+from lockstep.targets.locate import require_package
 
 BEFORE: dict[str, Any] = {
     **{"devices": PositiveInt, "num_nodes": PositiveInt, "threads": PositiveInt | None, "scale_lr": bool},
@@ -34,19 +34,15 @@ BEFORE: dict[str, Any] = {
 }
 """The types of keys from which values of the plan are derived."""
 
-NESTED = {"process_group": ProcessGroup, "checkpoint": Checkpoint, "record": Record, "trainer": Trainer}
-"""Groups of keys without options."""
-
-FOLDERS = ("root", "file")
-"""Arguments of data modules that name files, from the folder of the command."""
-
-KEYS = (
-    "batch_size_per_device",
-    "scale_lr",
-    *PARTS,
-    *(each.name for each in fields(Plan) if each.name not in ("run_dir", *Plan.inferred)),
-)
+NAMES = [each.name for each in fields(Plan) if each.name not in Plan.inferred]
+KEYS = ("batch_size_per_device", "scale_lr", *PARTS, *(name for name in NAMES if name != "run_dir"))
 """The keys at the top of a configuration."""
+
+INSPECTED = (
+    *("model", "data", "logger", "callbacks", "seed", "batch_size", "drop_last", "trainer"),
+    *("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps"),
+)
+"""Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
 
 
 def plan_from(config: DictConfig, run_dir: Path) -> Plan:
@@ -56,59 +52,49 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         ConfigError: a key or a value is invalid.
         OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
-    typed_values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
-    check_keys("", dict.fromkeys(SEVERAL) | typed_values, KEYS)  # these are missing after logger=[] or ~logger
-    text, options = OmegaConf.to_yaml(config), options_of(config)
-    config, typed = _with_derived(config)
-    values = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True)) | typed
+    unresolved = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
+    check_keys("", dict.fromkeys(SEVERAL) | unresolved, KEYS)  # these are missing after logger=[] or ~logger
+    values = _resolved(config)
+    text, options = OmegaConf.to_yaml(config), _options_of(unresolved, values)
+    values = _with_batch_size_and_rate(config, values)
     for group in SEVERAL:
-        values[group] = _targets(group, values.get(group))
+        values[group] = [_target(key, option) for key, option in named_options(group, values.get(group)).items()]
     values["model"], values["data"] = _module(values["model"]), _data(values["data"])
-    for key, kind in NESTED.items():
-        values[key] = coerce(kind, key, values[key])
+    hints = get_type_hints(Plan, include_extras=True)
+    for key in ("process_group", "checkpoint", "record", "trainer"):
+        values[key] = coerce(hints[key], key, values[key])
     require_backend(values["process_group"])
-    values = {key: value for key, value in values.items() if key not in (*PARTS, "scale_lr", "batch_size_per_device")}
-    values = _typed(_resolved({**values, "run_dir": str(run_dir.absolute())}))
-    plan = coerce(Plan, "", inspected(values))
-    return replace(plan, config=text, options=options)
+    kinds = {**hints, "batch_size": PositiveInt | None}  # the inspection finds one
+    values = _with_derived({**values, "run_dir": str(run_dir.absolute())})
+    values = _inspected({name: coerce_value(kinds[name], name, values[name]) for name in NAMES})
+    return Plan(**values, config=text, options=options)
 
 
-def options_of(config: DictConfig) -> dict[str, Any]:
+def _resolved(config: DictConfig) -> dict[str, Any]:
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+
+
+def _options_of(unresolved: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """Return the values of a configuration by the keys of the command line; `engine` and `strategy` are their names.
 
     What refers to another key (`model.optimizer: ${optimizer}`) is left out, and so is what nothing refers to.
     """
-    raw = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
-    unused = [part for part in PARTS if f"${{{part}}}" not in str(raw["model"])]
-    options = dict(_flat(config, raw, raw, ""))
-    return {key: value for key, value in options.items() if not is_below(key, unused)}
+
+    def flat(prefix: str, texts: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for name, text in texts.items():
+            if isinstance(text, Mapping) and text:
+                yield from flat(f"{prefix}{name}.", text, values[name])
+            elif not (isinstance(text, str) and text.startswith("${") and text[2:-1] in unresolved):
+                yield (prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"), values[name]
+
+    unused = [part for part in PARTS if f"${{{part}}}" not in str(unresolved["model"])]
+    return {key: value for key, value in flat("", unresolved, values) if not is_below(key, unused)}
 
 
-def _flat(
-    config: DictConfig, raw: Mapping[str, Any], root: Mapping[str, Any], prefix: str
-) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and resolved values of a configuration. `raw`: the same with its interpolations."""
-    for name, text in raw.items():
-        is_reference = isinstance(text, str) and text.startswith("${") and text[2:-1] in root
-        if is_reference or text == "???":
-            continue
-        key, value = f"{prefix}{name}", config[name]
-        if isinstance(text, Mapping) and text:
-            yield from _flat(value, text, root, f"{key}.")
-        else:
-            plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-            yield (prefix[:-1] if prefix and name == "name" else key), plain
-
-
-def _with_derived(config: DictConfig) -> tuple[DictConfig, dict[str, Any]]:
-    """Return the configuration with the global batch size and the scaled rate in it; and the keys typed until then."""
-    top = {
-        key: OmegaConf.to_container(node, resolve=True, throw_on_missing=True) if OmegaConf.is_config(node) else node
-        for key in ("engine", "strategy", *BEFORE)
-        for node in [config[key]]
-    }
-    typed: dict[str, Any] = {group: _option(group, top[group]) for group in GROUPS}
-    typed |= {key: coerce_value(kind, key, top[key]) for key, kind in BEFORE.items()}
+def _with_batch_size_and_rate(config: DictConfig, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the resolved values with the global batch size and the scaled rate, and with some of them typed."""
+    typed: dict[str, Any] = {group: _option(group, values[group]) for group in GROUPS}
+    typed |= {key: coerce_value(kind, key, values[key]) for key, kind in BEFORE.items()}
     ranks = typed["strategy"].data_parallel_size(typed["devices"]) * typed["num_nodes"]
     config = config.copy()
     with open_dict(config):
@@ -120,33 +106,24 @@ def _with_derived(config: DictConfig) -> tuple[DictConfig, dict[str, Any]]:
             reason = "the chosen optimizer has no lr"
             require(is_number(rate), "scale_lr", True, reason, "scale_lr=false, or optimizer.lr=0.01")
             config.optimizer.lr = rate * ranks
-    return config, typed
+    return _resolved(config) | typed
 
 
-def _option(group: str, values: object) -> Any:
+def _option(group: str, values: Any) -> Any:
     """Return the typed option of a group."""
-    options = GROUPS[group]
-    if not isinstance(values, Mapping):
-        raise config_error(group, values, "it is a group of keys", f"{group}={next(iter(options))}")
-    name = values.get("name")
-    if not isinstance(name, str) or name not in options:
+    options, name = GROUPS[group], values.get("name") if isinstance(values, Mapping) else values
+    if str(name) not in options:
         raise option_error(f"{group}.name", name, "there is no such option", options)
-    return coerce(options[name], group, values)
+    return coerce(options[str(name)], group, values)
 
 
-def _targets(group: str, values: object) -> list[object]:
-    """Return the chosen options of a group that takes several."""
-    kind = TARGETS[group]
-    for key, option in (named := named_options(group, values)).items():
-        _require_target(key, option)
-    return [kind.from_values(key, cast(Mapping[str, Any], option)) for key, option in named.items()]
-
-
-def _require_target(key: str, values: object) -> None:
+def _target(key: str, values: object) -> Any:
+    group = key.partition(".")[0]
     if not isinstance(values, Mapping) or not isinstance(values.get(KEY), str):
         given = {**values} if isinstance(values, Mapping) else values
-        hint = f"{key.partition('.')[0]}=NAME, of a YAML file with a {KEY}"
+        hint = f"{group}=NAME, of a YAML file with a {KEY}"
         raise config_error(key, given, f"it is no target: it has no {KEY}", hint)
+    return TARGETS[group].from_values(key, values)
 
 
 def named_options(group: str, values: object) -> dict[str, object]:
@@ -154,10 +131,8 @@ def named_options(group: str, values: object) -> dict[str, object]:
 
     A file has its `_target_` at the top, so that its key is the group's, or below a name.
     """
-    if values is None:
-        return {}
     if not isinstance(values, Mapping):
-        return {group: values} if values != [] else {}
+        return {group: values} if values else {}
     if KEY in values:
         options = {name for name in values if (CONF / group / f"{name}.yaml").is_file()}
         rest = {name: value for name, value in values.items() if name not in options}
@@ -165,29 +140,31 @@ def named_options(group: str, values: object) -> dict[str, object]:
     return {f"{group}.{name}": option for name, option in values.items() if option is not None}
 
 
-def _module(values: object) -> schemas.Module:
-    _require_target("model", values)
-    assert isinstance(values, Mapping)
+def _module(values: Any) -> schemas.Module:
+    target: schemas.Module = _target("model", values)
     for part in PARTS:
-        if isinstance(given := values.get(part), Mapping):
-            check_settings(part, given)
-    return schemas.Module.from_values("model", values)
+        given = values[part] if isinstance(values.get(part), Mapping) else {}
+        for name in given.keys() & SETTINGS.keys():
+            raise ConfigError(f"{part}.{name}: there is no such key any more; write {SETTINGS[name]}.")
+        if KEY in given and not given.get(PARTIAL):
+            reason = "is missing: a module calls it with more arguments"
+            raise ConfigError(f"{part}.{PARTIAL} {reason}; write {PARTIAL}: true.")
+    return target
 
 
-def _data(values: object) -> schemas.Data:
+def _data(values: Any) -> schemas.Data:
     """Return the data module, with absolute paths and a batch size."""
     if values is None:
-        return OF_MODULE
+        return schemas.Data("module", "data", {})
     if isinstance(values, Mapping) and KEY not in values and {"dataset", "train"} & values.keys():
-        raise data_error(values)
-    _require_target("data", values)
-    assert isinstance(values, Mapping)
-    paths = {name: absolute(values[name]) for name in FOLDERS if isinstance(values.get(name), str)}
+        raise data_error(values, "Dataset")
+    target: schemas.Data = _target("data", values)
+    paths = {name: absolute(values[name]) for name in ("root", "file") if name in values}
     size = {"batch_size": values["batch_size"] or BATCH_SIZE} if "batch_size" in values else {}
-    return schemas.Data.from_values("data", {**values, **paths, **size})
+    return replace(target, call={**values, **paths, **size})
 
 
-def _resolved(values: dict[str, Any]) -> dict[str, Any]:
+def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with derived ones: threads, accelerator, and those of fast_dev_run."""
     strategy, trainer, devices = values["strategy"], values["trainer"].resolved(), values["devices"]
     per_node = strategy.data_parallel_size(devices)
@@ -207,14 +184,6 @@ def _resolved(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "strategy": strategy, "trainer": trainer, "accelerator": accelerator}
 
 
-def _typed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values, but lists, with the types of the plan, which the inspection expects; it finds a batch size."""
-    kinds = {**get_type_hints(Plan, include_extras=True), "batch_size": PositiveInt | None}
-    return {
-        key: value if isinstance(value, list) else coerce_value(kinds[key], key, value) for key, value in values.items()
-    }
-
-
 def at_a_terminal() -> bool:
     """Whether a debugger's prompt can be answered. Jobs of a sweep have no prompt."""
     sweeps = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
@@ -223,3 +192,35 @@ def at_a_terminal() -> bool:
 
 def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _inspected(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a plan, with facts about its module and data; raise a ConfigError if these do not work.
+
+    The inspection runs in a child of the fork server, so that the command imports neither torch nor user code.
+    """
+    data = [values["data"]] if values["data"].is_module else []
+    for target in (values["model"], *data, *values["logger"], *values["callbacks"]):
+        require_package(f"{target.key}.{KEY}", target.path)
+    for logger in values["logger"]:
+        logger.check()
+    if is_rank_zero():  # a resumed run says the folder with its checkpoint
+        print(run_title(values) + ("" if values["resume"] else f": {short_path(values['run_dir'])}"), flush=True)
+    options, engine = {name: values[name] for name in INSPECTED}, values["engine"].name
+    if rank_from_env() is not None or values["strategy"].in_process:
+        values |= inspect(options)
+    else:
+        engines = [ENGINES[name] for name in ENGINES if engine in (name, "both")]
+        forkserver.start_forkserver(*engines, *EVERY_RUN)
+        from lockstep.launch.child import in_child  # with torch
+
+        values |= in_child(inspect, options)
+    has_test_data = values["data"].test_size > 0
+    return {**values, "batch_size": values["batch_size"] or BATCH_SIZE, "test": has_test_data and values["test"]}
+
+
+def inspect(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a plan, with facts about its module and data."""
+    from lockstep.session.inspection import inspect_options  # with torch
+
+    return inspect_options(options)

@@ -13,12 +13,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.command_line.compose import sets_folder
+from lockstep.command_line.compose import check_words, sets_folder, swept_keys
 from lockstep.command_line.hydra_errors import explain, planning
-from lockstep.command_line.overrides import check_words, swept_keys
-from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require, typed_command
 from lockstep.entry_point import FULL_ERRORS, exit_fast, run_command
+from lockstep.files import CONF
 from lockstep.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
@@ -105,27 +104,19 @@ class Job:
 
 
 def _run_job(config: DictConfig, run_dir: Path) -> Metrics:
-    overrides = HydraConfig.get().overrides
-    hydra_words, words = (
-        cast(list[str], OmegaConf.to_container(part, resolve=False)) for part in (overrides.hydra, overrides.task)
-    )
+    hydra_config = HydraConfig.get()
+    overrides = (hydra_config.overrides.hydra, hydra_config.overrides.task)
+    hydra_words, words = (cast(list[str], OmegaConf.to_container(part, resolve=False)) for part in overrides)
     began, has_folder = time.perf_counter() if in_sweep() else BEGAN, sets_folder(hydra_words)
+    sources = [each.path for each in hydra_config.runtime.config_sources if each.provider == "command-line"]
+    typed = [f"--config-dir={path}" for path in sources]
+    typed += [word for word in hydra_words if not word.startswith(HYDRA_KEYS)]
+    command = Command((*typed, *words), swept_keys(sys.argv[1:], words) if in_sweep() else ())
     with planning(words):
         check_words(words, config)
         if in_sweep():
             resumes, hint = config.resume is True, "resume=true hydra.sweep.dir=FOLDER"
             require(has_folder or not resumes, "resume", True, "a sweep resumes in its own folder", hint)
             clear_results(run_dir, keep_metrics=resumes)
-        plan = prepare(config, run_dir, has_folder or in_sweep(), _command(hydra_words, words))
+        plan = prepare(config, run_dir, has_folder or in_sweep(), command)
     return execute(plan, began, keep_finished=in_sweep())
-
-
-def _command(hydra_words: list[str], words: list[str]) -> Command:
-    """Return what was typed for this job, without what another run of it would not have."""
-    typed = [
-        f"--config-dir={source.path}"
-        for source in HydraConfig.get().runtime.config_sources
-        if source.provider == "command-line"
-    ]
-    typed += [word for word in hydra_words if not word.startswith(HYDRA_KEYS)]
-    return Command((*typed, *words), swept_keys(sys.argv[1:], words) if in_sweep() else ())

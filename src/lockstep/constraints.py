@@ -1,4 +1,4 @@
-"""Constraints of values, for annotations of dataclass fields: `lr: Positive`. `schemas.coerce` checks them."""
+"""Constraints of values, for annotations of dataclass fields: `seed: NonNegativeInt`. `schemas.coerce` checks them."""
 
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -32,7 +32,6 @@ AT_LEAST_0 = Constraint(lambda value: value >= 0, "it must be 0 or more", "0")
 
 PositiveInt = Annotated[int, Constraint(lambda value: 1 <= value < 2**31, "it must be 1 or more, below 2^31", "1")]
 NonNegativeInt = Annotated[int, AT_LEAST_0]
-Positive = Annotated[float, Constraint(lambda value: value > 0, "it must be above 0", "0.01")]
 Share = Annotated[
     int | float,
     AT_LEAST_0,

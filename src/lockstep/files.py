@@ -1,4 +1,4 @@
-"""Text, JSON and CSV files that are complete or absent, even after a kill."""
+"""Paths; and text, JSON and CSV files that are complete or absent, even after a kill."""
 
 import contextlib
 import csv
@@ -9,6 +9,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+CARRIED = Path(__file__).parent / "conf"
+CONF = CARRIED if CARRIED.is_dir() else Path(__file__).parents[2] / "conf"
+"""The folder of the configuration groups: in the package of a wheel, else at the top of the checkout."""
 
 
 def is_utf8(path: Path | str) -> bool:

@@ -15,7 +15,7 @@ from lockstep.files import absolute, short_path
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import preserve_generators
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from lockstep.session.lightning_module import create_module
 from lockstep.targets.kinds import overrides
 

@@ -19,22 +19,21 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep import schemas
 from lockstep.build import plan_from
 from lockstep.checkpoint.files import choose_checkpoint, require_start, typed_words
-from lockstep.command_line.compose import compose_job, sets_folder
+from lockstep.command_line.compose import compose_job, sets_folder, without_plus
 from lockstep.command_line.hydra_errors import planning
-from lockstep.command_line.overrides import without_plus
 from lockstep.config_error import ConfigError
 from lockstep.disk import disk_errors_as_config_errors, run_lock
-from lockstep.files import short_path
+from lockstep.files import save_json, short_path
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
-from lockstep.run_files import METRICS, Metrics, clear_records, run_of, save_config, save_metrics
+from lockstep.run_files import METRICS, Metrics, clear_records, run_of, save_config
 from lockstep.run_result import RunResult
 from lockstep.run_summary import run_summary
-from lockstep.schemas.engine import ENGINES
-from lockstep.schemas.keys import key_of
-from lockstep.schemas.logger import tensorboard_of
+from lockstep.schemas.groups import key_of
+from lockstep.schemas.run import ENGINES
+from lockstep.schemas.target import tensorboard_of
 from lockstep.targets.from_python import targets_of
 
 
@@ -136,7 +135,7 @@ def _run_engine(plan: Plan, began: float, is_launched: bool) -> Metrics:
     metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name], is_launched)
     metrics["total_seconds"] = time.perf_counter() - began
     if is_rank_zero():
-        save_metrics(Path(plan.run_dir), metrics)
+        save_json(Path(plan.run_dir) / METRICS, metrics)
     return metrics
 
 
@@ -169,7 +168,7 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
         write_difference(plan, folder / "lightning", folder / "raw", comparison)
     metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}
     metrics["total_seconds"] = time.perf_counter() - began
-    save_metrics(folder, metrics)
+    save_json(folder / METRICS, metrics)
     return metrics, f"\n{comparison.text(for_terminal=True)}\n"
 
 

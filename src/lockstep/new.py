@@ -9,8 +9,8 @@ import re
 from argparse import ArgumentParser
 from pathlib import Path
 
-from lockstep.conf import CONF
 from lockstep.config_error import ConfigError, require
+from lockstep.files import CONF
 
 PACKAGED = Path(__file__).parent / "template"
 TEMPLATE = PACKAGED if PACKAGED.is_dir() else Path(__file__).resolve().parents[2]
@@ -39,18 +39,25 @@ def write(name: str, folder: Path) -> list[Path]:
     require(is_valid, "NAME", name, "a package has a name of small letters, digits and _", "my_net, say")
     exists = importlib.util.find_spec(name) is not None or bool([*CONF.glob(f"*/{name}.yaml")])
     require(not exists, "NAME", name, "there is a module or an option of this name already", "another name")
-    texts = {folder / path: text for path, text in _renamed(name, is_checkout(folder)).items()}
-    for path in texts:
+    package = f"src/{name}" if is_checkout(folder) else name
+
+    def renamed(text: str) -> str:
+        return re.sub(r"(\b|_)example(\b|_)", rf"\g<1>{name}\g<2>", text.replace("src/example", package))
+
+    sources = [path for pattern in FILES for path in sorted(TEMPLATE.glob(pattern))]
+    require(bool(sources), "NAME", name, f"the example is no longer in {TEMPLATE}", "git checkout to restore it")
+    targets = [folder / renamed(path.relative_to(TEMPLATE).as_posix()) for path in sources]
+    for path in targets:
         existing = path.parent if path.parent.name == name else path
         require(not existing.exists(), "NAME", name, f"{existing} exists already", "another name")
     try:
-        for path in texts:
+        for path in targets:
             path.parent.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            path.write_text(text)
+        for path, source in zip(targets, sources, strict=True):
+            path.write_text(renamed(source.read_text()))
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be written ({error.strerror}); write another folder.") from None
-    return [*texts]
+    return targets
 
 
 def is_checkout(folder: Path) -> bool:
@@ -63,19 +70,6 @@ def command(name: str, folder: Path) -> str:
     configs = "" if is_checkout(folder) else "--config-dir conf "
     change_folder = "" if folder == Path() else f"cd {folder} && "
     return f"{change_folder}{program} {configs}model={name} data={name} strategy=ddp devices=2 engine=both"
-
-
-def _renamed(name: str, checkout: bool) -> dict[str, str]:
-    """Return the texts of the new files by their paths."""
-    package = f"src/{name}" if checkout else name
-
-    def renamed(text: str) -> str:
-        return re.sub(r"(\b|_)example(\b|_)", rf"\g<1>{name}\g<2>", text.replace("src/example", package))
-
-    paths = [path for pattern in FILES for path in sorted(TEMPLATE.glob(pattern))]
-    if not paths:
-        raise ConfigError(f"{TEMPLATE}: the example has been removed; git checkout restores it.")
-    return {renamed(path.relative_to(TEMPLATE).as_posix()): renamed(path.read_text()) for path in paths}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from lockstep import schemas
 from lockstep.config_error import config_error
 from lockstep.constraints import Constraint, NonNegativeInt, PositiveInt, Rules, only
 from lockstep.files import is_utf8
-from lockstep.schemas.target import KEY
+from lockstep.schemas.target import KEY, tensorboard_of
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import Strategy
 from lockstep.world import World
@@ -135,28 +135,24 @@ class Plan:
 
 def check(plan: Plan) -> None:
     parts: tuple[Any, ...] = (plan.strategy, plan.model, *plan.callbacks, plan.trainer)
-    for is_valid, key, reason, hint in chain(*(part.rules(plan) for part in parts), _batch_rules(plan), _rules(plan)):
+    for is_valid, key, reason, hint in chain(*(part.rules(plan) for part in parts), _rules(plan)):
         if not is_valid:
             value = attrgetter(key)(plan)
             names = [getattr(option, "name", option) for option in (value if isinstance(value, tuple) else (value,))]
             raise config_error(key, names[0] if len(names) == 1 else names, reason, hint)
 
 
-def _batch_rules(plan: Plan) -> Rules:
-    """Yield the rule of drop_last. Ranks may have unequal shares of a batch: each sample counts once."""
-    samples = plan.data.train_samples
-    reason = f"batch_size={plan.batch_size} is more than the {samples} samples, so every batch would be dropped"
-    fits = not (plan.drop_last and plan.data.regular and 0 < samples < plan.batch_size)
-    yield fits, "drop_last", reason, f"drop_last=false, or batch_size={samples}"
-
-
 def _rules(plan: Plan) -> Rules:
     """Yield the rules of keys that exclude each other."""
+    size, samples = plan.batch_size, plan.data.train_samples
+    reason = f"batch_size={size} is more than the {samples} samples, so every batch would be dropped"
+    fits = not (plan.drop_last and plan.data.regular and 0 < samples < size)
+    yield fits, "drop_last", reason, f"drop_last=false, or batch_size={samples}"
     fits = plan.precision != "16-mixed" or plan.accelerator != "cpu"
     yield fits, "precision", "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu"
     fits = plan.test != "best" or (plan.train and plan.saves)
     yield fits, "test", "only a run that trains and saves checkpoints has a best.ckpt", "test=true"
-    fits = schemas.logger.tensorboard_of(plan) is None or is_utf8(plan.run_dir)
+    fits = tensorboard_of(plan) is None or is_utf8(plan.run_dir)
     reason = f"TensorBoard writes to folders with UTF-8 names only, and the run's is {plan.run_dir}"
     yield fits, "logger", reason, "logger=csv or logger=none, or another hydra.run.dir"
     hint = "resume=false, or engine=raw hydra.run.dir=…/raw for one of them"

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
 from lockstep.config_error import ConfigError, config_error, errors_as, require
-from lockstep.datamodules.npz import read_arrays
 from lockstep.datamodules.image_folder import SUFFIXES, read_image
+from lockstep.datamodules.npz import read_arrays
 from lockstep.datamodules.tensors import SplitData
 from lockstep.disk import disk_errors_as_config_errors
 from lockstep.files import atomic_write, save_table

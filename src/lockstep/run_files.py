@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from lockstep.files import save_json, save_table, save_text
+from lockstep.files import save_table, save_text
 
 METRICS = "metrics.json"
 CONFIG = "config.yaml"
@@ -56,17 +56,10 @@ def read_config(folder: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     text = (folder / CONFIG).read_text()
     config = {**yaml.safe_load(text)}
     config.pop("defaults", None)
-    first, _, _ = text.partition("\n")
-    if first.startswith(COMMAND):
-        words, swept = json.loads(first.removeprefix(COMMAND))
-    else:  # of an earlier version
-        command = config.pop("command", {"words": []})
-        words, swept = command["words"], command.get("swept", [])
+    config.pop("command", None)  # of an earlier version, whose runs cannot be resumed
+    first = text.partition("\n")[0]
+    words, swept = json.loads(first.removeprefix(COMMAND)) if first.startswith(COMMAND) else ([], [])
     return config, [*map(str, words)], [*map(str, swept)]
-
-
-def save_metrics(folder: Path, metrics: Metrics) -> None:
-    save_json(folder / METRICS, metrics)
 
 
 def save_confusion(folder: Path, counts: Sequence[Sequence[int]], labels: Sequence[str]) -> None:

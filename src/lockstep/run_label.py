@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.config_error import truncate
-from lockstep.schemas.keys import is_below, key_of, short_keys
+from lockstep.schemas.groups import is_below, key_of, short_keys
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan

@@ -1,10 +1,10 @@
 """train.py with engines that go wrong when FAULT says so: see faults.py. All else of it is the real command."""
 
 from lockstep import cli, job
-from lockstep.schemas.engine import ENGINES
+from lockstep.schemas.run import ENGINES
 from tests.fault_injection.faults import arm_command
 
 if __name__ == "__main__":
-    arm_command({"composing": (job, "plan_from"), "writing": (job, "save_metrics")})
+    arm_command({"composing": (job, "plan_from"), "writing": (job, "save_json")})
     ENGINES.update({name: f"tests.fault_injection.engine_{name}" for name in ENGINES})
     cli.main()

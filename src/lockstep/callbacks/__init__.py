@@ -7,7 +7,7 @@ from lightning.pytorch import Callback
 from lockstep.callbacks.confusion_matrix import ConfusionMatrix
 from lockstep.callbacks.fitted_line import FittedLine
 from lockstep.callbacks.pictures import Pictures
-from lockstep.schemas.logger import tensorboard_of
+from lockstep.schemas.target import tensorboard_of
 
 if TYPE_CHECKING:
     from lockstep.session.session import Session

@@ -28,8 +28,8 @@ def plan_of(text: str) -> Plan:
     values: dict[str, Any] = json.loads(text)
     if "task" in values:
         call, facts = _data(values["data"])
-        data = {CLASS: "lockstep.schemas.data:Data", "name": values["data"]["name"], "key": "data", "call": call}
-        model = {CLASS: "lockstep.schemas.model:Module", "name": values["model"]["name"], "key": "model"}
+        data = {CLASS: "lockstep.schemas.target:Data", "name": values["data"]["name"], "key": "data", "call": call}
+        model = {CLASS: "lockstep.schemas.target:Module", "name": values["model"]["name"], "key": "model"}
         engine = values["engine"] | ({"fast_loop": True} if values["engine"]["name"] == "lightning" else {})
         values |= {"data": data | facts, "model": model | _module(values, facts), "engine": engine}
         values |= {"logger": [], "callbacks": [], "resume": False, "compile": False}

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from lockstep.config_error import ConfigError, as_typed, config_error, require, 
 from lockstep.plan import Plan
 from lockstep.record.recorder import earlier_lines
 from lockstep.run_files import METRICS, run_of
-from lockstep.schemas.keys import is_below
+from lockstep.schemas.groups import is_below
 from lockstep.schemas.target import KEY
-from lockstep.schemas.trainer import DEFAULTS, PREFIX
+from lockstep.schemas.trainer import DEFAULTS
 
 HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
 
@@ -115,7 +116,8 @@ def require_net(plan: Plan, net: nn.Module, checkpoint: Mapping[str, Any]) -> No
 def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
     """Return the options that a plan's results depend on, by the keys of the command line: `model.net.hidden`, …"""
     options = {key: value for key, value in plan.options.items() if is_below(key, GROUPS)}
-    options |= {key: getattr(plan, key) for key in TRAINING} | plan.trainer.training_options()
+    options |= {key: getattr(plan, key) for key in TRAINING}
+    options |= {key: attrgetter(key)(plan) for key in DEFAULTS if attrgetter(key)(plan) != DEFAULTS[key]}
     options |= {name: getattr(plan.data, fact) for name, fact in FACTS.items()}
     if plan.callbacks:
         options["callbacks"] = [callback.call for callback in plan.callbacks]
@@ -127,9 +129,8 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
 
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     """Raise if a plan is another training than that of a checkpoint with this identity; name the keys that differ."""
-    defaults = {PREFIX + name: value for name, value in DEFAULTS.items()}
     current = identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
-    current, saved = (dict(_leaves(defaults | {**options})) for options in (current, saved))
+    current, saved = (dict(_leaves(DEFAULTS | {**options})) for options in (current, saved))
     differing = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
     if not differing:
         return

@@ -25,7 +25,7 @@ from lockstep.record.fingerprint import buffers_of, digest
 from lockstep.record.recorder import Recorder, depends_on_world, not_finite
 from lockstep.run_files import Metrics
 from lockstep.safe_loading import is_loadable, plain
-from lockstep.schemas.keys import better
+from lockstep.schemas.groups import better
 from lockstep.schemas.plan_json import to_json
 
 if TYPE_CHECKING:

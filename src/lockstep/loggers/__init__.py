@@ -11,7 +11,7 @@ from lockstep.loggers.lightning_adapter import create_logger, set_rank
 from lockstep.loggers.writers import CSVWriter, TensorBoardWriter
 from lockstep.plan import Plan
 from lockstep.run_label import FOLDER, HyperParameter, folder_of
-from lockstep.schemas.logger import CSV, TensorBoard
+from lockstep.schemas.target import CSV, TensorBoard
 
 __all__ = ["CSV", "Loggers", "TensorBoard", "create"]
 

@@ -24,7 +24,7 @@ from lockstep.private_api.tensorboard import add_points, add_text
 from lockstep.run_files import CONFIG
 from lockstep.run_label import MONITORING, HyperParameter, folder_of, plain_hparam
 from lockstep.schemas import Lightning
-from lockstep.schemas.keys import is_below
+from lockstep.schemas.groups import is_below
 
 if TYPE_CHECKING:
     from lockstep.loggers import Loggers

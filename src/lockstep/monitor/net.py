@@ -11,7 +11,7 @@ from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.plan import Plan
 from lockstep.progress import print_beside_bar
 from lockstep.random_state import preserve_generators
-from lockstep.schemas.logger import tensorboard_of
+from lockstep.schemas.target import tensorboard_of
 
 
 def show_layers(plan: Plan, rank: int, net: nn.Module, example: Any, device: torch.device) -> None:

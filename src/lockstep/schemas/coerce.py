@@ -15,7 +15,7 @@ from lockstep.config_error import (
     require,
     typed_command,
 )
-from lockstep.schemas.synonyms import synonym
+from lockstep.schemas.former import synonym
 
 T = TypeVar("T")
 
@@ -56,17 +56,16 @@ def unknown_key(key: str, value: object, candidates: Collection[str], command: s
 
     Keys of other groups are suggested only if they have the same name.
     """
-    hint = synonym(f"{key}={as_typed(value)}") if command is None else None
-    if hint is not None:
-        return config_error(key, value, "there is no such key", hint)
+    reason = "there is no such key"
+    if command is None and (hint := synonym(f"{key}={as_typed(value)}")):
+        return config_error(key, value, reason, hint)
     prefix, _, name = key.rpartition(".")
     siblings = {each.rpartition(".")[2]: each for each in candidates if each.rpartition(".")[0] == prefix}
     namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
-    meant = (*namesakes, siblings.get(nearest(name, siblings) or ""))
-    near = next((each for each in meant if each in candidates), None)
+    near = next(iter(namesakes), siblings.get(nearest(name, siblings) or ""))
     if near is None:
-        return config_error(key, value, "there is no such key", f"one that {command or typed_command()} --help lists")
-    return config_error(key, value, f"there is no such key (did you mean {near}?)", f"{near}={as_typed(value)}")
+        return config_error(key, value, reason, f"one that {command or typed_command()} --help lists")
+    return config_error(key, value, f"{reason} (did you mean {near}?)", f"{near}={as_typed(value)}")
 
 
 def coerce_value(kind: Any, key: str, value: Any) -> Any:
@@ -86,16 +85,12 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
         return options[options.index(value)]
     if origin in (Union, types.UnionType):
         return coerce_value(type(value) if type(value) in options else options[0], key, value)
-    if origin is tuple:
-        is_text = options[0] is str
-        value = [value] if is_text and isinstance(value, str) else value
-        is_list, hint = isinstance(value, list | tuple), f"{key}={'[a,b]' if is_text else '[128,64]'}"
-        require(is_list, key, value, "it is a list", hint)
-        return tuple(coerce_value(options[0], key, item) for item in value)
-    return _coerce_plain(kind, key, value) if kind in TYPES else value
-
-
-def _coerce_plain(kind: type, key: str, value: Any) -> Any:
+    if origin is tuple:  # of texts alone
+        values = [value] if isinstance(value, str) else value
+        require(isinstance(values, list | tuple), key, value, "it is a list", f"{key}=[a,b]")
+        return tuple(coerce_value(options[0], key, item) for item in values)
+    if kind not in TYPES:
+        return value
     name, example = TYPES[kind]
     if kind in (int, float):
         fits = is_number(value) and abs(value) < (2**63 if kind is int else 1e300) and kind(value) == value

@@ -1,49 +1,114 @@
-"""YAML files as earlier versions had them: each is refused with the YAML to write."""
+"""Words of other tools, such as lightning-hydra-template, and of earlier versions: what to write in their place."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from lockstep.config_error import ConfigError, as_typed
-from lockstep.schemas.target import KEY, PARTIAL
 
-REFERENCES = {part: f"${{{part}}}" for part in ("optimizer", "scheduler")}
-NOT_OF_A_NET = ("net", "optimizer", "scheduler", "sample_shape", "num_classes", "num_outputs")
-"""Keys that an option of another model has left, or that are filled in."""
+NOTHING = "nothing in its place"
+TRAINER = (
+    r"trainer\.(max_epochs|devices|num_nodes|accelerator|strategy|gradient_clip_val|accumulate_grad_batches|"
+    r"sync_batchnorm|log_every_n_steps|profiler|callbacks|logger)=(.*)"
+)
+
+WORDS: tuple[tuple[str, str], ...] = (
+    # keys at the top
+    (r"task_name=(.*)", r"name=\1"),
+    (r"(?:num_|n_)?epochs=(.*)|max_epoch=(.*)", r"max_epochs=\1\2"),
+    (r"(?:num_)?gpus=(.*)|num_processes=(.*)|nproc_per_node=(.*)", r"devices=\1\2\3"),
+    (r"(?:trainer\.)?min_(?:epochs|steps)=.*", f"{NOTHING}: without callbacks=early_stopping a run has max_epochs"),
+    (r"gradient_accumulation_steps=(.*)", r"accumulate_grad_batches=\1"),
+    (r"resume_from_checkpoint=(.*)", r"ckpt_path=\1"),
+    (r"predict(?:=.*)?", "python -m lockstep.predict RUN INPUT"),
+    (r"export(?:=.*)?", "torch.onnx.export or torch.export.export of lockstep.load(RUN), in Python"),
+    # groups
+    (r"trainer=(cpu|gpu)", r"accelerator=\1"),
+    (r"trainer=(single|dp|fsdp|ddp|ddp_spawn)", r"strategy=\1 devices=2"),
+    (r"trainer=ddp_sim", "strategy=ddp devices=2 accelerator=cpu"),
+    (r"trainer=(?:mps|tpu)|trainer\.(?:tpu_cores|accelerator)=(?:mps|tpu)", "accelerator=cpu, or accelerator=gpu"),
+    (r"trainer=default", "trainer.KEY=VALUE, or nothing"),
+    (r"(?:trainer\.)?(callbacks|logger)=(?i:null|false)", r"\1=none"),
+    (r"callbacks=rich_progress_bar", f"{NOTHING}: a terminal shows a bar"),
+    (r"callbacks=(?:default|model_checkpoint)", f"{NOTHING}: checkpoints are always saved"),
+    (r"logger=(?:many_loggers|comet|neptune|aim)", "logger=[csv,tensorboard], logger=wandb or logger=mlflow"),
+    (r"model=mnist", "model=mlp data=mnist"),
+    (r"datamodule=(.*)", r"data=\1"),
+    (r"(?:paths|extras)=.*", NOTHING),
+    (r"hparams_search[=.].*|hydra/sweeper=.*", "-m experiment=optuna, after pip install hydra-optuna-sweeper"),
+    (r"hydra\.sweeper\..*", "-m hydra/sweeper=search beside it, or -m experiment=optuna"),
+    (r"hydra/launcher=joblib", "-m without it, which runs one job after another, or hydra/launcher=slurm"),
+    (r"hydra/launcher=submitit.*", "hydra/launcher=slurm, after pip install hydra-submitit-launcher"),
+    # the keys of these groups
+    (r"trainer\.devices=(?:auto|-1)", "devices=N, as many as there are"),
+    (r"trainer\.strategy=auto", "strategy=single, or strategy=ddp devices=2"),
+    (r"trainer\.strategy=(ddp|fsdp)_.*", r"strategy=\1"),
+    (TRAINER, r"\1=\2"),
+    (r"trainer\.precision=(16|bf16)", r"precision=\1-mixed"),
+    (r"trainer\.precision=(32|64)", r"precision=\1-true"),
+    (r"trainer\.precision=(.*)", r"precision=\1"),
+    (r"paths\.data_dir=(.*)|data\.data_dir=(.*)", r"data.root=\1\2"),
+    (r"paths\..*", "hydra.run.dir=FOLDER for one run, or name=NAME for logs/NAME"),
+    (r"(?:extras\.)?(?:print_config|enforce_tags|ignore_warnings)=(?i:false)", f"{NOTHING}: this is the default"),
+    (r"(?:extras\.)?print_config=.*", "--cfg job"),
+    (r"model\.compile=(.*)", r"compile=\1"),
+    (r"(?:model\.)?(?:lr|learning_rate)=(.*)", r"optimizer.lr=\1"),
+    (r"model\.(optimizer\..*)", r"\1"),
+    (r"model\.scheduler\..*", "scheduler=onecycle or scheduler=warmup_linear, or a YAML of yours in conf/scheduler"),
+    (r"model\.net\.lin\d_size=(.*)", r"model.net.hidden=[\1,128,64]"),
+    (r"data\.batch_size=(.*)", r"batch_size=\1"),
+    (r"data\.train_val_test_split=.*", "data.val_size=5000"),
+    (r"(?:data\.)?(num_workers|pin_memory|persistent_workers)=(.*)", r"data.loader.\1=\2"),
+    # words of earlier versions
+    (r"data=model", "data=none"),
+    (r"task=(?:auto|classification)", f"{NOTHING}: model=mlp and the like are lockstep.models.Classifier"),
+    (r"task=regression", "model._target_=lockstep.models.Regressor, or model=regression"),
+    (r"task=autoencoding", "model=autoencoder"),
+    (r"task=language_modelling", "model=char_rnn data=text"),
+    (r"(?:task|model)\.ignore_index=(.*)", r"+model.ignore_index=\1"),
+    (r"model\.(scheduler_interval|monitor)=(.*)", r"+model.\1=\2"),
+    (r"task[.=].*", "a LightningModule with this loss, as python -m lockstep.new mine writes one"),
+    (r"model\.(hidden|dropout|norm|width|layers)=(.*)", r"model.net.\1=\2"),
+    (r"optimizer\._?decay_bias_and_norm_?=.*", "optimizer=adamw_groups, which spares biases and norm layers"),
+    (r"dropout_rng=.*", f"{NOTHING}: strategy=virtual devices=N draws the masks of ddp devices=N"),
+    (r"data\.(?:_?split_?\.)?(val|test)=(.*)", r"data.\1_size=\2"),
+    (r"callbacks\.model_checkpoint\..*", "checkpoint.monitor=METRIC or checkpoint.every_n_steps=N"),
+)
+"""Patterns of what is typed, and what to write; the first match counts. Keys that exist are never looked up."""
 SETTINGS = {
-    "_decay_bias_and_norm_": f"{KEY}: lockstep.optimizers.adamw_groups, {PARTIAL}: true",
+    "_decay_bias_and_norm_": "_target_: lockstep.optimizers.adamw_groups, _partial_: true",
     "_interval_": "scheduler_interval: step in the YAML of the model",
     "_monitor_": "monitor: METRIC in the YAML of the model",
 }
-"""Keys of Lockstep within an optimizer or a schedule, and what to write in their place."""
+"""Former keys within the YAML of an optimizer or a schedule, and what to write in their place."""
+
+
+def synonym(word: str) -> str | None:
+    """Return what to write here in place of an override of another tool, or None if none is known."""
+    matches = ((re.fullmatch(pattern, word), hint) for pattern, hint in WORDS)
+    return next((match.expand(hint) for match, hint in matches if match), None)
 
 
 def net_error(call: Mapping[str, Any]) -> ConfigError:
-    """Return the error of a model that is a plain net."""
-    net = {name: value for name, value in call.items() if name not in NOT_OF_A_NET}
-    model = {KEY: "lockstep.models.Classifier", "net": net, **REFERENCES}
-    renamed = "; its arguments shape and outputs are sample_shape and num_outputs now"
-    return _error("model", call[KEY], f"it is a net, and a LightningModule trains it{renamed}", model)
+    """Return the error of a model that is a plain net, with the YAML to write."""
+    others = ("net", "optimizer", "scheduler", "sample_shape", "num_classes", "num_outputs")  # or filled in
+    net = {name: value for name, value in call.items() if name not in others}
+    reason = "it is a net, and a LightningModule trains it; its arguments shape and outputs are sample_shape and "
+    reason += "num_outputs now; write _target_: lockstep.models.Classifier, net:"
+    parts = "optimizer: ${optimizer}, scheduler: ${scheduler}"
+    return ConfigError(f"model._target_={call['_target_']}: {reason} {_yaml(net)}, {parts}.")
 
 
-def data_error(values: Mapping[str, Any], what: str = "Dataset") -> ConfigError:
-    """Return the error of data that is a Dataset, or three, with what an earlier version had beside it."""
-    names = {"inputs": "input_key", "targets": "target_key", "classes": "num_classes"}
-    split = values.get("split") or {}
-    sizes = {f"{name}_size": size for name, size in split.items()} if isinstance(split, Mapping) else {}
-    kept = {names.get(name, name): value for name, value in values.items() if name != "split"}
-    kept = {"dataset": {**values}} if KEY in values else kept
-    module = {KEY: "lockstep.datamodules.Datasets", "batch_size": "${batch_size}", **kept, **sizes}
-    return _error("data", values.get(KEY), f"it is a {what}, and a LightningDataModule loads it", module)
+def data_error(values: Mapping[str, Any], kind: str) -> ConfigError:
+    """Return the error of data that is a Dataset, or three, with the YAML to write."""
+    key = f"data._target_={values['_target_']}" if "_target_" in values else "data"
+    sizes = {f"{name}_size": size for name, size in dict(values.get("split") or {}).items()}
+    kept = {name: value for name, value in values.items() if name != "split"} | sizes
+    dataset = _yaml({"dataset": values} if "_target_" in values else kept)[1:-1]
+    reason = f"it is a {kind}, and a LightningDataModule loads it"
+    module = "_target_: lockstep.datamodules.Datasets, batch_size: ${batch_size}"
+    return ConfigError(f"{key}: {reason}; write {module}, {dataset}.")
 
 
-def check_settings(key: str, values: Mapping[str, Any]) -> None:
-    """Raise for a setting of an earlier version, or if an optimizer or a schedule is not partial."""
-    for name in values.keys() & SETTINGS.keys():
-        raise ConfigError(f"{key}.{name}: there is no such key any more; write {SETTINGS[name]}.")
-    if KEY in values and not values.get(PARTIAL):
-        raise ConfigError(f"{key}.{PARTIAL} is missing: a module calls it with more arguments; write {PARTIAL}: true.")
-
-
-def _error(key: str, path: object, reason: str, yaml: Mapping[str, Any]) -> ConfigError:
-    named = key if path is None else f"{key}.{KEY}={path}"
-    return ConfigError(f"{named}: {reason}; write {as_typed(yaml)[1:-1].replace(':', ': ').replace(',', ', ')}.")
+def _yaml(values: Mapping[str, Any]) -> str:
+    return as_typed(values).replace(":", ": ").replace(",", ", ")

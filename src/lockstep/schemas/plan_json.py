@@ -28,6 +28,8 @@ def _from_mapping(values: dict[str, Any]) -> Any:
     if CLASS not in values:
         return values
     module, _, name = values.pop(CLASS).partition(":")
+    if module.startswith("lockstep.schemas."):
+        module = "lockstep.schemas"  # an earlier version had other files in it
     cls: Any = getattr(import_module(module), name) if module.startswith("lockstep.") else None
     assert is_dataclass(cls)
     hints = get_type_hints(cls)

@@ -11,7 +11,6 @@ from lockstep.constraints import AT_LEAST_0, Constraint, PositiveInt, Rules, Sha
 if TYPE_CHECKING:
     from lockstep.plan import Plan
 
-PREFIX = "trainer."
 DISABLED_BY_BAREBONES = (
     *("trainer.fast_dev_run", "trainer.num_sanity_val_steps", "trainer.detect_anomaly", "trainer.enable_progress_bar"),
     *("trainer.enable_model_summary", "model_summary", "resume", "checkpoint.every_n_steps"),
@@ -69,18 +68,17 @@ class Trainer:
 
     def rules(self, plan: "Plan") -> Rules:
         for stage, batches in plan.steps.split_batches.items():
-            key = f"limit_{stage}_batches"
+            key = f"trainer.limit_{stage}_batches"
             runs = getattr(plan, stage) if stage != "val" else self.limit_val_batches != 0
             fits = not runs or batches == 0 or self.limit(stage, batches) > 0
-            hint = f"{PREFIX}{key}=1, or " + (f"{stage}=false" if stage != "val" else "0 for no validation")
-            yield fits, PREFIX + key, f"it leaves none of {batches} batches", hint
-        fits, hint = self.max_time is None or plan.engine.name != "both", f"{PREFIX}max_steps=1000, or one engine"
-        yield fits, f"{PREFIX}max_time", "two runs would not end after the same step", hint
-        if self.barebones:
-            enabled = [key for key in DISABLED_BY_BAREBONES if attrgetter(key)(plan)]
-            hint = f"{PREFIX}barebones=false, or leave the other out"
-            yield not enabled, f"{PREFIX}barebones", f"it disables {', '.join(enabled)}", hint
-        key, interval, batches = f"{PREFIX}val_check_interval", self.val_check_interval, plan.steps.epoch_batches
+            hint = f"{key}=1, or " + (f"{stage}=false" if stage != "val" else "0 for no validation")
+            yield fits, key, f"it leaves none of {batches} batches", hint
+        fits, hint = self.max_time is None or plan.engine.name != "both", "trainer.max_steps=1000, or one engine"
+        yield fits, "trainer.max_time", "two runs would not end after the same step", hint
+        enabled = [key for key in DISABLED_BY_BAREBONES if self.barebones and attrgetter(key)(plan)]
+        hint = "trainer.barebones=false, or leave the other out"
+        yield not enabled, "trainer.barebones", f"it disables {', '.join(enabled)}", hint
+        key, interval, batches = "trainer.val_check_interval", self.val_check_interval, plan.steps.epoch_batches
         if plan.train and self.limit_val_batches != 0:
             fits = batches > 0 or isinstance(interval, int) or interval == 1
             yield fits, key, "the length of an epoch is unknown", f"{key}=100, or {key}=1.0"
@@ -93,28 +91,20 @@ class Trainer:
 
     def resolved(self) -> "Trainer":
         """Return the options with `overfit_batches` and `fast_dev_run` as limits, and `max_time` in seconds."""
-        trainer = replace(self, max_time=_seconds(self.max_time))
+        changed: dict[str, Any] = {"max_time": _seconds(self.max_time)}
         if self.barebones and self.enable_progress_bar is None:
-            trainer = replace(trainer, enable_progress_bar=False)
+            changed["enable_progress_bar"] = False
         if batches := int(self.fast_dev_run):
-            trainer = replace(trainer, limit_test_batches=batches, num_sanity_val_steps=0)
-            trainer = replace(trainer, val_check_interval=1.0, check_val_every_n_epoch=1)
+            changed |= {"limit_test_batches": batches, "num_sanity_val_steps": 0}
+            changed |= {"val_check_interval": 1.0, "check_val_every_n_epoch": 1}
         if limit := batches or self.overfit_batches:
-            trainer = replace(trainer, limit_train_batches=limit, limit_val_batches=limit)
-        return trainer
-
-    def training_options(self) -> dict[str, Any]:
-        """Return by key the options that results depend on, if they differ from their defaults."""
-        options = {name: getattr(self, name) for name in DEFAULTS}
-        return {PREFIX + name: value for name, value in options.items() if value != DEFAULTS[name]}
+            changed |= {"limit_train_batches": limit, "limit_val_batches": limit}
+        return replace(self, **changed)
 
 
 DEFAULTS: dict[str, Any] = {
-    "limit_train_batches": 1.0,
-    "limit_val_batches": 1.0,
-    "overfit_batches": 0,
-    "val_check_interval": 1.0,
-    "check_val_every_n_epoch": 1,
-    "gradient_clip_algorithm": "norm",
+    **{"trainer.limit_train_batches": 1.0, "trainer.limit_val_batches": 1.0, "trainer.overfit_batches": 0},
+    **{"trainer.val_check_interval": 1.0, "trainer.check_val_every_n_epoch": 1},
+    "trainer.gradient_clip_algorithm": "norm",
 }
 """Options that results depend on. Checkpoints name those that differ."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from lockstep.config_error import require
 from lockstep.plan import Plan
-from lockstep.schemas.logger import Callback as CallbackTarget
 from lockstep.schemas.target import KEY
+from lockstep.schemas.target import Callback as CallbackTarget
 from lockstep.targets.kinds import overrides
 from lockstep.targets.locate import create
 

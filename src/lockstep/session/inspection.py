@@ -3,7 +3,7 @@
 import fcntl
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +20,13 @@ from lockstep.parallel.net_proxy import NET, net_of
 from lockstep.random_state import preserve_generators
 from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.former import net_error
-from lockstep.schemas.target import ARGS, KEY
+from lockstep.schemas.target import ARGS, BATCH_SIZE, KEY
 from lockstep.session.callbacks import check_callback
 from lockstep.session.lightning_module import create_module
 from lockstep.session.schedules import configured
-from lockstep.targets.from_data import filled
+from lockstep.step_plan import StepPlan
 from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
-from lockstep.targets.locate import check, create, locate, user_errors
+from lockstep.targets.locate import check, create, filled, locate, user_errors
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
 
@@ -35,9 +35,18 @@ NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precisio
 def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work."""
     model, data, seed = options["model"], options["data"], options["seed"]
-    _check_others(options)
+    for logger in options["logger"]:
+        if logger.options is None:
+            from lockstep.loggers import lightning_adapter
+
+            lightning_adapter.check(logger)
+    for callback in options["callbacks"]:
+        target = check(callback.key, callback.call)
+        if isinstance(target, type):
+            check_callback(callback, target, saves=not options["trainer"].barebones)
     trainer = SimpleNamespace(**{name: options[name] for name in NAMES}, max_steps=options["trainer"].max_steps)
-    check_partial("optimizer", model.call.get("optimizer"))
+    if model.optimizer is not None:
+        check_optimizer(model.optimizer)
     owner = None
     if data.is_module:
         owner = create_data(data, seed)
@@ -55,7 +64,8 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
     options = {**options, "model": model, "data": data}
     options |= {name: options[name] or default for name, default in defaults.items()}
     if model.optimizer is not None:
-        trainer.estimated_stepping_batches = _total_steps(options)
+        planned: Any = SimpleNamespace(**{**options, "batch_size": options["batch_size"] or BATCH_SIZE})
+        trainer.estimated_stepping_batches = StepPlan(planned).total_steps or float("inf")
         _check_optimizers(module, trainer)
     return options
 
@@ -66,70 +76,42 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
         raise net_error(model.call)
     if on_meta:
-        try:
-            with torch.device("meta"):
-                return create_module(model, seed)
-        except ConfigError:
-            pass  # of code that reads its weights, or of an error that is raised again
+        with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again
+            return create_module(model, seed)
     return create_module(model, seed)
 
 
 def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
     key, kind = f"model.{KEY}", type(module).__name__
-    if isinstance(module, nn.Module) and not is_lightning_module(module):
-        raise net_error(model.call)
     reason = f"it makes a {kind}, and not a LightningModule"
     require(is_lightning_module(module), key, model.path, reason, "the path of one")
     require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")
     net = net_of(module)
     weights = dict(module.named_parameters(remove_duplicate=False)).items()
     can_shard = all(name.startswith(f"{NET}.") and weight.dim() and weight.is_contiguous() for name, weight in weights)
-    stages = getattr(net, "stages", None)
+    stages = getattr(net, "stages", ())
     stages = [*stages] if isinstance(stages, Iterable) else []
     fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
     if net is not None and fits:  # stages that do not hold all weights of the net are not all of it
         fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
-    return {
-        "manual": not module.automatic_optimization,
-        "has_net": net is not None,
-        "can_shard_net": net is not None and can_shard,
-        "stages": len(stages) if fits else 0,
-    }
+    facts = {"manual": not module.automatic_optimization, "has_net": net is not None}
+    return {**facts, "can_shard_net": net is not None and can_shard, "stages": len(stages) if fits else 0}
 
 
 def _attributes(owner: Any) -> dict[str, Any]:
     """Return what a data module tells of its samples."""
-    shape, outputs, classes = (getattr(owner, name, None) for name in ("sample_shape", "num_outputs", "num_classes"))
-    names = getattr(owner, "class_names", None) or ()
-    return {
-        "sample_shape": None if shape is None else tuple(map(int, shape)),
-        "num_outputs": outputs,
-        "num_classes": classes,
-        "class_names": tuple(map(str, names)),
-    }
+    facts = {name: getattr(owner, name, None) for name in ("num_outputs", "num_classes")}
+    shape, names = getattr(owner, "sample_shape", None), getattr(owner, "class_names", None) or ()
+    facts["sample_shape"] = None if shape is None else tuple(map(int, shape))
+    return {**facts, "class_names": tuple(map(str, names))}
 
 
-def _check_others(options: Mapping[str, Any]) -> None:
-    """Check the loggers and the callbacks."""
-    for logger in options["logger"]:
-        if logger.options is None:
-            from lockstep.loggers import lightning_adapter
-
-            lightning_adapter.check(logger)
-    for callback in options["callbacks"]:
-        target = check(callback.key, callback.call)
-        if isinstance(target, type):
-            check_callback(callback, target, saves=not options["trainer"].barebones)
-
-
-def check_partial(key: str, value: Any) -> None:
+def check_optimizer(call: Mapping[str, Any]) -> None:
     """Create an optimizer of one parameter, so that wrong values are told by the key that was typed."""
-    if not isinstance(value, Mapping) or KEY not in value:
-        return
-    check(key, {**value, ARGS: [None]})
-    optimizer = create(key, value)
+    check("optimizer", {**call, ARGS: [None]})
+    optimizer = create("optimizer", call)
     if callable(optimizer):
-        with user_errors(f"{key}.{KEY}={value[KEY]}", "it raises this when it is called."):
+        with user_errors(f"optimizer.{KEY}={call[KEY]}", "it raises this when it is called."):
             optimizer([nn.Parameter(torch.zeros(2, 2))])
 
 
@@ -149,24 +131,11 @@ def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
         require(is_loadable(plain(state)), "scheduler", type(schedule).__name__, reason, hint)
 
 
-def _total_steps(options: Mapping[str, Any]) -> float:
-    """Return the optimizer steps of the run; infinity if they are unknown."""
-    data, trainer, batch_size = options["data"], options["trainer"], options["batch_size"]
-    batches = data.train_batches
-    if data.regular and data.train_samples and batch_size:
-        batches = data.train_samples // batch_size if options["drop_last"] else -(-data.train_samples // batch_size)
-    steps: float = -(-trainer.limit("train", batches) // options["accumulate_grad_batches"]) * options["max_epochs"]
-    steps = steps or float("inf")
-    return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)
-
-
 @contextmanager
 def _lock(call: Any) -> Iterator[None]:
     """Lock the source file of a class around prepare_data, which may download, since all ranks of torchrun call it."""
     with ExitStack() as stack:
-        try:  # it may be defined in no file
+        with suppress(OSError, TypeError):  # it may be defined in no file
             file = stack.enter_context(Path(str(inspect.getsourcefile(call))).open())
             fcntl.flock(file, fcntl.LOCK_EX)
-        except (OSError, TypeError):
-            stack.enter_context(nullcontext())
         yield

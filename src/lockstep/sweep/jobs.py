@@ -16,7 +16,7 @@ from typing import Any
 from lockstep.compare import RecordedRun, compare_runs
 from lockstep.config_error import is_number
 from lockstep.run_files import METRICS, RECORD, net_metrics, read_config
-from lockstep.schemas.keys import better, flatten
+from lockstep.schemas.groups import better, flatten
 
 FAILURE = "failure.json"  # of a job that was refused or failed, with the reason
 WORLD = ("engine", "strategy", "devices")

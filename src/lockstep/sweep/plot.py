@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.config_error import is_number, shorten, truncate
-from lockstep.schemas.keys import short_keys
+from lockstep.schemas.groups import short_keys
 from lockstep.sweep.jobs import WORLD, RankingMetric, SweepRow
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from lockstep.files import save_json, save_table
 from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.private_api.hydra import silence_basic_launcher
 from lockstep.run_files import METRICS
-from lockstep.schemas.keys import short_keys
+from lockstep.schemas.groups import short_keys
 from lockstep.sweep.jobs import FAILURE, WORLD, SweepRow, best_text, jobs_of, ranking_metric, rows_of
 from lockstep.sweep.plot import draw
 from lockstep.text_table import fitted_text, width_shown

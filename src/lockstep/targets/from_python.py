@@ -13,8 +13,7 @@ from typing import Any
 import cloudpickle
 
 from lockstep.config_error import ConfigError, config_error, option_error, require
-from lockstep.schemas.groups import TARGETS
-from lockstep.schemas.keys import key_of
+from lockstep.schemas.groups import TARGETS, key_of
 from lockstep.schemas.plan_json import to_json
 from lockstep.schemas.target import ARGS, KEY
 

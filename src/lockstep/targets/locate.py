@@ -3,14 +3,13 @@
 Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra#2844).
 """
 
-import functools
 import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from importlib.machinery import PathFinder
+from functools import partial
 from importlib.util import find_spec
 from math import isfinite
 from typing import Any
@@ -20,14 +19,14 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from lockstep.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
-from lockstep.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL
+from lockstep.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL, Data
 from lockstep.targets.frames import MEMORY_HINT, has_user_frames, user_traceback
 
 NUMERIC = {"int", "float", "Union", "Optional", "None", "NoneType", "Tensor"}
 """The words of an annotation that allows no text."""
 
-OLD_NAME, NEW_NAME = "pytorch_lightning", "lightning.pytorch"
-"""Lightning's two packages, whose classes are not the same: that of the old name is not supported."""
+FROM_DATA = ("sample_shape", "num_classes", "num_outputs")
+"""Arguments of a module and its net that come from its data, as LightningCLI links arguments."""
 
 
 class UserCodeError(ConfigError):
@@ -69,8 +68,7 @@ def check(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> An
     if KEY not in value:
         return None
     call = locate(f"{key}.{KEY}", value[KEY])
-    keywords = {name: argument for name, argument in value.items() if name not in SPECIAL}
-    check_arguments(key, call, value.get(ARGS, []), keywords, defaults or {}, complete=not value.get(PARTIAL, False))
+    _check_arguments(key, call, value, defaults or {})
     return call
 
 
@@ -92,27 +90,17 @@ def locate(key: str, path: Any) -> Any:
             target = getattr(target, name, module)
     reason = f"it is a {type(target).__name__}, and not a class or a function"
     require(callable(target), key, path, reason, "one of them")
-    fits = OLD_NAME not in {base.__module__.partition(".")[0] for base in getattr(target, "__mro__", ())}
-    renamed = path.replace(OLD_NAME, NEW_NAME, 1)
-    hint = f"{key}={renamed}" if path.startswith(OLD_NAME) else f"import {NEW_NAME} as pl in its file"
-    require(fits, key, path, f"it derives from {OLD_NAME}, not from lightning", hint)
+    packages = {base.__module__.partition(".")[0] for base in getattr(target, "__mro__", ())}
+    hint, old = "import lightning.pytorch as pl in its file", "pytorch_lightning"  # whose classes are others
+    require(old not in packages, key, path, f"it derives from {old}, not from lightning", hint)
     return target
 
 
-def require_package(key: str, path: Any) -> None:
-    """Raise if an import path names no package or module, as far as this shows without importing one."""
-    *names, _ = str(path).split(".")
-    folders: list[str] | None = None
-    for count, name in enumerate(names, start=1):
-        module = ".".join(names[:count])
-        if not name.isidentifier() or module in sys.modules:
-            return
-        spec = find_spec(name) if folders is None else PathFinder.find_spec(name, folders)
-        if spec is None:
-            raise _missing_name(key, path, module, None)
-        if spec.origin is not None:
-            return  # a file, which may define the next name
-        folders = list(spec.submodule_search_locations or ())
+def require_package(key: str, path: str) -> None:
+    """Raise if there is no package or module that an import path begins with; nothing is imported."""
+    name = path.partition(".")[0]
+    if name.isidentifier() and name not in sys.modules and find_spec(name) is None:
+        raise _missing_name(key, path, name, None)
 
 
 def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
@@ -120,17 +108,14 @@ def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
     if parent is None:
         hint = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
         return config_error(key, path, f"there is no module {name}", hint)
-    near = nearest(name, [attribute for attribute in dir(parent) if not attribute.startswith("_")])
     if parent.__name__ == "__main__":
         reason, hint = f"no notebook's cell or script defines {name} here", "its class into a file, or define it first"
         return config_error(key, path, reason, hint)
-    corrected = ".".join(str(near) if part == name else part for part in path.split("."))
-    hint = f"{key}={corrected}" if near else "another path"
-    return config_error(key, path, f"{parent.__name__} has no {name}{_suggestion(near)}", hint)
-
-
-def _suggestion(near: str | None) -> str:
-    return f" (did you mean {near}?)" if near else ""
+    near = nearest(name, [attribute for attribute in dir(parent) if not attribute.startswith("_")])
+    if near is None:
+        return config_error(key, path, f"{parent.__name__} has no {name}", "another path")
+    corrected = ".".join(near if part == name else part for part in path.split("."))
+    return config_error(key, path, f"{parent.__name__} has no {name} (did you mean {near}?)", f"{key}={corrected}")
 
 
 def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
@@ -160,46 +145,64 @@ def parameters_of(call: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: parameter for name, parameter in signature.items() if parameter.kind in kinds}
 
 
-def check_arguments(
-    key: str,
-    call: Callable[..., Any],
-    positional: Sequence[Any],
-    keywords: Mapping[str, Any],
-    defaults: Mapping[str, Any],
-    complete: bool,
-) -> None:
-    """Raise for an argument that a call does not take, a text for a number or, if `complete`, one that is missing."""
+def _check_arguments(key: str, call: Any, value: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise for an argument that a call does not take, a text for a number or one that is missing, but in a partial."""
+    bound, keywords = partial(call, *value.get(ARGS, ())), {name: value[name] for name in value if name not in SPECIAL}
     try:
-        signature = inspect.signature(functools.partial(call, *positional)).parameters
+        signature = inspect.signature(bound).parameters
         outer = inspect.signature(call, follow_wrapped=False).parameters  # a wrapper may take more than it shows
     except (ValueError, TypeError):  # of some functions in C, or too many arguments
         return
-    parameters = parameters_of(functools.partial(call, *positional))
+    parameters = parameters_of(bound)
     takes_any = any(each.kind is each.VAR_KEYWORD for each in (*signature.values(), *outer.values()))
     title = getattr(call, "__qualname__", repr(call))
-    for name, value in keywords.items():
-        if name not in parameters and not takes_any:
-            near, listed = nearest(name, parameters), ", ".join(parameters)
-            others = f"one of: {listed}" if listed else f"~{key}.{name} to leave it out"
-            hint = f"{key}.{near}={as_typed(value)}, or another of {listed}" if near else others
-            raise config_error(f"{key}.{name}", value, f"{title} takes no such argument{_suggestion(near)}", hint)
+    for name, argument in keywords.items():
         if name in parameters:
-            _check_number(f"{key}.{name}", value, title, _words(parameters[name].annotation))
-    given = {*keywords, *defaults}
-    for name, parameter in parameters.items() if complete else ():
-        if name not in given and parameter.default is parameter.empty:
+            _check_number(f"{key}.{name}", argument, title, parameters[name].annotation)
+        elif not takes_any:
+            near, listed, meant = nearest(name, parameters), ", ".join(parameters), ""
+            hint = f"one of: {listed}" if listed else f"~{key}.{name} to leave it out"
+            if near is not None:
+                hint, meant = f"{key}.{near}={as_typed(argument)}, or another of {listed}", f" (did you mean {near}?)"
+            raise config_error(f"{key}.{name}", argument, f"{title} takes no such argument{meant}", hint)
+    for name, parameter in parameters.items():
+        is_given = name in keywords or name in defaults or value.get(PARTIAL, False)
+        if not is_given and parameter.default is parameter.empty:
             raise ConfigError(f"{key}.{name} is missing: {title} needs it; write {key}.{name}=VALUE.")
 
 
-def _words(annotation: Any) -> set[str]:
-    return {*re.findall(r"\w+", str(annotation))} - {"class", "typing", "torch"}
-
-
-def _check_number(key: str, value: object, title: str, annotation: set[str]) -> None:
+def _check_number(key: str, value: object, title: str, annotation: Any) -> None:
     """Raise for a text where an annotation allows numbers, and tensors perhaps, and for 1e3, a float, as an int."""
-    numeric = bool(annotation & {"int", "float"}) and annotation <= NUMERIC
-    require(not (numeric and isinstance(value, str)), key, value, f"{title} takes a number", f"{key}=0.1, for example")
-    if isinstance(value, float) and numeric and not annotation & {"float", "Tensor"}:
-        raise config_error(
-            key, value, f"{title} takes a whole number", f"{key}={round(value) if isfinite(value) else 1}"
-        )
+    words = {*re.findall(r"\w+", str(annotation))} - {"class", "typing", "torch"}
+    if words & {"int", "float"} and words <= NUMERIC:
+        require(not isinstance(value, str), key, value, f"{title} takes a number", f"{key}=0.1, for example")
+        if isinstance(value, float) and not words & {"float", "Tensor"}:
+            hint = f"{key}={round(value) if isfinite(value) else 1}"
+            raise config_error(key, value, f"{title} takes a whole number", hint)
+
+
+def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:
+    """Return the call of a module with what its data tells, for parameters of these names that are not given.
+
+    That of its `net`, too. An explicit null stays null. `num_outputs` is the number of classes if there are some.
+    """
+    known: dict[str, Any] = {name: getattr(data, name) for name in FROM_DATA}
+    known["num_outputs"] = known["num_outputs"] or known["num_classes"]
+    known["sample_shape"] = data.sample_shape and [*data.sample_shape]  # as in a YAML file
+
+    def with_facts(key: str, target: Mapping[str, Any]) -> dict[str, Any]:
+        parameters = parameters_of(partial(locate(f"{key}.{KEY}", target[KEY]), *target.get(ARGS, ())))
+        added = {}
+        for name in [each for each in FROM_DATA if each in parameters and each not in target]:
+            if known[name] is not None:
+                added[name] = known[name]
+            elif parameters[name].default is inspect.Parameter.empty:
+                of_data = f"self.{name} = … in the LightningDataModule"
+                of_data += "" if name == "sample_shape" else ", or data.num_classes=VALUE for Datasets"
+                hint = f"+{key}.{name}=VALUE, or {of_data}"
+                raise ConfigError(f"{key}.{name} is missing, and the data does not tell it; write {hint}.")
+        return {**target, **added}
+
+    net = call.get("net")
+    within = {"net": with_facts("model.net", net)} if isinstance(net, Mapping) and KEY in net else {}
+    return {**with_facts("model", call), **within}
