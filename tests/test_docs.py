@@ -138,7 +138,7 @@ def test_the_two_commands_are_those_of_a_fresh_clone() -> None:
 
 @pytest.mark.slow
 def test_from_python_as_it_stands_there(command: Command) -> None:
-    [code] = re.findall(r"```python\n(.*?)```", PAGES["commands.md"], re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", PAGES["commands.md"], re.DOTALL)  # tests/test_inference.py has others
     (command.folder / "script.py").write_text(f"{code}\nprint('DIGEST', result['digest'])")
     ended = command(sys.executable, "script.py")
     assert ended.out.count("DIGEST") == 1, "ranks do not import the script, which has no guard"

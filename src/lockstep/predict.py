@@ -138,7 +138,7 @@ def _samples(inputs: Sequence[str], plan: Plan, data: Any) -> Samples:
             arrays = read_arrays(name)
             chosen = arrays.get("test", next(iter(arrays.values()))) if isinstance(arrays, dict) else arrays
             rows = chosen[0] if isinstance(chosen, tuple) else chosen
-            yield from ((f"{name}[{index}]", row) for index, row in enumerate(torch.atleast_1d(rows)))
+            yield from ((f"{name}[{index}]", row) for index, row in enumerate(rows if rows.dim() else rows[None]))
             continue
         read = _picture_reader(plan, data)
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
