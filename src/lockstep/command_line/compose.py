@@ -21,8 +21,9 @@ from lockstep.config_error import ConfigError, config_error, require
 from lockstep.disk import write_error
 from lockstep.files import CONF
 from lockstep.launch.failure import print_exit_reason
-from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, STRATEGIES, TARGETS, key_of
+from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, key_of
 from lockstep.schemas.target import KEY
+from lockstep.strategies.registry import STRATEGIES
 
 OPTIONS = {
     group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))
