@@ -119,7 +119,7 @@ def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.
             choose_checkpoint(replace(plan, **options), folder_given=False)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["", "[", "[1]", "command: null", "engine: {name: raw}\ncommand: {words: 3}"])
+@pytest.mark.parametrize("text", ["", "[", "[1]", "command: null", "# command: 3\nengine: {name: raw}"])
 def test_a_damaged_configuration_has_no_words(text: str, tmp_path: Path) -> None:
     """The run can be resumed by its whole command."""
     a_checkpoint(tmp_path / FOLDER / LAST, age=10)
@@ -128,7 +128,7 @@ def test_a_damaged_configuration_has_no_words(text: str, tmp_path: Path) -> None
 
 
 def test_a_run_without_a_checkpoint_begins_with_what_was_typed_for_it(tmp_path: Path) -> None:
-    (tmp_path / CONFIG).write_text("engine: {name: raw}\ncommand: {words: [engine=raw, seed=3]}")
+    (tmp_path / CONFIG).write_text('# command: [["engine=raw", "seed=3"], []]\nengine: {name: raw}')
     assert typed_words(tmp_path, "train") == ["engine=raw", "seed=3"]
 
 

@@ -218,7 +218,8 @@ def test_plans_of_the_earlier_version() -> None:
     plan = plan_of(former(model=part("model:Linear", "linear"), data=part("data:Line", "line", **line)))
     assert plan.model.path == "lockstep.models.Regressor"
     assert plan.model.call["net"] == {"_target_": "lockstep.nets.Linear", "sample_shape": [1], "num_outputs": 1}
-    assert plan.data.arguments == {name: line[name] for name in line if name != "predict"}
+    arguments = {name: line[name] for name in line if name != "predict"}
+    assert plan.data.call == {"_target_": "lockstep.datamodules.Line", **arguments}
     path = {"_target_": "lockstep.data.text.text", "arguments": {"file": None, "length": 9}, "key": "data"}
     text = part("data:UserData", "text", **FACTS, **path, shape=[9], classes=50, outputs=50) | {"split": {"val": 0.2}}
     net = part(

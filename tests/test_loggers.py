@@ -60,8 +60,8 @@ def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
 def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_user_plan: MakePlan) -> None:
     plan = make_user_plan(*words)
     assert [logger.name for logger in plan.logger] == names
-    users = [logger.arguments for logger in plan.logger if logger.options is None]
-    assert users in ([], [{"file": "a"}])
+    users = [logger.call["file"] for logger in plan.logger if logger.options is None]
+    assert users in ([], ["a"])
 
 
 INVALID = {

@@ -145,8 +145,8 @@ def check(plan: Plan) -> None:
 def _rules(plan: Plan) -> Rules:
     """Yield the rules of keys that exclude each other."""
     size, samples = plan.batch_size, plan.data.train_samples
-    reason = f"batch_size={size} is more than the {samples} samples, so every batch would be dropped"
     fits = not (plan.drop_last and plan.data.regular and 0 < samples < size)
+    reason = f"batch_size={size} is more than the {samples} samples, so every batch would be dropped"
     yield fits, "drop_last", reason, f"drop_last=false, or batch_size={samples}"
     fits = plan.precision != "16-mixed" or plan.accelerator != "cpu"
     yield fits, "precision", "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu"
@@ -155,15 +155,13 @@ def _rules(plan: Plan) -> Rules:
     fits = tensorboard_of(plan) is None or is_utf8(plan.run_dir)
     reason = f"TensorBoard writes to folders with UTF-8 names only, and the run's is {plan.run_dir}"
     yield fits, "logger", reason, "logger=csv or logger=none, or another hydra.run.dir"
-    hint = "resume=false, or engine=raw hydra.run.dir=…/raw for one of them"
-    fits = not plan.resume or plan.engine.name != "both"
+    fits, hint = not plan.resume or plan.engine.name != "both", "resume=false, or engine=raw hydra.run.dir=…/raw"
     yield fits, "resume", "engine=both is two runs, each in a folder of its own", hint
     if plan.compile:
         yield from only(plan, "it runs beside the net, and would not be compiled", show_shapes=False)
     if not plan.train:
         yield bool(plan.test), "test", "with train=false nothing is left to do", "train=true or test=true"
         yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False, compile=False)
-        fits, reason = plan.profiler != "pytorch", "it profiles training, and train=false"
-        yield fits, "profiler", reason, "profiler=simple"
+        yield plan.profiler != "pytorch", "profiler", "it profiles training, and train=false", "profiler=simple"
         hint = "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true"
         yield plan.ckpt_path is not None, "ckpt_path", "with train=false there is no trained net to test", hint

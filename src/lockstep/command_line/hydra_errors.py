@@ -61,8 +61,8 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         hint = synonym(str(error.override)) or "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
     elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
-        words = [word for word in parse(overrides) if not isinstance(word.value(), dict)]
-        missing = (word for word in words if f"'{word.key_or_group}'" in str(error))
+        parsed = [word for word in parse(overrides) if not isinstance(word.value(), dict)]
+        missing = (word for word in parsed if f"'{word.key_or_group}'" in str(error))
         refusal = next((_missing_key(word, overrides) for word in missing), None)
     for pattern, sentence in SENTENCES.items():
         if match := re.search(pattern, str(error)):
