@@ -78,7 +78,7 @@ INVALID = {
 
 @pytest.mark.parametrize("words", INVALID)
 def test_invalid_logger_is_refused(words: str, make_user_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemas.Logger, "require_package", lambda _: None)
+    monkeypatch.setattr(schemas.target, "find_spec", lambda _: True)
     require_refused(INVALID[words], make_user_plan, *words.split())
 
 
