@@ -71,7 +71,15 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"model\.(hidden|dropout|norm|width|layers)=(.*)", r"model.net.\1=\2"),
     (r"optimizer\._?decay_bias_and_norm_?=.*", "optimizer=adamw_groups, which spares biases and norm layers"),
     (r"dropout_rng=.*", f"{NOTHING}: strategy=virtual devices=N draws the masks of ddp devices=N"),
+    (r"scheduler\._interval_=(.*)", r"+model.scheduler_interval=\1"),
+    (r"scheduler\._monitor_=(.*)", r"+model.monitor=\1"),
     (r"data\.(?:_?split_?\.)?(val|test)=(.*)", r"data.\1_size=\2"),
+    (r"data\._?split_?=.*", "data.val_size=0.1 data.test_size=0.1"),
+    (r"data\._loader_\.(.*)", r"data.loader.\1"),
+    (r"data\._?classes_?=(.*)", r"data.num_classes=\1"),
+    (r"data\._?targets_?=(.*)", r"data.target_key=\1"),
+    (r"data\._inputs_=(.*)", r"data.input_key=\1"),
+    (r"data\.predict=(.*)", r"callbacks=fitted_line callbacks.fitted_line.predict=\1"),
     (r"callbacks\.model_checkpoint\..*", "checkpoint.monitor=METRIC or checkpoint.every_n_steps=N"),
 )
 """Patterns of what is typed, and what to write; the first match counts. Keys that exist are never looked up."""
