@@ -8,8 +8,7 @@ from torch import nn
 
 from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder
-from lockstep.record.step_lines import id_digests, step_lines
-from lockstep.sums.running import BatchStats
+from lockstep.record.step_lines import BatchStats, id_digests, step_lines
 from tests.comparing import lines
 from tests.conftest import MakePlan
 

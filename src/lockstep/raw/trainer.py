@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from lockstep.loggers import Loggers
 from lockstep.raw.precision import Precision
-from lockstep.session.schedules import SchedulerConfig
+from lockstep.session.lightning_module import SchedulerConfig
 from lockstep.session.session import Session
 from lockstep.step_plan import batch_count
 

@@ -28,10 +28,18 @@ from lockstep.plan import Plan
 from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.progress import notice
 from lockstep.record.fingerprint import digest, fingerprints
-from lockstep.record.step_lines import Line, LoggedValues, id_digests, step_lines
+from lockstep.record.step_lines import (
+    BatchStats,
+    Line,
+    LoggedValues,
+    Scalar,
+    id_digests,
+    step_lines,
+    to_floats,
+    to_scalar,
+)
 from lockstep.run_files import RECORD, run_of
 from lockstep.structures import tensors_of
-from lockstep.sums.running import LOSS, SAMPLES, SUMS, WEIGHT, BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
 
 class RecordFile:
@@ -115,7 +123,7 @@ class Recorder:
 
         `carried`: the sums (`window`) and the id digest of the batches before it that belong to its optimizer step.
         """
-        zeros = {"window": torch.zeros(SUMS, dtype=torch.float64), "ids": torch.tensor(0)}
+        zeros = {"window": torch.zeros(3, dtype=torch.float64), "ids": torch.tensor(0)}
         self.first_batch, self.carried = first_batch, carried or zeros
         self.batches: list[tuple[BatchStats, Tensor, int]] = []  # with the sample ids, and the index of the step
         self.steps: list[tuple[float, Sequence[Scalar], LoggedValues]] = []  # the rate, and norms of gradients
@@ -169,10 +177,11 @@ class Recorder:
         """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
         plan, steps = self.plan, len(self.steps)
         stats, ids, step_of_batch = zip(*self.batches, strict=True)
-        sums = torch.zeros(steps + 1, SUMS, dtype=torch.float64)
+        sums = torch.zeros(steps + 1, 3, dtype=torch.float64)
         digests = torch.zeros(steps + 1, dtype=torch.int64)
         sums[0], digests[0] = self.carried["window"], self.carried["ids"]
-        sums.index_add_(0, torch.tensor(step_of_batch), stack_stats(stats))
+        stats_by_kind = [to_floats(column) for column in zip(*stats, strict=True)]
+        sums.index_add_(0, torch.tensor(step_of_batch), torch.tensor(stats_by_kind, dtype=torch.float64).T)
         batch_digests = id_digests(ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
         digests.index_add_(0, torch.tensor(step_of_batch), batch_digests)
         norms = [(index, norm) for index, (_, norms, _) in enumerate(self.steps) for norm in norms]
@@ -180,9 +189,7 @@ class Recorder:
         step_of_norm = torch.tensor([index for index, _ in norms], dtype=torch.int64)
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, step_of_norm, squares).sqrt()
         columns = {
-            "loss_sum": sums[:steps, LOSS].tolist(),
-            "samples": sums[:steps, SAMPLES].tolist(),
-            "weight": sums[:steps, WEIGHT].tolist(),
+            **dict(zip(("loss_sum", "samples", "weight"), sums[:steps].T.tolist(), strict=True)),
             "grad_norm": norm.tolist(),
             "ids": digests[:steps].tolist(),
             "logged": [
@@ -221,7 +228,7 @@ class Recorder:
     def _check_losses(self, batches: Sequence[BatchStats], first_batch: int) -> None:
         """Raise if a loss is NaN or infinite; `first_batch` is the number of the first within the epoch."""
         if self.plan.detect_nan:
-            for batch, loss in enumerate(to_floats([stats[LOSS] for stats in batches]), start=first_batch):
+            for batch, loss in enumerate(to_floats([loss for loss, *_ in batches]), start=first_batch):
                 if not math.isfinite(loss):
                     step = self.plan.steps.steps_before(self.epoch, batch) + 1
                     raise not_finite(f"the loss of step {step}", loss)

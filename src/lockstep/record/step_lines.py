@@ -1,23 +1,48 @@
-"""The lines of optimizer steps, from the values of all ranks."""
+"""The lines of optimizer steps, from the values of all ranks; numbers of a batch are kept until they are read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lockstep.run_files import FINGERPRINTED
-from lockstep.sums.running import Scalar
 
 Line = Mapping[str, Mapping[str, Any]]  # of the record: `{kind: fields}`
 # 2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 
+Scalar = Tensor | float
+"""A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
+BatchStats = tuple[Scalar, ...]
+"""Of one batch: its loss times its weight, its samples, and what its loss is a mean over."""
+
 LoggedValues = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
 """The numbers (`logged`) and metrics that a LightningModule has logged on a step, by name: a total, its weight, and how
 ranks are reduced (mean: the total is of value times weight; sum, min, max).
 """
+
+
+def to_scalar(number: Any) -> Scalar:
+    """Return the value of a number or tensor, but on a GPU the tensor.
+
+    Thousands of small tensors, some from each step, would fragment the CPU memory that a net allocates and frees.
+    """
+    if getattr(number, "is_cuda", False):
+        return cast(Tensor, number.detach())
+    return float(number.item() if isinstance(number, Tensor) else number)  # `float` warns if it requires a gradient
+
+
+def to_floats(numbers: Sequence[Scalar]) -> Sequence[float]:
+    """Return the values of stored numbers; waits for each GPU once."""
+    if not any(isinstance(number, Tensor) for number in numbers):
+        return cast(Sequence[float], numbers)
+    tensors = [torch.as_tensor(number) for number in numbers]
+    if len({tensor.device for tensor in tensors}) > 1:
+        tensors = [tensor.cpu() for tensor in tensors]
+    floats: list[float] = torch.stack(tensors).double().tolist()
+    return floats
 
 
 def id_digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, rank: int, world_size: int) -> Tensor:

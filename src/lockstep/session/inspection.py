@@ -22,8 +22,7 @@ from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.former import net_error
 from lockstep.schemas.target import ARGS, BATCH_SIZE, KEY
 from lockstep.session.callbacks import check_callback
-from lockstep.session.lightning_module import create_module
-from lockstep.session.schedules import configured
+from lockstep.session.lightning_module import configured, create_module
 from lockstep.step_plan import StepPlan
 from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
 from lockstep.targets.locate import check, create, filled, locate, user_errors

@@ -14,12 +14,11 @@ from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder, run_metadata
 from lockstep.run_files import Metrics
 from lockstep.session.display import Display
-from lockstep.session.profiler import phases_text
+from lockstep.session.profiler import Phases, phases_text
 from lockstep.session.progress import RunProgress
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.logged_value import Value
 from lockstep.steps.module_step import ModuleStep
-from lockstep.sums.phases import Phases
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""
@@ -77,8 +76,8 @@ class Results:
             self.epoch_values |= values
         to_loggers = self._update_metrics(trainer, logged)
         self.display.show(trainer.progress_bar_metrics)
-        if stage == "train":  # the speed is a curve over steps
-            to_loggers |= {name: value for name, value in self.work.items() if name != "samples_per_second"}
+        if stage == "train":
+            to_loggers |= self.work
         self.to_loggers(to_loggers, position.begun if stage == "test" else position.epochs)
 
     def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
@@ -118,7 +117,7 @@ class Results:
         plan, position = self.plan, self.progress.position
         if plan.profiler == "simple" and self.progress.context.rank == 0:
             print(f"\n{phases_text(self.phases)}", flush=True)
-        seconds, samples = self.phases.seconds, self.phases.total_samples
+        seconds, samples = self.phases.seconds, self.phases.samples
         metrics: Metrics = {
             **run_metadata(plan, self.module),
             "parameters": sum(parameter.numel() for parameter in self.module.parameters()),

@@ -23,8 +23,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.loaders.rank_data import RankData
 from lockstep.loggers import Loggers
 from lockstep.memory import set_malloc_trim
-from lockstep.monitor import open_loggers, work_of
-from lockstep.monitor.net import log_histograms, show_layers
+from lockstep.monitor import log_histograms, open_loggers, show_layers, work_of
 from lockstep.optimizers import learning_rate
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_state_dict, load_full_state_dict
@@ -35,15 +34,13 @@ from lockstep.record.recorder import Recorder
 from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.lightning_module import prepare_module
 from lockstep.session.module_state import ModuleState
-from lockstep.session.profiler import Profiler
+from lockstep.session.profiler import Phases, Profiler
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results
 from lockstep.session.torch_options import compile_nets, torch_flags
 from lockstep.step_plan import STAGES
 from lockstep.steps.exact_log import ExactLog, attach_log
 from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
-from lockstep.sums.phases import Phases
-from lockstep.time_limit import TimeLimit
 
 
 class Session:
@@ -73,8 +70,7 @@ class Session:
         self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
         self.step = create_step(self.log, self.data, self.loggers)
         attach_log(self.module, self.log if plan.saves else None)
-        time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
-        self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
+        self.progress = RunProgress(plan, context, self.start, self.device, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
         self.results = Results(self.module, self.log, self.step, self.progress, self.phases)
@@ -215,15 +211,17 @@ class Session:
         self.phases.step(self.share.samples)
         self.profiler.end_batch()
         if last:
-            speed, seconds = self.phases.end_epoch()
-            self.results.work = {"samples_per_second": speed, **work_of(self.plan, self.device, seconds)}
+            self.results.work = work_of(self.plan, self.device, self.phases.end_epoch())
             log_histograms(self.plan, self.loggers, self.module, position.epochs + 1, position.steps)
 
     # evaluations
 
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
-        self.phases.begin_evaluation(after_training=stage == "test")
+        if stage == "test":
+            self.phases.begin_epoch()
+        else:
+            self.phases.synchronize()
         self.random = random_state(self.plan.strategy.devices(self.plan))
         widen_metrics(self.plan, self.module)
         self.step.begin_evaluation(stage)

@@ -8,16 +8,15 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward, widen_counts
+from lockstep.record.step_lines import Scalar, to_scalar
 from lockstep.steps.logged_value import LOADER, Value, reduction_of
 from lockstep.steps.metric_objects import compute_together, metric_objects, state_sizes
-from lockstep.sums.running import Scalar, to_scalar
 
 
 class ExactLog:
@@ -98,7 +97,7 @@ class ExactLog:
                 self._add_step(entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
         value = full_tensor(value)
-        number = to_scalar(value.double().reshape(())) if getattr(value, "is_cuda", False) else _to_float(value)
+        number = to_scalar(value.double().reshape(()) if getattr(value, "is_cuda", False) else value)
         if self.in_batch:
             weight = float(self.samples if batch_size is None else batch_size) if self.samples else 0.0
         else:  # a value of the epoch stands for the samples of this rank in it
@@ -197,11 +196,6 @@ class ExactLog:
         entries = self.stages.setdefault("train", {})
         for name, (*options, total, weight) in state.items():
             entries.setdefault(name, Value(*options)).add(total, weight)
-
-
-def _to_float(value: Any) -> float:
-    """Return a logged number or CPU tensor; `float` of a tensor takes longer and warns if it requires a gradient."""
-    return float(value.item() if isinstance(value, torch.Tensor) else value)
 
 
 def attach_log(module: nn.Module, log: ExactLog | None) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.config_error import ConfigError
-from lockstep.sums.running import Scalar, to_floats
+from lockstep.record.step_lines import Scalar, to_floats
 
 REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
 LOADER = "/dataloader_idx_"  # what joins a name and the index of its dataloader, if an evaluation has several

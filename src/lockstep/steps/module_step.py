@@ -25,13 +25,13 @@ from lockstep.parallel.sync_batchnorm import uncounted
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
+from lockstep.record.step_lines import to_scalar
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
 from lockstep.steps.loss_weights import LossWeights
 from lockstep.steps.metric_objects import preserve_metrics
 from lockstep.steps.step_curve import StepCurve
 from lockstep.structures import tensors_in
-from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
 
 TRAIN_LOSS = "train/loss"

@@ -9,7 +9,7 @@ from torch import Tensor
 from lockstep.loggers import Loggers
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.plan import Plan
-from lockstep.sums.running import Scalar
+from lockstep.record.step_lines import Scalar
 
 STEP_LOSS = "train/loss_step"
 
