@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from lockstep.config_error import config_error
 from lockstep.errors import NotFinite
 from lockstep.files import finite, save_text, sync_folder
 from lockstep.parallel.messages import gather_json
-from lockstep.parallel.tensor_layout import full_state_dict, gradient_norms
+from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.plan import Plan
 from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.progress import notice
@@ -129,11 +128,6 @@ class Recorder:
         self.steps: list[tuple[float, Sequence[Scalar], LoggedValues]] = []  # the rate, and norms of gradients
         self.fingerprints: dict[str, Mapping[str, str]] = {}  # by the index of a step, as JSON has it
 
-    @cached_property
-    def parameters(self) -> list[nn.Parameter]:
-        """The net's parameters once training has begun: a strategy may replace them."""
-        return list(self.net.parameters())
-
     def batch(self, stats: BatchStats, ids: Tensor) -> None:
         """Add what a batch measured in forward and backward, and this rank's sample ids of it.
 
@@ -147,11 +141,6 @@ class Recorder:
     def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
         """End an optimizer step, after its batches."""
         self.steps.append((lr, [*map(to_scalar, norms)], logged or {}))
-
-    def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
-        """Return the norm of each gradient that is not None, reduced over all ranks."""
-        gradients = [gradient for parameter in parameters if (gradient := parameter.grad) is not None]
-        return gradient_norms(gradients)
 
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
         """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""

@@ -66,7 +66,7 @@ class Session:
         self.device, *_ = plan.strategy.devices(plan)
         self.module, source, create_step = prepare_module(plan)
         self.data = RankData(plan, context, source, self.module, self.start.position)
-        self.log = ExactLog(self.module, context.rank, active=True)
+        self.log = ExactLog(self.module, context.rank)
         self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
         self.step = create_step(self.log, self.data, self.loggers)
         attach_log(self.module, self.log if plan.saves else None)
@@ -117,8 +117,7 @@ class Session:
     def restore(self) -> None:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
-            sums = self.checkpoints.restore(content)
-            self.step.restore(content, sums, self.recorder.carried["window"])
+            self.step.restore(self.checkpoints.restore(content))
             self.state.restore()
             self.results.values = dict(content["results"])
 
@@ -173,7 +172,7 @@ class Session:
         if self.progress.position.batch == 0:
             self.log.begin_epoch("train")
         self.log.enter("train")
-        self.step.begin_epoch(self.progress.position)
+        self.step.curve.begin_epoch(is_resumed=self.progress.position.batch > 0)
 
     def begin_batch(self) -> None:
         """Begin a training batch that the loader has yielded and that is on its device."""
@@ -186,7 +185,7 @@ class Session:
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
-        step = learning_rate([optimizer]), self.step.gradient_norms(self.recorder, optimizer)
+        step = learning_rate([optimizer]), self.step.gradient_norms(optimizer)
         earlier = self.optimizer_steps if self.manual else []  # an optimizer may call its closure several times
         self.optimizer_steps = [*earlier, step]
 
@@ -202,9 +201,10 @@ class Session:
             self.recorder.step(rate, norms, log.record_values() if log.step_values else None)
             position.steps += 1
             self.recorder.stepped(trainer.optimizers, last)
-        step.log_points(position.steps if is_step_boundary else None, rate)
-        if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
-            self.results.to_loggers(log.step("logger"), position.epochs)
+        if is_step_boundary and self.plan.logger and position.steps % self.plan.log_every_n_steps == 0:
+            values = log.step("logger")
+            step.curve.log(position.steps, rate, values)
+            self.results.to_loggers(values, position.epochs)
         log.enter("train")
         self.results.display.end_batch(trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
@@ -224,9 +224,10 @@ class Session:
             self.phases.synchronize()
         self.random = random_state(self.plan.strategy.devices(self.plan))
         widen_metrics(self.plan, self.module)
-        self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)
         self.results.validated = self.results.validated or stage == "val"
+        if self.step.virtual is not None:
+            self.step.virtual.buffers = {}  # as under DDP, all ranks evaluate with rank 0's
         self._seed_evaluation(stage)
 
     @contextmanager
@@ -238,7 +239,7 @@ class Session:
         self.progress.checking = self.results.validated = False
 
     def begin_evaluation_batch(self, stage: str, batch_idx: int, loader: int) -> None:
-        self.step.set_share(self.data.next_share(stage, loader), loader)
+        self.step.share, self.step.loader = self.data.next_share(stage, loader), loader
         self.log.begin_batch(stage, self.step.samples, loader if len(self.data.by_stage[stage]) > 1 else None)
         self._seed_evaluation(stage, batch_idx, loader)
 

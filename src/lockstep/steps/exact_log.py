@@ -26,9 +26,8 @@ class ExactLog:
     is_fresh: whether the batch has logged values since they were last reduced.
     """
 
-    def __init__(self, module: nn.Module, rank: int, active: bool) -> None:
-        """`active`: whether anything may be logged, by a module or by callbacks."""
-        self.module, self.rank, self.active = module, rank, active
+    def __init__(self, module: nn.Module, rank: int) -> None:
+        self.module, self.rank = module, rank
         self.stages: dict[str, dict[str, Value]] = {}
         self.stage, self.samples, self.suffix = "", 0, ""
         self.epoch_samples: dict[str, int] = {}
@@ -153,8 +152,6 @@ class ExactLog:
 
     def epoch(self, stage: str) -> list[tuple[Value, float]]:
         """Return entries of a stage with their values until now, over all ranks. To be called by every rank."""
-        if not self.active:
-            return []
         entries = self._totals(self.stages.setdefault(stage, {}))
         return [(entry, value) for entry, totals in entries if (value := entry.epoch_value(totals)) is not None]
 

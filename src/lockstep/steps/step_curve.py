@@ -19,7 +19,6 @@ class StepCurve:
 
     def __init__(self, plan: Plan, loggers: Loggers, device: torch.device) -> None:
         self.plan, self.loggers, self.device = plan, loggers, device
-        self.is_logged = bool(plan.logger)
         self.loss: Scalar = 0.0
         self.weight, self.samples = 0.0, 0
         self.point_time = 0.0
