@@ -9,7 +9,6 @@ from torch.optim import Optimizer
 
 from lockstep.loggers import Loggers
 from lockstep.raw.precision import Precision
-from lockstep.session.lightning_module import SchedulerConfig
 from lockstep.session.session import Session
 from lockstep.step_plan import batch_count
 
@@ -41,7 +40,7 @@ class RawTrainer:
         self.datamodule = source.data_module
         self.callbacks: list[Any] = []
         self.optimizers: list[Optimizer] = []
-        self.lr_scheduler_configs: list[SchedulerConfig] = []
+        self.lr_scheduler_configs: list[Any] = []
         self.callback_metrics: dict[str, Tensor] = {}
         self.logged_metrics: dict[str, Tensor] = {}
         self.progress_bar_metrics: dict[str, float] = {}

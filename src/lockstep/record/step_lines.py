@@ -1,6 +1,6 @@
 """The lines of optimizer steps, from the values of all ranks; numbers of a batch are kept until they are read."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lockstep.run_files import FINGERPRINTED
 
+JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"min": min, "max": max}  # else the sum
 Line = Mapping[str, Mapping[str, Any]]  # of the record: `{kind: fields}`
 # 2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
@@ -112,9 +113,20 @@ def _over_ranks(ranks: Sequence[Mapping[str, tuple[float, float, str]]]) -> dict
     """Return one step's logged values over the ranks that have logged them with a weight."""
     values = {}
     for name in sorted({name for logged in ranks for name in logged}):
-        entries = [logged[name] for logged in ranks if name in logged and logged[name][1]]
-        if entries:
-            totals, weights, (how, *_) = zip(*entries, strict=True)
-            reduce = {"min": min, "max": max}.get(how, sum)
-            values[name] = reduce(totals) / (sum(weights) if how == "mean" else 1)
-    return values
+        totals = [logged[name] for logged in ranks if name in logged]
+        values[name] = reduced(totals[0][2], [(total, weight) for total, weight, _ in totals])
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def join(reduction: str, totals: Sequence[Any]) -> tuple[Any, float]:
+    """Join totals, each with its weight; those without weight do not count. A total of a mean is value times weight."""
+    counted = [total for total, weight in totals if weight]
+    return JOIN.get(reduction, sum)(counted) if counted else 0.0, sum(weight for _, weight in totals)
+
+
+def reduced(reduction: str, totals: Sequence[Any]) -> float | None:
+    """Return the value of totals and their weights, one for each rank; None if nothing was logged."""
+    total, weight = join(reduction, totals)
+    if not weight:
+        return None
+    return float(total / weight) if reduction == "mean" else float(total)

@@ -1,11 +1,11 @@
 """The module of a run on a rank: its first weights in the dtype of the plan, its step, optimizers and schedules."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -74,20 +74,7 @@ def show_shapes(net: nn.Module, replicas: int) -> None:
     net.register_forward_hook(show)
 
 
-@dataclass
-class SchedulerConfig:
-    """A schedule and when it steps, by Lightning's names."""
-
-    scheduler: Any
-    name: str | None = None
-    interval: str = "epoch"
-    frequency: int = 1
-    reduce_on_plateau: bool = False
-    monitor: str | None = None
-    strict: bool = True
-
-
-def configured(returned: Any) -> tuple[list[Optimizer], list[SchedulerConfig]]:
+def configured(returned: Any) -> tuple[list[Optimizer], list[LRSchedulerConfig]]:
     """Return optimizers and schedules from what `configure_optimizers` returns, in any form that Lightning takes."""
     if returned is None:
         return [], []
@@ -104,7 +91,7 @@ def configured(returned: Any) -> tuple[list[Optimizer], list[SchedulerConfig]]:
     return [entry["optimizer"] for entry in entries], schedules
 
 
-def _config(schedule: Any, monitor: str | None) -> SchedulerConfig:
+def _config(schedule: Any, monitor: str | None) -> LRSchedulerConfig:
     entry = schedule if isinstance(schedule, Mapping) else {"scheduler": schedule, "monitor": monitor}
-    options = {key: value for key, value in entry.items() if key in SchedulerConfig.__dataclass_fields__}
-    return SchedulerConfig(**{"reduce_on_plateau": isinstance(options["scheduler"], ReduceLROnPlateau), **options})
+    options = {key: value for key, value in entry.items() if key in LRSchedulerConfig.__dataclass_fields__}
+    return LRSchedulerConfig(**{"reduce_on_plateau": isinstance(options["scheduler"], ReduceLROnPlateau), **options})

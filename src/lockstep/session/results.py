@@ -9,16 +9,16 @@ from torch import Tensor
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
+from lockstep.loggers import Loggers
 from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.record.fingerprint import digest
-from lockstep.record.recorder import Recorder, run_metadata
+from lockstep.record.recorder import run_metadata
 from lockstep.run_files import Metrics
 from lockstep.session.display import Display
 from lockstep.session.profiler import Phases, phases_text
 from lockstep.session.progress import RunProgress
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.logged_value import Value
-from lockstep.steps.module_step import ModuleStep
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""
@@ -29,15 +29,14 @@ class Results:
 
     validated: whether the current epoch has been validated.
     work: curves of the work of the last complete epoch.
-    recorder, checkpoints: set when a session that trains begins.
+    checkpoints: set when a session that trains begins.
     """
 
-    recorder: Recorder
     checkpoints: CheckpointManager
 
-    def __init__(self, module: Any, log: ExactLog, step: ModuleStep, progress: RunProgress, phases: Phases) -> None:
-        self.module, self.log, self.step, self.progress, self.phases = module, log, step, progress, phases
-        self.plan, self.loggers = progress.plan, step.loggers
+    def __init__(self, module: Any, log: ExactLog, loggers: Loggers, progress: RunProgress, phases: Phases) -> None:
+        self.module, self.log, self.loggers, self.progress, self.phases = module, log, loggers, progress, phases
+        self.plan = progress.plan
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
         self.validated = False
@@ -57,14 +56,6 @@ class Results:
             trainer.logged_metrics.update(as_tensors(self.log.step("logger")))
             trainer.progress_bar_metrics.update(self.log.step("prog_bar"))
 
-    def before_epoch_end(self, trainer: Any, stage: str) -> None:
-        """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics."""
-        if self.progress.checking:
-            return
-        if stage == "train":  # a stop may have ended it before its last batch
-            self.phases.synchronize()
-        self._update_metrics(trainer, self.log.epoch(stage))
-
     def end_stage(self, trainer: Any, stage: str) -> None:
         """Add what the last hooks of a stage have logged; record and log its values. To be called by every rank."""
         logged, position = self.log.end_epoch(stage), self.progress.position
@@ -74,13 +65,13 @@ class Results:
         self.values |= values
         if stage != "test":
             self.epoch_values |= values
-        to_loggers = self._update_metrics(trainer, logged)
+        to_loggers = self.update_metrics(trainer, logged)
         self.display.show(trainer.progress_bar_metrics)
         if stage == "train":
             to_loggers |= self.work
         self.to_loggers(to_loggers, position.begun if stage == "test" else position.epochs)
 
-    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
+    def update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
         """Update what callbacks read; return the values for loggers."""
         monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
         to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
@@ -92,20 +83,20 @@ class Results:
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""
-        position = self.progress.position
-        self.recorder.flush(position.epochs + 1, position.steps)
+        position, recorder = self.progress.position, self.checkpoints.recorder
+        recorder.flush(position.epochs + 1, position.steps)
         if self.epoch_values:
-            self.recorder.validation(position.epochs + 1, self.epoch_values, position.steps, position.batch)
+            recorder.validation(position.epochs + 1, self.epoch_values, position.steps, position.batch)
         self._update_best(self.epoch_values)
         self.epoch_values = {}
 
     def end_epoch(self) -> None:
         """Record a complete epoch and its validation, and whether it is the best so far."""
-        done, monitor = self.progress.position, self.plan.checkpoint.monitor or ""
+        done, monitor, recorder = self.progress.position, self.plan.checkpoint.monitor or "", self.checkpoints.recorder
         self.progress.position = position = Progress(done.epochs + 1, 0, done.steps)
-        self.recorder.end_epoch(position.epochs, position.steps)
+        recorder.end_epoch(position.epochs, position.steps)
         if self.epoch_values:
-            self.recorder.validation(position.epochs, self.epoch_values)
+            recorder.validation(position.epochs, self.epoch_values)
         validates = self.progress.has_validation and self.plan.steps.reaches_validation
         if self.validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
             self._update_best(self.values)

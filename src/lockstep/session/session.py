@@ -68,12 +68,12 @@ class Session:
         self.data = RankData(plan, context, source, self.module, self.start.position)
         self.log = ExactLog(self.module, context.rank)
         self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
-        self.step = create_step(self.log, self.data, self.loggers)
+        self.step = create_step(self.log, self.data)
         attach_log(self.module, self.log if plan.saves else None)
         self.progress = RunProgress(plan, context, self.start, self.device, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
-        self.results = Results(self.module, self.log, self.step, self.progress, self.phases)
+        self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
         self.profiler = Profiler(plan, context.rank, self.device)
 
     # around training
@@ -95,7 +95,7 @@ class Session:
                 self.data.loaders("val")  # raises for wrong ones before the first step
             at, content = self.start.position, self.start.content
             rank, offset = self.context.rank, content["record"] if content else None
-            self.recorder = self.results.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, offset)
+            self.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, offset)
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
             if plan.model_summary or plan.trainer.enable_model_summary:
@@ -143,7 +143,7 @@ class Session:
         if self.progress.position.batch:
             self.progress.interrupted_epoch = True
             self.state.restore_metrics()
-            self.results.before_epoch_end(trainer, "train")
+            self.before_epoch_end(trainer, "train")
             self.results.end_stage(trainer, "train")
         self.end_fit()
 
@@ -203,7 +203,8 @@ class Session:
             self.recorder.stepped(trainer.optimizers, last)
         if is_step_boundary and self.plan.logger and position.steps % self.plan.log_every_n_steps == 0:
             values = log.step("logger")
-            step.curve.log(position.steps, rate, values)
+            curve = {"lr": rate, **step.curve.point()}  # of a name that the module logs itself, its value stays
+            self.loggers.log_metrics({name: curve[name] for name in curve if name not in values}, position.steps)
             self.results.to_loggers(values, position.epochs)
         log.enter("train")
         self.results.display.end_batch(trainer.progress_bar_metrics)
@@ -260,9 +261,12 @@ class Session:
         """Reduce the values of a stage, so that its last hooks can read them. To be called by every rank."""
         if self.log.in_batch:  # Lightning's loops take it for the end of the data
             raise RuntimeError(f"StopIteration, raised in a {stage} batch by a step or a hook, would end the epoch")
-        if stage != "train":
+        if stage == "train":  # a stop may have ended it before its last batch
+            self.phases.synchronize()
+        else:
             self._seed_evaluation(stage)
-        self.results.before_epoch_end(trainer, stage)
+        if not self.progress.checking:
+            self.results.update_metrics(trainer, self.log.epoch(stage))
 
     def end_evaluation(self, stage: str) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""

@@ -14,7 +14,7 @@ from torch import nn
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward, widen_counts
-from lockstep.record.step_lines import Scalar, to_scalar
+from lockstep.record.step_lines import Scalar, reduced, to_scalar
 from lockstep.steps.logged_value import LOADER, Value, reduction_of
 from lockstep.steps.metric_objects import compute_together, metric_objects, state_sizes
 
@@ -139,7 +139,7 @@ class ExactLog:
         if values and (dist.is_initialized() or any(len(value.by_rank) > 1 for value in values)):
             ranks = all_gather_json([[float(value.joined[0]), value.joined[1]] for value in values])
             for value, totals in zip(values, zip(*ranks, strict=True), strict=True):
-                value.synced = value.over_ranks(totals)
+                value.synced = reduced(value.reduction, totals)
 
     # results of an epoch
 

@@ -1,16 +1,14 @@
 """The values that a module logs under one name: over an epoch, and in a single batch."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.config_error import ConfigError
-from lockstep.record.step_lines import Scalar, to_floats
+from lockstep.record.step_lines import Scalar, join, reduced, to_floats
 
 REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
 LOADER = "/dataloader_idx_"  # what joins a name and the index of its dataloader, if an evaluation has several
-JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"mean": sum, "sum": sum, "min": min, "max": max}
-"""How totals are reduced; the total of a mean is the sum of value times weight."""
 
 
 @dataclass
@@ -82,21 +80,8 @@ class Value:
     def epoch_value(self, totals: Sequence[Any]) -> float | None:
         """Return the value of an epoch: of its metric, or of the totals of all ranks."""
         if self.metric is None:
-            return self.over_ranks(totals)
+            return reduced(self.reduction, totals)
         return float(self.metric.compute()) if self.on_epoch else None
-
-    def over_ranks(self, totals: Sequence[Any]) -> float | None:
-        """Return the value of totals and their weights, one for each rank; None if nothing was logged."""
-        total, weight = join(self.reduction, totals)
-        if not weight:
-            return None
-        return float(total / weight) if self.reduction == "mean" else float(total)
-
-
-def join(reduction: str, totals: Sequence[Any]) -> tuple[Any, float]:
-    """Join totals, each with its weight; those without weight do not count."""
-    counted = [total for total, weight in totals if weight]
-    return JOIN[reduction](counted) if counted else 0.0, sum(weight for _, weight in totals)
 
 
 def reduction_of(name: str, reduce_fx: Any) -> str:

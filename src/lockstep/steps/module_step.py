@@ -16,7 +16,6 @@ from lockstep.checkpoint.content import Progress
 from lockstep.config_error import config_error, require
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
-from lockstep.loggers import Loggers
 from lockstep.optimizers import needs_no_closure, update_together
 from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.parallel.fixed_bucket_ddp import average_late
@@ -51,13 +50,12 @@ class ModuleStep:
     share: BatchShare
     loader = 0
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
-        self.loggers = loggers
         self.ranks = plan.world_size * plan.strategy.virtual_ranks(plan)
         self.averaged: frozenset[int] | None = None
         self.loss: Tensor | None = None
-        self.batches, self.weights, self.curve = 1, LossWeights(plan), StepCurve(plan, loggers, data.device)
+        self.batches, self.weights, self.curve = 1, LossWeights(plan), StepCurve(data.device)
         self.backward_passes = 0
         self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)

@@ -1,14 +1,11 @@
 """The curves over optimizer steps: every `log_every_n_steps` the loss, the learning rate and the speed of training."""
 
 import time
-from collections.abc import Collection
 
 import torch
 from torch import Tensor
 
-from lockstep.loggers import Loggers
 from lockstep.parallel.messages import all_reduce_sums
-from lockstep.plan import Plan
 from lockstep.record.step_lines import Scalar
 
 STEP_LOSS = "train/loss_step"
@@ -17,8 +14,8 @@ STEP_LOSS = "train/loss_step"
 class StepCurve:
     """This rank's sums since the last point: the loss times what it counts, what it counts, and samples."""
 
-    def __init__(self, plan: Plan, loggers: Loggers, device: torch.device) -> None:
-        self.plan, self.loggers, self.device = plan, loggers, device
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self.loss: Scalar = 0.0
         self.weight, self.samples = 0.0, 0
         self.point_time = 0.0
@@ -35,14 +32,12 @@ class StepCurve:
         self.weight += weight
         self.samples += samples
 
-    def log(self, step: int, rate: float, logged: Collection[str]) -> None:
-        """Log a point, but no name that the module itself has `logged` on the step. To be called by every rank."""
+    def point(self) -> dict[str, float]:
+        """Return the values since the last point, over all ranks; begin the next one. To be called by every rank."""
         loss, weight, samples = all_reduce_sums(self.sums, self.device).tolist()
-        seconds = time.perf_counter() - self.point_time
-        values = {STEP_LOSS: loss / weight} if weight else {}
-        values |= {"lr": rate, "samples_per_second": samples / seconds}
-        self.loggers.log_metrics({name: value for name, value in values.items() if name not in logged}, step)
+        speed = samples / (time.perf_counter() - self.point_time)
         self.begin_epoch(is_resumed=False)
+        return {**({STEP_LOSS: loss / weight} if weight else {}), "samples_per_second": speed}
 
     @property
     def sums(self) -> Tensor:

@@ -11,7 +11,6 @@ from typing import Any
 from lockstep.checkpoint.content import Progress
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
-from lockstep.loggers import Loggers
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.steps.exact_log import ExactLog
@@ -26,8 +25,8 @@ class VirtualSteps(ModuleStep):
     counts: the samples of each rank in the batch, if it has any.
     """
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
-        super().__init__(plan, module, log, data, loggers)
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
+        super().__init__(plan, module, log, data)
         self.virtual = VirtualRanks(module, plan.strategy.virtual_ranks(plan), plan.seed)
         self.rank = -1
         for name in ("validation_step", "test_step"):
