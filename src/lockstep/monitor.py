@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from lockstep.loggers import Loggers
 
 CODE = "    "  # the indentation of a code block in Markdown
+CHARTS = {"loss": "^(train|val|valid|validation)[/_].*loss.*$", "accuracy": "^(train|val).*acc.*$"}
+"""The charts of TensorBoard's page *Custom scalars*: regular expressions of their curves."""
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
 
 
@@ -46,7 +48,8 @@ def open_loggers(plan: Plan, rank: int, steps: int) -> "Loggers":
     if (board := opened.board) is not None:
         for name, text in texts_of(plan).items():
             add_text(board.writer, name, text)
-        board.writer.add_custom_scalars(layout_of())
+        charts = {name: ("Multiline", [pattern]) for name, pattern in CHARTS.items()}
+        board.writer.add_custom_scalars({"training and validation": charts})
     return opened
 
 
@@ -58,25 +61,14 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
-def layout_of() -> dict[str, dict[str, tuple[str, list[str]]]]:
-    """Return the layout of the page *Custom scalars*: by category and chart, regular expressions of curves."""
-    names = {"loss": "^(train|val|valid|validation)[/_].*loss.*$", "accuracy": "^(train|val).*acc.*$"}
-    return {"training and validation": {name: ("Multiline", [pattern]) for name, pattern in names.items()}}
-
-
 def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds of a batch by phase, and memory, by the names of curves."""
+    """Return the seconds of a batch by phase, and the peak memory of this process or of tensors on a GPU, as curves."""
     by_hand = plan.gradient_sync == plan.engine.gradient_sync != Lightning.gradient_sync  # others overlap with backward
     phases = {phase: value for phase, value in seconds.items() if phase != "communication" or by_hand}
     times = {f"work/step_seconds/{phase}": value for phase, value in phases.items()}
-    return times | {"work/memory_GiB": peak_memory(device)}
-
-
-def peak_memory(device: torch.device) -> float:
-    """Return the peak memory of this process, or of the tensors on a GPU, in GiB."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**30
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    on_gpu = device.type == "cuda"
+    kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return times | {"work/memory_GiB": torch.cuda.max_memory_allocated(device) / 2**30 if on_gpu else kibibytes / 2**20}
 
 
 def texts_of(plan: Plan) -> dict[str, str]:

@@ -279,11 +279,11 @@ callbacks/confusion_matrix.py test_callbacks_monitoring.py::test_counts_of_batch
 -predicted.flatten(), targets.flatten()
 +predicted.flatten(), targets.flatten().clamp(0)
 # a curve of rank 0 alone
-steps/step_curve.py test_loggers.py::test_both_engines_call_several_loggers_alike
+session/results.py test_loggers.py::test_both_engines_call_several_loggers_alike
 -all_reduce_sums(self.sums, self.device).tolist()
 +self.sums.tolist()
 # a speed of rank 0 alone
-steps/step_curve.py test_loggers.py::test_both_engines_call_several_loggers_alike
+session/results.py test_loggers.py::test_both_engines_call_several_loggers_alike
 -speed = samples /
 +speed = samples / 2 /
 # right answers among the wrong

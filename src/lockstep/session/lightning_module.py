@@ -14,6 +14,7 @@ from lockstep import schemas
 from lockstep.loaders.loader_source import LoaderSource, create_source
 from lockstep.memory import memory_format_of
 from lockstep.parallel.net_proxy import net_of
+from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seed_all, seeded
@@ -35,8 +36,6 @@ def prepare_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleS
 
     def convert_module() -> None:
         if plan.sync_batchnorm:
-            from lockstep.parallel.sync_batchnorm import convert_batchnorm
-
             convert_batchnorm(module)
         convert(plan, module)
         if (net := net_of(module)) is not None:

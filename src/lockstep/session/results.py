@@ -1,5 +1,6 @@
 """The results of a run: values of each stage over all ranks, for the record, metrics.json, loggers and callbacks."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,11 @@ from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
 from lockstep.loggers import Loggers
+from lockstep.parallel.messages import all_reduce_sums
 from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import run_metadata
+from lockstep.record.step_lines import Scalar
 from lockstep.run_files import Metrics
 from lockstep.session.display import Display
 from lockstep.session.profiler import Phases, phases_text
@@ -22,6 +25,41 @@ from lockstep.steps.logged_value import Value
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""
+STEP_LOSS = "train/loss_step"
+
+
+class StepCurve:
+    """The curves over optimizer steps: every `log_every_n_steps` the loss and the speed of training.
+
+    totals: this rank's since the last point: of the loss times what it counts, of what it counts, and of samples.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.point_time = device, 0.0
+        self.totals: tuple[Scalar, float, float] = 0.0, 0.0, 0.0
+
+    def begin_epoch(self, is_resumed: bool) -> None:
+        """Begin anew, so that no point has the time between two epochs."""
+        self.point_time = time.perf_counter()
+        if not is_resumed:
+            self.totals = 0.0, 0.0, 0.0
+
+    def add(self, loss_sum: Scalar, weight: float, samples: int) -> None:
+        """Add a batch whose loss times `weight` is `loss_sum`."""
+        earlier_loss, earlier_weight, earlier_samples = self.totals
+        self.totals = earlier_loss + loss_sum, earlier_weight + weight, earlier_samples + samples
+
+    def point(self) -> dict[str, float]:
+        """Return the values since the last point, over all ranks; begin the next one. To be called by every rank."""
+        loss, weight, samples = all_reduce_sums(self.sums, self.device).tolist()
+        speed = samples / (time.perf_counter() - self.point_time)
+        self.begin_epoch(is_resumed=False)
+        return {**({STEP_LOSS: loss / weight} if weight else {}), "samples_per_second": speed}
+
+    @property
+    def sums(self) -> Tensor:
+        """Return the totals, for a message or a checkpoint."""
+        return torch.tensor([float(total) for total in self.totals], dtype=torch.float64)
 
 
 class Results:
@@ -42,6 +80,7 @@ class Results:
         self.validated = False
         self.work: dict[str, float] = {}
         self.digest = ""
+        self.curve = StepCurve(phases.device)
         self.display = Display(self.plan, progress.context.rank)
 
     def update_step_metrics(self, trainer: Any) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import named_as_in
-from lockstep.checkpoint.files import BEST, read_checkpoint
+from lockstep.checkpoint.files import BEST, read_checkpoint, resume_after_restart
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager, replace_weights
 from lockstep.config_error import require
@@ -58,8 +58,6 @@ class Session:
         """Create the module, its weights first, the same on every rank."""
         set_malloc_trim(False)
         if context.restarts:
-            from lockstep.checkpoint.files import resume_after_restart
-
             plan = resume_after_restart(plan)
         self.plan, self.context, self.manual = plan, context, plan.model.manual
         self.start = read_start(plan)
@@ -117,7 +115,9 @@ class Session:
     def restore(self) -> None:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
-            self.step.restore(self.checkpoints.restore(content))
+            sums = self.checkpoints.restore(content)
+            self.step.weights.window = sums["loss_weights"].item()
+            self.results.curve.totals = tuple(sums["curve"].tolist())
             self.state.restore()
             self.results.values = dict(content["results"])
 
@@ -134,7 +134,9 @@ class Session:
 
     def extra_state(self) -> Mapping[str, Any]:
         """Return the content of a checkpoint beside the state of the engine. To be called by every rank."""
-        progress, values, sums, module = self.progress, self.results.values, self.step.sums, self.state.saved()
+        progress, values, module = self.progress, self.results.values, self.state.saved()
+        weights = torch.tensor(self.step.weights.window, dtype=torch.float64)
+        sums = {"loss_weights": weights, "curve": self.results.curve.sums}  # of this rank, not reduced yet
         return self.checkpoints.extra_state(progress.position, values, sums, module, progress.ended, self.random)
 
     def end_finished(self, trainer: Any) -> None:
@@ -172,7 +174,7 @@ class Session:
         if self.progress.position.batch == 0:
             self.log.begin_epoch("train")
         self.log.enter("train")
-        self.step.curve.begin_epoch(is_resumed=self.progress.position.batch > 0)
+        self.results.curve.begin_epoch(is_resumed=self.progress.position.batch > 0)
 
     def begin_batch(self) -> None:
         """Begin a training batch that the loader has yielded and that is on its device."""
@@ -193,7 +195,9 @@ class Session:
         """Record and show a batch, the `last` of its epoch or not, after the steps of optimizers and schedules."""
         log, step, position = self.log, self.step, self.progress.position
         self.results.update_step_metrics(trainer)  # with what the hooks of this batch have logged
-        step.record_batch(self.recorder)
+        counted = step.record_batch(self.recorder)
+        if self.plan.logger:
+            self.results.curve.add(*counted)
         position.batch += 1
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
         if is_step_boundary := is_step_boundary or self.manual:
@@ -203,7 +207,7 @@ class Session:
             self.recorder.stepped(trainer.optimizers, last)
         if is_step_boundary and self.plan.logger and position.steps % self.plan.log_every_n_steps == 0:
             values = log.step("logger")
-            curve = {"lr": rate, **step.curve.point()}  # of a name that the module logs itself, its value stays
+            curve = {"lr": rate, **self.results.curve.point()}  # of a name that the module logs itself, its value stays
             self.loggers.log_metrics({name: curve[name] for name in curve if name not in values}, position.steps)
             self.results.to_loggers(values, position.epochs)
         log.enter("train")

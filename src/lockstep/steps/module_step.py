@@ -4,7 +4,7 @@ Methods of this one object are wrapped: `training_step` records its loss and run
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,10 +25,9 @@ from lockstep.parallel.tensor_layout import gradient_norms
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
-from lockstep.record.step_lines import to_scalar
+from lockstep.record.step_lines import Scalar, to_scalar
 from lockstep.steps.exact_log import ExactLog
 from lockstep.steps.metric_objects import preserve_metrics
-from lockstep.steps.step_curve import StepCurve
 from lockstep.steps.step_outputs import LossWeights, Scale, backward, loss_of, loss_weight
 from lockstep.structures import tensors_in
 from lockstep.targets.kinds import overrides, replace_method
@@ -55,7 +54,7 @@ class ModuleStep:
         self.ranks = plan.world_size * plan.strategy.virtual_ranks(plan)
         self.averaged: frozenset[int] | None = None
         self.loss: Tensor | None = None
-        self.batches, self.weights, self.curve = 1, LossWeights(plan), StepCurve(data.device)
+        self.batches, self.weights = 1, LossWeights(plan)
         self.backward_passes = 0
         self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
@@ -112,8 +111,11 @@ class ModuleStep:
             self.weights.divide(parameters, self.data.device)
         return gradient_norms([gradient for each in parameters if (gradient := each.grad) is not None])
 
-    def record_batch(self, recorder: Recorder) -> None:
-        """Record the loss of a training batch; log it as train/loss unless the module logs something of this name."""
+    def record_batch(self, recorder: Recorder) -> tuple[Scalar, float, int]:
+        """Record the loss of a training batch; log it as train/loss unless the module logs something of this name.
+
+        Return the loss times what it counts, what it counts, and the samples.
+        """
         loss_sum: Any = 0.0
         count, ids, weight = self.samples, self.share.ids, self.weights.batch
         mean_over = count if weight is None else weight
@@ -126,20 +128,8 @@ class ModuleStep:
             logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
             if logged is None or not logged.logger:
                 self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True, batch_size=weight)
-        if self.plan.logger:
-            self.curve.add(loss_sum, mean_over if has_loss else 0.0, count)
         recorder.batch((loss_sum, count, mean_over), ids if count else ids[:0])
-
-    # checkpoints
-
-    @property
-    def sums(self) -> Mapping[str, Tensor]:
-        """Return this rank's sums that are not reduced yet."""
-        return {"loss_weights": torch.tensor(self.weights.window, dtype=torch.float64), "curve": self.curve.sums}
-
-    def restore(self, sums: Mapping[str, Tensor]) -> None:
-        self.weights.window = sums["loss_weights"].item()
-        self.curve.restore(sums["curve"])
+        return loss_sum, mean_over if has_loss else 0.0, count
 
     # methods of the module
 
