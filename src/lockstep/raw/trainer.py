@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.loggers import Loggers
 from lockstep.raw.precision import Precision
 from lockstep.session.session import Session
 from lockstep.step_plan import batch_count
@@ -33,9 +32,9 @@ class RawTrainer:
     test_dataloaders: Any = None
     manual_backward: Any = None
 
-    def __init__(self, session: Session, loggers: Loggers) -> None:
+    def __init__(self, session: Session) -> None:
         plan, context, source = session.plan, session.context, session.data.source
-        self.session, self.run_loggers = session, loggers
+        self.session = session
         self.lightning_module = self.model = session.module
         self.datamodule = source.data_module
         self.callbacks: list[Any] = []
@@ -74,7 +73,7 @@ class RawTrainer:
 
     @property
     def loggers(self) -> list[Any]:
-        return self.run_loggers.loggers
+        return self.session.loggers.loggers
 
     @property
     def logger(self) -> Any:

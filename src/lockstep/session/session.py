@@ -21,7 +21,6 @@ from lockstep.checkpoint.saving import CheckpointManager, replace_weights
 from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.rank_data import RankData
-from lockstep.loggers import Loggers
 from lockstep.memory import set_malloc_trim
 from lockstep.monitor import log_histograms, open_loggers, show_layers, work_of
 from lockstep.optimizers import learning_rate
@@ -160,10 +159,10 @@ class Session:
             replace_weights(self.checkpoints.last, weights)
 
     @contextmanager
-    def running(self) -> Iterator[Loggers]:
+    def running(self) -> Iterator[None]:
         """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
-        with self.loggers as loggers, torch_flags(self.plan), closing(self.results.display), self.profiler:
-            yield loggers
+        with self.loggers, torch_flags(self.plan), closing(self.results.display), self.profiler:
+            yield
 
     # a batch of training
 
