@@ -169,8 +169,8 @@ class Results:
     def _update_best(self, values: Mapping[str, float]) -> None:
         """Note whether results, of a validation alone within an epoch, are the best: then so is the next checkpoint."""
         name = self.plan.checkpoint.monitor
-        candidates = (name,) if name else (getattr(self.module, "monitor", None), *LOSSES)
-        monitor = name or next((each for each in candidates if each in self.values), "")
+        defaults = (getattr(self.module, "monitor", None), *LOSSES)
+        monitor = name or next((each for each in defaults if each in self.values), "")
         if values is not self.values and monitor not in values:
             return
         if name and name not in self.values:
