@@ -20,7 +20,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.metric_objects import widen_metrics
+from lockstep.steps.logged_values import widen_metrics
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 

@@ -243,7 +243,7 @@ steps/step_outputs.py test_user_module.py::test_unequal_shares_are_weighted_and_
 +    return averaged_over / plan.world_size
 +    return averaged_over * batches * samples / (
 # a logged value is not weighed by its samples
-steps/logged_value.py test_user_module.py::test_an_ordinary_trainer_computes_the_same
+steps/logged_values.py test_user_module.py::test_an_ordinary_trainer_computes_the_same
 -self.add(value * weight if self.reduction == "mean" else value, weight)
 +self.add(value, 1.0)
 # a rank without samples trains on somebody else's

@@ -21,7 +21,7 @@ from lockstep.session.display import Display
 from lockstep.session.profiler import Phases, phases_text
 from lockstep.session.progress import RunProgress
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.logged_value import Value
+from lockstep.steps.logged_values import Value
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""

@@ -39,7 +39,7 @@ from lockstep.session.results import Results
 from lockstep.session.torch_options import compile_nets, torch_flags
 from lockstep.step_plan import STAGES
 from lockstep.steps.exact_log import ExactLog, attach_log
-from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
+from lockstep.steps.logged_values import preserve_metrics, widen_metrics
 
 
 class Session:

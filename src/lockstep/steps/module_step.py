@@ -27,7 +27,7 @@ from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
 from lockstep.record.step_lines import Scalar, to_scalar
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.metric_objects import preserve_metrics
+from lockstep.steps.logged_values import preserve_metrics
 from lockstep.steps.step_outputs import LossWeights, Scale, backward, loss_of, loss_weight
 from lockstep.structures import tensors_in
 from lockstep.targets.kinds import overrides, replace_method
