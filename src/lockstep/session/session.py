@@ -180,8 +180,7 @@ class Session:
         self.phases.mark("data")
         self.optimizer_steps = []
         progress = self.progress
-        self.share = self.data.next_share("train")
-        self.step.begin(self.share, progress.position, progress.batches_per_step)
+        self.step.begin(self.data.next_share("train"), progress.position, progress.batches_per_step)
         self.log.begin_batch("train", self.step.samples)
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
@@ -212,7 +211,7 @@ class Session:
         log.enter("train")
         self.results.display.end_batch(trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
-        self.phases.step(self.share.samples)
+        self.phases.step(step.share.samples)
         self.profiler.end_batch()
         if last:
             self.results.work = work_of(self.plan, self.device, self.phases.end_epoch())
