@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.lit.loop import FastTrainingEpochLoop
 from lockstep.session.callbacks import Hooks
-from lockstep.sums.phases import Phases
+from lockstep.session.profiler import Phases
 from tests.conftest import IN_PROCESS
 
 pytestmark = IN_PROCESS

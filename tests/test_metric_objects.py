@@ -20,7 +20,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.metric_objects import widen_metrics
+from lockstep.steps.logged_values import widen_metrics
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 
@@ -43,7 +43,7 @@ def test_only_floating_states_become_float64(make_plan: MakePlan) -> None:
 def test_a_metric_that_the_last_hook_of_a_stage_logs() -> None:
     """It has values in that hook alone: before it, the stage's other values are computed."""
     metric = MulticlassAUROC(2)
-    log = ExactLog(nn.ModuleList([metric]), rank=0, active=True)
+    log = ExactLog(nn.ModuleList([metric]), rank=0)
     for _ in range(2):
         log.begin_epoch("val")
         log.log("val_loss", 2.0)
@@ -86,7 +86,7 @@ def logged(log: ExactLog, module: Measured) -> None:
 def measured_on_ranks(plan: Plan, context: RankContext) -> Metrics:
     """Rank 2 has no samples: it logs nothing. Values, messages, and states afterwards, beside those of torchmetrics."""
     module, reference = Measured(), Measured()
-    log = ExactLog(module, context.rank, active=True)
+    log = ExactLog(module, context.rank)
     log.begin_epoch("val")
     if context.rank < 2:
         for each in (module, reference):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.config_error import ConfigError
-from lockstep.monitor.net import show_layers
+from lockstep.monitor import show_layers
 from lockstep.plan import Plan
 from lockstep.schemas.run import ENGINES
 from tests.conftest import MakePlan

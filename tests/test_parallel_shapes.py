@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from lockstep.parallel.cpu_data_parallel import CpuDataParallel
-from lockstep.session.shapes import show_shapes
+from lockstep.session.lightning_module import show_shapes
 from tests.conftest import Command
 
 LINE = "a replica sees (15, 5) and returns (15, 2)"

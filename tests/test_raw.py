@@ -15,7 +15,7 @@ from lockstep.raw import trainer
 from lockstep.raw.precision import Precision
 from lockstep.record.fingerprint import digest
 from lockstep.run_files import Metrics
-from lockstep.steps.loss_weight import Step
+from lockstep.steps.step_outputs import backward
 from tests.comparing import require_identical
 from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE, ENGINES, on_ranks, with_engine
@@ -196,22 +196,20 @@ def test_losses_are_scaled_where_float16_would_underflow(make_plan: MakePlan) ->
 def test_a_gradient_begins_with_the_current_scale() -> None:
     """Loss 3w, a factor of ½: gradients 3/2 times the scale, which float16 changes where it overflows: 12, then 6."""
     scale = [8.0]
-    weighting = Step()
-    weighting.weight = 0.5
     weight = torch.ones((), requires_grad=True)
     for expected in (12.0, 6.0):
         weight.grad = None
-        weighting.backward(3 * weight, 1, lambda loss: loss * scale[0])
+        backward(3 * weight, 0.5, 1, lambda loss: loss * scale[0])
         assert weight.grad is not None
         assert weight.grad.item() == expected
         scale[0] /= 2
 
 
 def test_losses_of_other_shapes() -> None:
-    weighting, weight = Step(), torch.ones(2, requires_grad=True)
+    weight = torch.ones(2, requires_grad=True)
     for loss in ((3 * weight).sum(), (3 * weight).sum().view(1)):
-        weighting.backward(loss, 1)
+        backward(loss, 1.0, 1, None)
     assert weight.grad is not None
     assert weight.grad.tolist() == [6.0, 6.0]
     with pytest.raises(RuntimeError, match="scalar outputs"):
-        weighting.backward(3 * weight, 1)
+        backward(3 * weight, 1.0, 1, None)

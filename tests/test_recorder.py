@@ -6,17 +6,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from lockstep.parallel.tensor_layout import gradient_norms
 from lockstep.record.fingerprint import digest
 from lockstep.record.recorder import Recorder
-from lockstep.record.step_lines import id_digests, step_lines
-from lockstep.sums.running import BatchStats
+from lockstep.record.step_lines import BatchStats, id_digests, step_lines
 from tests.comparing import lines
 from tests.conftest import MakePlan
 
 
 def record_step(recorder: Recorder, lr: float) -> None:
     """Record the gradients of an optimizer step."""
-    recorder.step(lr, recorder.norms(recorder.parameters))
+    recorder.step(lr, gradient_norms([each.grad for each in recorder.net.parameters() if each.grad is not None]))
 
 
 def net_with_gradients(*gradients: float) -> nn.Module:

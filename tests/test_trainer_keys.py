@@ -15,7 +15,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
 from lockstep.record.recorder import Recorder
 from lockstep.schemas.run import ENGINES
-from lockstep.time_limit import TimeLimit
+from lockstep.session.progress import TimeLimit
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import MakePlan
@@ -112,7 +112,7 @@ def test_rank_zero_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(clock[0])
         return answer
 
-    monkeypatch.setattr("lockstep.time_limit.all_reduce_sums", asking)
+    monkeypatch.setattr("lockstep.session.progress.all_reduce_sums", asking)
     limit = TimeLimit(10.0, 0, torch.device("cpu"))
     while not limit.passed:
         clock[0] += 0.01

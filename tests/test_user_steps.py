@@ -8,7 +8,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from lockstep.config_error import ConfigError
-from lockstep.session.schedules import configured
+from lockstep.session.lightning_module import configured
 from tests.comparing import require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, MODULES, SINGLE, VIRTUAL, by_both, trained

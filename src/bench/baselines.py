@@ -22,7 +22,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.loaders.loader_source import create_data
 from lockstep.plan import Plan
 from lockstep.session.lightning_module import create_module
-from lockstep.sums.phases import synchronize
+from lockstep.session.profiler import synchronize
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:

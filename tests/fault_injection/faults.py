@@ -26,6 +26,7 @@ from lockstep.checkpoint import saving
 from lockstep.launch.signals import ENDING
 from lockstep.launch.topology import RankContext
 from lockstep.record.recorder import Recorder
+from lockstep.steps import module_step
 
 
 def arm(context: RankContext) -> None:
@@ -68,7 +69,7 @@ def when_starting(go_wrong: Callable[[], None], count: int) -> None:
 
 def in_step(go_wrong: Callable[[], None], count: int) -> None:
     """Fail between the gradient of optimizer step `count` and the step itself."""
-    counted(Recorder, "norms", go_wrong, count)
+    counted(module_step, "gradient_norms", go_wrong, count)
 
 
 def in_validation(go_wrong: Callable[[], None], count: int) -> None:

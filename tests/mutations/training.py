@@ -238,16 +238,16 @@ steps/module_step.py test_user_steps.py::test_steps_that_are_refused[backward]
 -averaged = self.backward_passes > 0 or
 +averaged = True or
 # a rank's loss is not weighed by its samples
-steps/loss_weight.py test_user_module.py::test_unequal_shares_are_weighted_and_step_values_are_reduced
+steps/step_outputs.py test_user_module.py::test_unequal_shares_are_weighted_and_step_values_are_reduced
 -    return averaged_over * batches * samples / (
 +    return averaged_over / plan.world_size
 +    return averaged_over * batches * samples / (
 # a logged value is not weighed by its samples
-steps/logged_value.py test_user_module.py::test_an_ordinary_trainer_computes_the_same
+steps/logged_values.py test_user_module.py::test_an_ordinary_trainer_computes_the_same
 -self.add(value * weight if self.reduction == "mean" else value, weight)
 +self.add(value, 1.0)
 # a rank without samples trains on somebody else's
-steps/loss_weight.py test_net_session.py::test_loaders_in_both_engines_and_worlds[endless]
+steps/module_step.py test_net_session.py::test_loaders_in_both_engines_and_worlds[endless]
 -return 0 if self.share.is_dummy else self.share.count
 +return self.share.count
 # gradients of thawed layers stay with their rank
@@ -267,7 +267,7 @@ steps/module_step.py test_user_module.py::test_a_rank_without_samples_draws_noth
 -with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
 +with uncounted(), preserve_metrics(self.module):
 # each rank weighs its gradient by its own targets
-steps/loss_weights.py test_loss_weights.py::test_every_world_is_a_plain_loop
+steps/step_outputs.py test_loss_weights.py::test_every_world_is_a_plain_loop
 -all_reduce_sums(torch.tensor(self.window + (self.batch or 0.0), dtype=torch.float64), device).item()
 +self.window + (self.batch or 0.0)
 # a rank without samples weighs those of its dummy batch
@@ -276,16 +276,16 @@ steps/module_step.py test_loss_weights.py::test_every_world_is_a_plain_loop
 +weight
 # ignored targets count among the classes
 callbacks/confusion_matrix.py test_callbacks_monitoring.py::test_counts_of_batches
--predictions.targets.flatten()
-+predictions.targets.flatten().clamp(0)
+-predicted.flatten(), targets.flatten()
++predicted.flatten(), targets.flatten().clamp(0)
 # a curve of rank 0 alone
-steps/step_curve.py test_loggers.py::test_both_engines_call_several_loggers_alike
+session/results.py test_loggers.py::test_both_engines_call_several_loggers_alike
 -all_reduce_sums(self.sums, self.device).tolist()
 +self.sums.tolist()
 # a speed of rank 0 alone
-steps/step_curve.py test_loggers.py::test_both_engines_call_several_loggers_alike
--"samples_per_second": samples /
-+"samples_per_second": samples / self.plan.world_size /
+session/results.py test_loggers.py::test_both_engines_call_several_loggers_alike
+-speed = samples /
++speed = samples / 2 /
 # right answers among the wrong
 callbacks/pictures.py test_callbacks_monitoring.py::test_most_confident_errors_are_collected
 -confidence.where((predicted != targets) & (targets >= 0), -1.0)

@@ -1,6 +1,6 @@
 """The confusion matrix of an evaluation, over all ranks; that of a test as confusion.csv."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +60,16 @@ class ConfusionMatrix(Callback):
 
     def _count(self, trainer: Any, outputs: Any, dataloader_idx: int) -> None:
         """Add a batch, without waiting for a GPU."""
-        if dataloader_idx or trainer.sanity_checking or not isinstance(outputs, Mapping) or not self.has_samples():
+        if dataloader_idx or trainer.sanity_checking or not self.has_samples():
             return
-        predictions = predictions_of(outputs)
-        if predictions is None:
+        if (predictions := predictions_of(outputs)) is None:
             return
-        classes, scores = getattr(trainer.datamodule, "num_classes", None), predictions.scores
+        classes, (predicted, targets, scores) = getattr(trainer.datamodule, "num_classes", None), predictions
         if classes is None and scores is not None and scores.dim() == 2:
             classes = scores.shape[1]
         if not classes:
             return
-        predicted, targets = predictions.predicted.flatten(), predictions.targets.flatten()
+        predicted, targets = predicted.flatten(), targets.flatten()
         predicted = predicted.where((predicted >= 0) & (predicted < classes), classes)
         is_class = (targets >= 0) & (targets < classes)
         last = classes * (classes + 1)  # for targets that are no class

@@ -63,11 +63,11 @@ class Pictures(Callback):
             return
         predictions, images = predictions_of(outputs), next(iter(tensors_in(batch)), None)
         is_picture = images is not None and images.is_floating_point() and images.dim() == 4
-        if predictions is None or predictions.scores is None or images is None or not is_picture:
+        if predictions is None or images is None or not is_picture:
             return
-        if images.shape[1] in COLOURS and predictions.scores.dim() == 2 and predictions.targets.dim() == 1:
-            count = len(images)  # virtual ranks: they are rank 0's
-            self.add(images, predictions.scores[:count], predictions.targets[:count])
+        _, targets, scores = predictions
+        if images.shape[1] in COLOURS and scores is not None and scores.dim() == 2 and targets.dim() == 1:
+            self.add(images, scores[: len(images)], targets[: len(images)])  # virtual ranks: images are rank 0's
 
     def add(self, inputs: Tensor, scores: Tensor, targets: Tensor) -> None:
         """Add a batch of inputs to the worst predictions, by logits (batch, classes) and classes (batch,)."""

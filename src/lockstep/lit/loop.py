@@ -14,7 +14,7 @@ from lockstep.optimizers import clear_gradients, needs_no_closure
 from lockstep.private_api import lightning as private
 from lockstep.session.callbacks import Hooks
 from lockstep.session.session import Session
-from lockstep.steps.loss_weight import loss_of
+from lockstep.steps.step_outputs import loss_of
 from lockstep.targets.kinds import overrides
 
 OVERRIDES = ("on_train_batch_start", "optimizer_step", "lr_scheduler_step")

@@ -18,11 +18,11 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     session = Session(plan, context)
     plan, module, source = session.plan, session.module, session.data.source
     datamodule = source.data_module
-    with session.running() as loggers:
+    with session.running():
         callback, callbacks = SessionCallback(session), [*monitoring_callbacks(session), *create_callbacks(plan)]
         if any(isinstance(each, ProgressBar) for each in callbacks):
             session.results.display.has_bar = False
-        trainer = create_trainer(session, loggers.loggers, [callback, *callbacks])
+        trainer = create_trainer(session, [callback, *callbacks])
         callback.attach(trainer)
         if session.start.is_finished:  # Lightning would not even restore it
             session.begin([])
@@ -35,5 +35,5 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             session.choose_net_to_test()
             ckpt_path = None if plan.train else plan.ckpt_path
             trainer.test(module, datamodule=datamodule, ckpt_path=ckpt_path, weights_only=True, verbose=False)
-        loggers.close()
+        session.loggers.close()
         return session.results.finish()

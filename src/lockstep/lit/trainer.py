@@ -6,7 +6,6 @@ import warnings
 import lightning
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, Checkpoint, ModelSummary, ProgressBar
-from lightning.pytorch.loggers import Logger
 
 from lockstep.lit.checkpoint import SessionCheckpointIO
 from lockstep.private_api import lightning as private
@@ -31,7 +30,7 @@ def silence_warnings() -> None:
         warnings.filterwarnings("ignore", message)
 
 
-def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Callback]) -> pl.Trainer:
+def create_trainer(session: Session, callbacks: list[Callback]) -> pl.Trainer:
     """Create the Trainer of a plan, without Lightning's own samplers, summaries and signal handlers."""
     plan, clips = session.plan, session.plan.gradient_clip_val is not None
     trainer = pl.Trainer(
@@ -50,7 +49,7 @@ def create_trainer(session: Session, loggers: list[Logger], callbacks: list[Call
         detect_anomaly=plan.trainer.detect_anomaly,
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
-        logger=loggers,
+        logger=session.loggers.loggers,
         callbacks=callbacks,
         default_root_dir=plan.run_dir,
         limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves

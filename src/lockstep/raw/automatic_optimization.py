@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from lockstep.config_error import config_error
 from lockstep.optimizers import clear_gradients
-from lockstep.steps.loss_weight import loss_of
+from lockstep.steps.step_outputs import loss_of
 
 if TYPE_CHECKING:
     from lockstep.raw.training import Training

@@ -16,8 +16,8 @@ from lockstep.session.session import Session
 def run(plan: Plan, context: RankContext) -> Metrics:
     """Train and test as the plan says. Every rank returns the same metrics."""
     session = Session(plan, context)
-    with session.running() as loggers:
-        trainer = session.module.trainer = RawTrainer(session, loggers)
+    with session.running():
+        trainer = session.module.trainer = RawTrainer(session)
         trainer.add_callbacks([*monitoring_callbacks(session), *create_callbacks(session.plan)])
         training = Training(session, trainer)
         try:
@@ -25,7 +25,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         except BaseException as exception:
             training.report(exception)
             raise
-        loggers.close()
+        session.loggers.close()
         return session.results.finish()
 
 

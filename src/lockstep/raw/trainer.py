@@ -7,9 +7,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.loggers import Loggers
 from lockstep.raw.precision import Precision
-from lockstep.session.schedules import SchedulerConfig
 from lockstep.session.session import Session
 from lockstep.step_plan import batch_count
 
@@ -34,14 +32,14 @@ class RawTrainer:
     test_dataloaders: Any = None
     manual_backward: Any = None
 
-    def __init__(self, session: Session, loggers: Loggers) -> None:
+    def __init__(self, session: Session) -> None:
         plan, context, source = session.plan, session.context, session.data.source
-        self.session, self.run_loggers = session, loggers
+        self.session = session
         self.lightning_module = self.model = session.module
         self.datamodule = source.data_module
         self.callbacks: list[Any] = []
         self.optimizers: list[Optimizer] = []
-        self.lr_scheduler_configs: list[SchedulerConfig] = []
+        self.lr_scheduler_configs: list[Any] = []
         self.callback_metrics: dict[str, Tensor] = {}
         self.logged_metrics: dict[str, Tensor] = {}
         self.progress_bar_metrics: dict[str, float] = {}
@@ -75,7 +73,7 @@ class RawTrainer:
 
     @property
     def loggers(self) -> list[Any]:
-        return self.run_loggers.loggers
+        return self.session.loggers.loggers
 
     @property
     def logger(self) -> Any:

@@ -9,7 +9,7 @@ from lockstep.config_error import require
 from lockstep.raw.manual_optimization import manual_backward, watch_manual_steps
 from lockstep.raw.trainer import RawTrainer
 from lockstep.session.callbacks import Hooks
-from lockstep.session.schedules import configured
+from lockstep.session.lightning_module import configured
 from lockstep.session.session import Session
 from lockstep.strategies.strategy import Wrapped
 from lockstep.targets.kinds import overrides

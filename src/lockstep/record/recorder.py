@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,23 @@ from lockstep.config_error import config_error
 from lockstep.errors import NotFinite
 from lockstep.files import finite, save_text, sync_folder
 from lockstep.parallel.messages import gather_json
-from lockstep.parallel.tensor_layout import full_state_dict, gradient_norms
+from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.plan import Plan
 from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.progress import notice
 from lockstep.record.fingerprint import digest, fingerprints
-from lockstep.record.step_lines import Line, LoggedValues, id_digests, step_lines
+from lockstep.record.step_lines import (
+    BatchStats,
+    Line,
+    LoggedValues,
+    Scalar,
+    id_digests,
+    step_lines,
+    to_floats,
+    to_scalar,
+)
 from lockstep.run_files import RECORD, run_of
 from lockstep.structures import tensors_of
-from lockstep.sums.running import LOSS, SAMPLES, SUMS, WEIGHT, BatchStats, Scalar, stack_stats, to_floats, to_scalar
 
 
 class RecordFile:
@@ -115,16 +122,11 @@ class Recorder:
 
         `carried`: the sums (`window`) and the id digest of the batches before it that belong to its optimizer step.
         """
-        zeros = {"window": torch.zeros(SUMS, dtype=torch.float64), "ids": torch.tensor(0)}
+        zeros = {"window": torch.zeros(3, dtype=torch.float64), "ids": torch.tensor(0)}
         self.first_batch, self.carried = first_batch, carried or zeros
         self.batches: list[tuple[BatchStats, Tensor, int]] = []  # with the sample ids, and the index of the step
         self.steps: list[tuple[float, Sequence[Scalar], LoggedValues]] = []  # the rate, and norms of gradients
         self.fingerprints: dict[str, Mapping[str, str]] = {}  # by the index of a step, as JSON has it
-
-    @cached_property
-    def parameters(self) -> list[nn.Parameter]:
-        """The net's parameters once training has begun: a strategy may replace them."""
-        return list(self.net.parameters())
 
     def batch(self, stats: BatchStats, ids: Tensor) -> None:
         """Add what a batch measured in forward and backward, and this rank's sample ids of it.
@@ -139,11 +141,6 @@ class Recorder:
     def step(self, lr: float, norms: Sequence[Tensor], logged: LoggedValues | None = None) -> None:
         """End an optimizer step, after its batches."""
         self.steps.append((lr, [*map(to_scalar, norms)], logged or {}))
-
-    def norms(self, parameters: Iterable[nn.Parameter]) -> Sequence[Tensor]:
-        """Return the norm of each gradient that is not None, reduced over all ranks."""
-        gradients = [gradient for parameter in parameters if (gradient := parameter.grad) is not None]
-        return gradient_norms(gradients)
 
     def stepped(self, optimizers: Sequence[Optimizer], last: bool) -> None:
         """Take fingerprints of this rank after a step, and before a validation, which would replace its buffers."""
@@ -169,10 +166,11 @@ class Recorder:
         """Return this rank's values of each step, ready for JSON, and the sums of an unfinished step."""
         plan, steps = self.plan, len(self.steps)
         stats, ids, step_of_batch = zip(*self.batches, strict=True)
-        sums = torch.zeros(steps + 1, SUMS, dtype=torch.float64)
+        sums = torch.zeros(steps + 1, 3, dtype=torch.float64)
         digests = torch.zeros(steps + 1, dtype=torch.int64)
         sums[0], digests[0] = self.carried["window"], self.carried["ids"]
-        sums.index_add_(0, torch.tensor(step_of_batch), stack_stats(stats))
+        stats_by_kind = [to_floats(column) for column in zip(*stats, strict=True)]
+        sums.index_add_(0, torch.tensor(step_of_batch), torch.tensor(stats_by_kind, dtype=torch.float64).T)
         batch_digests = id_digests(ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
         digests.index_add_(0, torch.tensor(step_of_batch), batch_digests)
         norms = [(index, norm) for index, (_, norms, _) in enumerate(self.steps) for norm in norms]
@@ -180,9 +178,7 @@ class Recorder:
         step_of_norm = torch.tensor([index for index, _ in norms], dtype=torch.int64)
         norm = torch.zeros(steps, dtype=torch.float64).index_add_(0, step_of_norm, squares).sqrt()
         columns = {
-            "loss_sum": sums[:steps, LOSS].tolist(),
-            "samples": sums[:steps, SAMPLES].tolist(),
-            "weight": sums[:steps, WEIGHT].tolist(),
+            **dict(zip(("loss_sum", "samples", "weight"), sums[:steps].T.tolist(), strict=True)),
             "grad_norm": norm.tolist(),
             "ids": digests[:steps].tolist(),
             "logged": [
@@ -221,7 +217,7 @@ class Recorder:
     def _check_losses(self, batches: Sequence[BatchStats], first_batch: int) -> None:
         """Raise if a loss is NaN or infinite; `first_batch` is the number of the first within the epoch."""
         if self.plan.detect_nan:
-            for batch, loss in enumerate(to_floats([stats[LOSS] for stats in batches]), start=first_batch):
+            for batch, loss in enumerate(to_floats([loss for loss, *_ in batches]), start=first_batch):
                 if not math.isfinite(loss):
                     step = self.plan.steps.steps_before(self.epoch, batch) + 1
                     raise not_finite(f"the loss of step {step}", loss)

@@ -1,23 +1,49 @@
-"""The lines of optimizer steps, from the values of all ranks."""
+"""The lines of optimizer steps, from the values of all ranks; numbers of a batch are kept until they are read."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lockstep.run_files import FINGERPRINTED
-from lockstep.sums.running import Scalar
 
+JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"min": min, "max": max}  # else the sum
 Line = Mapping[str, Mapping[str, Any]]  # of the record: `{kind: fields}`
 # 2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
+
+Scalar = Tensor | float
+"""A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
+BatchStats = tuple[Scalar, ...]
+"""Of one batch: its loss times its weight, its samples, and what its loss is a mean over."""
 
 LoggedValues = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
 """The numbers (`logged`) and metrics that a LightningModule has logged on a step, by name: a total, its weight, and how
 ranks are reduced (mean: the total is of value times weight; sum, min, max).
 """
+
+
+def to_scalar(number: Any) -> Scalar:
+    """Return the value of a number or tensor, but on a GPU the tensor.
+
+    Thousands of small tensors, some from each step, would fragment the CPU memory that a net allocates and frees.
+    """
+    if getattr(number, "is_cuda", False):
+        return cast(Tensor, number.detach())
+    return float(number.item() if isinstance(number, Tensor) else number)  # `float` warns if it requires a gradient
+
+
+def to_floats(numbers: Sequence[Scalar]) -> Sequence[float]:
+    """Return the values of stored numbers; waits for each GPU once."""
+    if not any(isinstance(number, Tensor) for number in numbers):
+        return cast(Sequence[float], numbers)
+    tensors = [torch.as_tensor(number) for number in numbers]
+    if len({tensor.device for tensor in tensors}) > 1:
+        tensors = [tensor.cpu() for tensor in tensors]
+    floats: list[float] = torch.stack(tensors).double().tolist()
+    return floats
 
 
 def id_digests(batches: Sequence[Tensor], first_batch: int, batch_size: int, rank: int, world_size: int) -> Tensor:
@@ -87,9 +113,20 @@ def _over_ranks(ranks: Sequence[Mapping[str, tuple[float, float, str]]]) -> dict
     """Return one step's logged values over the ranks that have logged them with a weight."""
     values = {}
     for name in sorted({name for logged in ranks for name in logged}):
-        entries = [logged[name] for logged in ranks if name in logged and logged[name][1]]
-        if entries:
-            totals, weights, (how, *_) = zip(*entries, strict=True)
-            reduce = {"min": min, "max": max}.get(how, sum)
-            values[name] = reduce(totals) / (sum(weights) if how == "mean" else 1)
-    return values
+        totals = [logged[name] for logged in ranks if name in logged]
+        values[name] = reduced(totals[0][2], [(total, weight) for total, weight, _ in totals])
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def join(reduction: str, totals: Sequence[Any]) -> tuple[Any, float]:
+    """Join totals, each with its weight; those without weight do not count. A total of a mean is value times weight."""
+    counted = [total for total, weight in totals if weight]
+    return JOIN.get(reduction, sum)(counted) if counted else 0.0, sum(weight for _, weight in totals)
+
+
+def reduced(reduction: str, totals: Sequence[Any]) -> float | None:
+    """Return the value of totals and their weights, one for each rank; None if nothing was logged."""
+    total, weight = join(reduction, totals)
+    if not weight:
+        return None
+    return float(total / weight) if reduction == "mean" else float(total)

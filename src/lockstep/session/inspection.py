@@ -2,8 +2,8 @@
 
 import fcntl
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,8 +22,7 @@ from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.former import net_error
 from lockstep.schemas.target import ARGS, BATCH_SIZE, KEY
 from lockstep.session.callbacks import check_callback
-from lockstep.session.lightning_module import create_module
-from lockstep.session.schedules import configured
+from lockstep.session.lightning_module import configured, create_module
 from lockstep.step_plan import StepPlan
 from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
 from lockstep.targets.locate import check, create, filled, locate, user_errors
@@ -50,15 +49,13 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
     owner = None
     if data.is_module:
         owner = create_data(data, seed)
-        with _lock(type(owner)):
-            set_up(owner, data, seed, trainer)
+        _set_up(owner, data, seed, trainer)
         data = replace(data, **_attributes(owner))
         model = replace(model, call=filled(model.call, data))
     module = _create_module(model, seed, on_meta=data.is_module)
     model = replace(model, **_facts_of_module(model, module))
     if owner is None:
-        with _lock(type(module)):
-            set_up(module, data, seed, trainer)
+        _set_up(module, data, seed, trainer)
     facts, defaults = facts_of(source_of(data, module, owner or module, seed, options["batch_size"]))
     data = replace(data, **facts)
     options = {**options, "model": model, "data": data}
@@ -131,11 +128,10 @@ def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
         require(is_loadable(plain(state)), "scheduler", type(schedule).__name__, reason, hint)
 
 
-@contextmanager
-def _lock(call: Any) -> Iterator[None]:
-    """Lock the source file of a class around prepare_data, which may download, since all ranks of torchrun call it."""
+def _set_up(owner: Any, data: schemas.Data, seed: int, trainer: SimpleNamespace) -> None:
+    """Set up data under a lock of its source file: it may download, and all ranks of torchrun call this."""
     with ExitStack() as stack:
         with suppress(OSError, TypeError):  # it may be defined in no file
-            file = stack.enter_context(Path(str(inspect.getsourcefile(call))).open())
+            file = stack.enter_context(Path(str(inspect.getsourcefile(type(owner)))).open())
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        set_up(owner, data, seed, trainer)

@@ -13,7 +13,7 @@ from lockstep.parallel.tensor_layout import load_optimizer_state
 from lockstep.plan import Plan
 from lockstep.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.metric_objects import metric_objects
+from lockstep.steps.logged_values import metric_objects
 
 
 class ModuleState:

@@ -1,9 +1,7 @@
-"""`profiler=simple`: a table of a run's seconds by phase. `profiler=pytorch`: the operations of some training batches.
-
-Rank 0 prints them; results do not change.
-"""
+"""Seconds of a run by phase, a table with `profiler=simple`; with `profiler=pytorch` operations of some batches."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,85 @@ import torch
 from lockstep.files import short_path
 from lockstep.plan import Plan
 from lockstep.progress import print_beside_bar
-from lockstep.sums.phases import Phases
 from lockstep.text_table import columns_text, figures
 
+PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
 WAIT, BATCHES = 3, 5  # training batches before the profile, and within it
 ROWS, LONGEST_NAME = 10, 50
 FOLDER, TRACE = "profiler", "rank_0.pt.trace.json"  # TensorBoard's plugin for profiles looks for this ending
+
+
+class Phases:
+    """Seconds of training by phase, of what a run does beside it, and samples. `mark` ends a phase and begins the next.
+
+    On a GPU these are the times of the calls, and kernels run later, unless it `waits` for the GPU at each mark.
+    DistributedDataParallel communicates in `backward`.
+    totals: seconds of all complete epochs by phase, and of what is not training.
+    """
+
+    since: float
+
+    def __init__(self, device: torch.device, waits: bool = False) -> None:
+        self.device, self.waits = device, waits
+        self.totals = dict.fromkeys(("start", *PHASES), 0.0)
+        self.by_phase = dict.fromkeys(PHASES, 0.0)
+        self.steps = self.samples = 0
+        self.begin()
+
+    def begin(self, ended: str = "") -> None:
+        """Begin with a batch; the time since the last mark does not count as training, but as what has `ended`."""
+        now = time.perf_counter()
+        if ended:
+            self.totals[ended] = self.totals.get(ended, 0.0) + now - self.since
+        self.since = now
+
+    def begin_epoch(self) -> None:
+        self.begin("between epochs" if self.totals["rest"] else "start")
+
+    def mark(self, phase: str) -> None:
+        if self.waits:
+            synchronize(self.device)
+        now = time.perf_counter()
+        self.by_phase[phase] += now - self.since
+        self.since = now
+
+    def step(self, samples: int) -> None:
+        self.mark("rest")
+        self.steps += 1
+        self.samples += samples
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of training."""
+        return sum(self.totals[phase] + self.by_phase[phase] for phase in PHASES)
+
+    @property
+    def total_seconds(self) -> dict[str, float]:
+        """Return the seconds of the run by phase, without phases that took no time."""
+        seconds = {name: value + self.by_phase.get(name, 0.0) for name, value in self.totals.items()}
+        return {name: value for name, value in seconds.items() if value}
+
+    def synchronize(self) -> None:
+        """Count what a GPU still computes as training."""
+        if self.steps:
+            synchronize(self.device)
+            self.mark("rest")
+
+    def end_epoch(self) -> dict[str, float]:
+        """Return the mean seconds of a batch by phase, without phases that took no time."""
+        self.synchronize()
+        for name, seconds in self.by_phase.items():
+            self.totals[name] += seconds
+        means = {name: seconds / self.steps for name, seconds in self.by_phase.items() if seconds}
+        self.by_phase, self.steps = dict.fromkeys(PHASES, 0.0), 0
+        self.begin()
+        return means
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the work that is queued on a GPU, before reading the clock."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 class Profiler:

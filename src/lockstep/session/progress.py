@@ -1,13 +1,50 @@
 """Where training stands, and what follows a batch: a validation, the end of the epoch, the end of the run."""
 
+import time
 from contextlib import AbstractContextManager
 from typing import Any
+
+import torch
 
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.reading import ResumeState
 from lockstep.launch.topology import RankContext
+from lockstep.parallel.messages import all_reduce_sums
 from lockstep.plan import Plan
-from lockstep.time_limit import TimeLimit
+from lockstep.progress import notice
+
+PAUSE = 0.25  # seconds between two questions, about: a run may end that much later than at its time, plus a batch
+
+
+class TimeLimit:
+    """trainer.max_time: rank 0's clock ends training, after the same batch on every rank. A resume begins it anew.
+
+    Asking rank 0 is a message, so its answer includes how many batches may pass until it is asked again.
+    """
+
+    def __init__(self, seconds: float | None, rank: int, device: torch.device) -> None:
+        self.seconds, self.rank, self.device = seconds, rank, device
+        self.passed = False
+        self.begin()
+
+    def begin(self) -> None:
+        self.began, self.batches, self.next_question = time.perf_counter(), 0, 1
+
+    def ends(self, steps: int) -> bool:
+        """Whether training ends after this batch; every rank asks after each, with its number of optimizer steps."""
+        if self.seconds is None or self.passed:
+            return self.passed
+        self.batches += 1
+        if self.batches >= self.next_question:
+            elapsed = time.perf_counter() - self.began
+            remaining = self.seconds - elapsed
+            ahead = max(1, int(max(0.0, min(PAUSE, remaining)) * self.batches / elapsed))
+            answer = torch.tensor([remaining <= 0, ahead], dtype=torch.float64) * (self.rank == 0)
+            over, batches = all_reduce_sums(answer, self.device).tolist()
+            self.passed, self.next_question = bool(over), self.batches + int(batches)
+            if self.passed and self.rank == 0:
+                notice(f"trainer.max_time: {self.seconds:g} s are over after step {steps}; resume=true trains on")
+        return self.passed
 
 
 class RunProgress:
@@ -20,10 +57,10 @@ class RunProgress:
     """
 
     def __init__(
-        self, plan: Plan, context: RankContext, start: ResumeState, time_limit: TimeLimit, has_validation: bool
+        self, plan: Plan, context: RankContext, start: ResumeState, device: torch.device, has_validation: bool
     ) -> None:
-        self.plan, self.context, self.start = plan, context, start
-        self.time_limit, self.has_validation = time_limit, has_validation
+        self.plan, self.context, self.start, self.has_validation = plan, context, start, has_validation
+        self.time_limit = TimeLimit(plan.trainer.max_time, context.rank, device)
         self.position = start.position
         self.interrupted_epoch = self.ended = self.checking = False
 

@@ -1,5 +1,6 @@
 """The results of a run: values of each stage over all ranks, for the record, metrics.json, loggers and callbacks."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,20 +10,56 @@ from torch import Tensor
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
+from lockstep.loggers import Loggers
+from lockstep.parallel.messages import all_reduce_sums
 from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.record.fingerprint import digest
-from lockstep.record.recorder import Recorder, run_metadata
+from lockstep.record.recorder import run_metadata
+from lockstep.record.step_lines import Scalar
 from lockstep.run_files import Metrics
 from lockstep.session.display import Display
-from lockstep.session.profiler import phases_text
+from lockstep.session.profiler import Phases, phases_text
 from lockstep.session.progress import RunProgress
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.logged_value import Value
-from lockstep.steps.module_step import ModuleStep
-from lockstep.sums.phases import Phases
+from lockstep.steps.logged_values import Value
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""
+STEP_LOSS = "train/loss_step"
+
+
+class StepCurve:
+    """The curves over optimizer steps: every `log_every_n_steps` the loss and the speed of training.
+
+    totals: this rank's since the last point: of the loss times what it counts, of what it counts, and of samples.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.point_time = device, 0.0
+        self.totals: tuple[Scalar, float, float] = 0.0, 0.0, 0.0
+
+    def begin_epoch(self, is_resumed: bool) -> None:
+        """Begin anew, so that no point has the time between two epochs."""
+        self.point_time = time.perf_counter()
+        if not is_resumed:
+            self.totals = 0.0, 0.0, 0.0
+
+    def add(self, loss_sum: Scalar, weight: float, samples: int) -> None:
+        """Add a batch whose loss times `weight` is `loss_sum`."""
+        earlier_loss, earlier_weight, earlier_samples = self.totals
+        self.totals = earlier_loss + loss_sum, earlier_weight + weight, earlier_samples + samples
+
+    def point(self) -> dict[str, float]:
+        """Return the values since the last point, over all ranks; begin the next one. To be called by every rank."""
+        loss, weight, samples = all_reduce_sums(self.sums, self.device).tolist()
+        speed = samples / (time.perf_counter() - self.point_time)
+        self.begin_epoch(is_resumed=False)
+        return {**({STEP_LOSS: loss / weight} if weight else {}), "samples_per_second": speed}
+
+    @property
+    def sums(self) -> Tensor:
+        """Return the totals, for a message or a checkpoint."""
+        return torch.tensor([float(total) for total in self.totals], dtype=torch.float64)
 
 
 class Results:
@@ -30,20 +67,20 @@ class Results:
 
     validated: whether the current epoch has been validated.
     work: curves of the work of the last complete epoch.
-    recorder, checkpoints: set when a session that trains begins.
+    checkpoints: set when a session that trains begins.
     """
 
-    recorder: Recorder
     checkpoints: CheckpointManager
 
-    def __init__(self, module: Any, log: ExactLog, step: ModuleStep, progress: RunProgress, phases: Phases) -> None:
-        self.module, self.log, self.step, self.progress, self.phases = module, log, step, progress, phases
-        self.plan, self.loggers = progress.plan, step.loggers
+    def __init__(self, module: Any, log: ExactLog, loggers: Loggers, progress: RunProgress, phases: Phases) -> None:
+        self.module, self.log, self.loggers, self.progress, self.phases = module, log, loggers, progress, phases
+        self.plan = progress.plan
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
         self.validated = False
         self.work: dict[str, float] = {}
         self.digest = ""
+        self.curve = StepCurve(phases.device)
         self.display = Display(self.plan, progress.context.rank)
 
     def update_step_metrics(self, trainer: Any) -> None:
@@ -58,14 +95,6 @@ class Results:
             trainer.logged_metrics.update(as_tensors(self.log.step("logger")))
             trainer.progress_bar_metrics.update(self.log.step("prog_bar"))
 
-    def before_epoch_end(self, trainer: Any, stage: str) -> None:
-        """Reduce the values of a stage over all ranks, so that its last hooks can read the trainer's metrics."""
-        if self.progress.checking:
-            return
-        if stage == "train":  # a stop may have ended it before its last batch
-            self.phases.synchronize()
-        self._update_metrics(trainer, self.log.epoch(stage))
-
     def end_stage(self, trainer: Any, stage: str) -> None:
         """Add what the last hooks of a stage have logged; record and log its values. To be called by every rank."""
         logged, position = self.log.end_epoch(stage), self.progress.position
@@ -75,13 +104,13 @@ class Results:
         self.values |= values
         if stage != "test":
             self.epoch_values |= values
-        to_loggers = self._update_metrics(trainer, logged)
+        to_loggers = self.update_metrics(trainer, logged)
         self.display.show(trainer.progress_bar_metrics)
-        if stage == "train":  # the speed is a curve over steps
-            to_loggers |= {name: value for name, value in self.work.items() if name != "samples_per_second"}
+        if stage == "train":
+            to_loggers |= self.work
         self.to_loggers(to_loggers, position.begun if stage == "test" else position.epochs)
 
-    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
+    def update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
         """Update what callbacks read; return the values for loggers."""
         monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
         to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
@@ -93,20 +122,20 @@ class Results:
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""
-        position = self.progress.position
-        self.recorder.flush(position.epochs + 1, position.steps)
+        position, recorder = self.progress.position, self.checkpoints.recorder
+        recorder.flush(position.epochs + 1, position.steps)
         if self.epoch_values:
-            self.recorder.validation(position.epochs + 1, self.epoch_values, position.steps, position.batch)
+            recorder.validation(position.epochs + 1, self.epoch_values, position.steps, position.batch)
         self._update_best(self.epoch_values)
         self.epoch_values = {}
 
     def end_epoch(self) -> None:
         """Record a complete epoch and its validation, and whether it is the best so far."""
-        done, monitor = self.progress.position, self.plan.checkpoint.monitor or ""
+        done, monitor, recorder = self.progress.position, self.plan.checkpoint.monitor or "", self.checkpoints.recorder
         self.progress.position = position = Progress(done.epochs + 1, 0, done.steps)
-        self.recorder.end_epoch(position.epochs, position.steps)
+        recorder.end_epoch(position.epochs, position.steps)
         if self.epoch_values:
-            self.recorder.validation(position.epochs, self.epoch_values)
+            recorder.validation(position.epochs, self.epoch_values)
         validates = self.progress.has_validation and self.plan.steps.reaches_validation
         if self.validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
             self._update_best(self.values)
@@ -118,7 +147,7 @@ class Results:
         plan, position = self.plan, self.progress.position
         if plan.profiler == "simple" and self.progress.context.rank == 0:
             print(f"\n{phases_text(self.phases)}", flush=True)
-        seconds, samples = self.phases.seconds, self.phases.total_samples
+        seconds, samples = self.phases.seconds, self.phases.samples
         metrics: Metrics = {
             **run_metadata(plan, self.module),
             "parameters": sum(parameter.numel() for parameter in self.module.parameters()),
@@ -140,8 +169,8 @@ class Results:
     def _update_best(self, values: Mapping[str, float]) -> None:
         """Note whether results, of a validation alone within an epoch, are the best: then so is the next checkpoint."""
         name = self.plan.checkpoint.monitor
-        candidates = (name,) if name else (getattr(self.module, "monitor", None), *LOSSES)
-        monitor = name or next((each for each in candidates if each in self.values), "")
+        defaults = (getattr(self.module, "monitor", None), *LOSSES)
+        monitor = name or next((each for each in defaults if each in self.values), "")
         if values is not self.values and monitor not in values:
             return
         if name and name not in self.values:

@@ -15,16 +15,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import named_as_in
-from lockstep.checkpoint.files import BEST, read_checkpoint
+from lockstep.checkpoint.files import BEST, read_checkpoint, resume_after_restart
 from lockstep.checkpoint.reading import read_start, require_net
 from lockstep.checkpoint.saving import CheckpointManager, replace_weights
 from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
 from lockstep.loaders.rank_data import RankData
-from lockstep.loggers import Loggers
 from lockstep.memory import set_malloc_trim
-from lockstep.monitor import open_loggers, work_of
-from lockstep.monitor.net import log_histograms, show_layers
+from lockstep.monitor import log_histograms, open_loggers, show_layers, work_of
 from lockstep.optimizers import learning_rate
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_state_dict, load_full_state_dict
@@ -35,15 +33,13 @@ from lockstep.record.recorder import Recorder
 from lockstep.session.callbacks import require_planned_steps
 from lockstep.session.lightning_module import prepare_module
 from lockstep.session.module_state import ModuleState
-from lockstep.session.profiler import Profiler
+from lockstep.session.profiler import Phases, Profiler
 from lockstep.session.progress import RunProgress
 from lockstep.session.results import Results
 from lockstep.session.torch_options import compile_nets, torch_flags
 from lockstep.step_plan import STAGES
 from lockstep.steps.exact_log import ExactLog, attach_log
-from lockstep.steps.metric_objects import preserve_metrics, widen_metrics
-from lockstep.sums.phases import Phases
-from lockstep.time_limit import TimeLimit
+from lockstep.steps.logged_values import preserve_metrics, widen_metrics
 
 
 class Session:
@@ -61,23 +57,20 @@ class Session:
         """Create the module, its weights first, the same on every rank."""
         set_malloc_trim(False)
         if context.restarts:
-            from lockstep.checkpoint.files import resume_after_restart
-
             plan = resume_after_restart(plan)
         self.plan, self.context, self.manual = plan, context, plan.model.manual
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)
         self.module, source, create_step = prepare_module(plan)
         self.data = RankData(plan, context, source, self.module, self.start.position)
-        self.log = ExactLog(self.module, context.rank, active=True)
+        self.log = ExactLog(self.module, context.rank)
         self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
-        self.step = create_step(self.log, self.data, self.loggers)
+        self.step = create_step(self.log, self.data)
         attach_log(self.module, self.log if plan.saves else None)
-        time_limit = TimeLimit(plan.trainer.max_time, context.rank, self.device)
-        self.progress = RunProgress(plan, context, self.start, time_limit, self.data.runs("val"))
+        self.progress = RunProgress(plan, context, self.start, self.device, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.state = ModuleState(plan, context, self.start, self.module, self.log)
-        self.results = Results(self.module, self.log, self.step, self.progress, self.phases)
+        self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
         self.profiler = Profiler(plan, context.rank, self.device)
 
     # around training
@@ -99,7 +92,7 @@ class Session:
                 self.data.loaders("val")  # raises for wrong ones before the first step
             at, content = self.start.position, self.start.content
             rank, offset = self.context.rank, content["record"] if content else None
-            self.recorder = self.results.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, offset)
+            self.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, offset)
             self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
             self.results.checkpoints = self.checkpoints
             if plan.model_summary or plan.trainer.enable_model_summary:
@@ -122,7 +115,8 @@ class Session:
         """Restore the state of this rank from the checkpoint that training resumes; the engine restores the rest."""
         if (content := self.start.content) is not None:
             sums = self.checkpoints.restore(content)
-            self.step.restore(content, sums, self.recorder.carried["window"])
+            self.step.weights.window = sums["loss_weights"].item()
+            self.results.curve.totals = tuple(sums["curve"].tolist())
             self.state.restore()
             self.results.values = dict(content["results"])
 
@@ -139,7 +133,9 @@ class Session:
 
     def extra_state(self) -> Mapping[str, Any]:
         """Return the content of a checkpoint beside the state of the engine. To be called by every rank."""
-        progress, values, sums, module = self.progress, self.results.values, self.step.sums, self.state.saved()
+        progress, values, module = self.progress, self.results.values, self.state.saved()
+        weights = torch.tensor(self.step.weights.window, dtype=torch.float64)
+        sums = {"loss_weights": weights, "curve": self.results.curve.sums}  # of this rank, not reduced yet
         return self.checkpoints.extra_state(progress.position, values, sums, module, progress.ended, self.random)
 
     def end_finished(self, trainer: Any) -> None:
@@ -148,7 +144,7 @@ class Session:
         if self.progress.position.batch:
             self.progress.interrupted_epoch = True
             self.state.restore_metrics()
-            self.results.before_epoch_end(trainer, "train")
+            self.before_epoch_end(trainer, "train")
             self.results.end_stage(trainer, "train")
         self.end_fit()
 
@@ -163,10 +159,10 @@ class Session:
             replace_weights(self.checkpoints.last, weights)
 
     @contextmanager
-    def running(self) -> Iterator[Loggers]:
+    def running(self) -> Iterator[None]:
         """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
-        with self.loggers as loggers, torch_flags(self.plan), closing(self.results.display), self.profiler:
-            yield loggers
+        with self.loggers, torch_flags(self.plan), closing(self.results.display), self.profiler:
+            yield
 
     # a batch of training
 
@@ -177,20 +173,19 @@ class Session:
         if self.progress.position.batch == 0:
             self.log.begin_epoch("train")
         self.log.enter("train")
-        self.step.begin_epoch(self.progress.position)
+        self.results.curve.begin_epoch(is_resumed=self.progress.position.batch > 0)
 
     def begin_batch(self) -> None:
         """Begin a training batch that the loader has yielded and that is on its device."""
         self.phases.mark("data")
         self.optimizer_steps = []
         progress = self.progress
-        self.share = self.data.next_share("train")
-        self.step.begin(self.share, progress.position, progress.batches_per_step)
+        self.step.begin(self.data.next_share("train"), progress.position, progress.batches_per_step)
         self.log.begin_batch("train", self.step.samples)
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
-        step = learning_rate([optimizer]), self.step.gradient_norms(self.recorder, optimizer)
+        step = learning_rate([optimizer]), self.step.gradient_norms(optimizer)
         earlier = self.optimizer_steps if self.manual else []  # an optimizer may call its closure several times
         self.optimizer_steps = [*earlier, step]
 
@@ -198,7 +193,9 @@ class Session:
         """Record and show a batch, the `last` of its epoch or not, after the steps of optimizers and schedules."""
         log, step, position = self.log, self.step, self.progress.position
         self.results.update_step_metrics(trainer)  # with what the hooks of this batch have logged
-        step.record_batch(self.recorder)
+        counted = step.record_batch(self.recorder)
+        if self.plan.logger:
+            self.results.curve.add(*counted)
         position.batch += 1
         rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
         if is_step_boundary := is_step_boundary or self.manual:
@@ -206,29 +203,34 @@ class Session:
             self.recorder.step(rate, norms, log.record_values() if log.step_values else None)
             position.steps += 1
             self.recorder.stepped(trainer.optimizers, last)
-        step.log_points(position.steps if is_step_boundary else None, rate)
-        if is_step_boundary and log.step_values and position.steps % self.plan.log_every_n_steps == 0:
-            self.results.to_loggers(log.step("logger"), position.epochs)
+        if is_step_boundary and self.plan.logger and position.steps % self.plan.log_every_n_steps == 0:
+            values = log.step("logger")
+            curve = {"lr": rate, **self.results.curve.point()}  # of a name that the module logs itself, its value stays
+            self.loggers.log_metrics({name: curve[name] for name in curve if name not in values}, position.steps)
+            self.results.to_loggers(values, position.epochs)
         log.enter("train")
         self.results.display.end_batch(trainer.progress_bar_metrics)
         self.progress.time_limit.ends(position.steps)
-        self.phases.step(self.share.samples)
+        self.phases.step(step.share.samples)
         self.profiler.end_batch()
         if last:
-            speed, seconds = self.phases.end_epoch()
-            self.results.work = {"samples_per_second": speed, **work_of(self.plan, self.device, seconds)}
+            self.results.work = work_of(self.plan, self.device, self.phases.end_epoch())
             log_histograms(self.plan, self.loggers, self.module, position.epochs + 1, position.steps)
 
     # evaluations
 
     def begin_evaluation(self, stage: str) -> None:
         """Begin an evaluation, before its first hook."""
-        self.phases.begin_evaluation(after_training=stage == "test")
+        if stage == "test":
+            self.phases.begin_epoch()
+        else:
+            self.phases.synchronize()
         self.random = random_state(self.plan.strategy.devices(self.plan))
         widen_metrics(self.plan, self.module)
-        self.step.begin_evaluation(stage)
         self.log.begin_epoch(stage)
         self.results.validated = self.results.validated or stage == "val"
+        if self.step.virtual is not None:
+            self.step.virtual.buffers = {}  # as under DDP, all ranks evaluate with rank 0's
         self._seed_evaluation(stage)
 
     @contextmanager
@@ -240,7 +242,7 @@ class Session:
         self.progress.checking = self.results.validated = False
 
     def begin_evaluation_batch(self, stage: str, batch_idx: int, loader: int) -> None:
-        self.step.set_share(self.data.next_share(stage, loader), loader)
+        self.step.share, self.step.loader = self.data.next_share(stage, loader), loader
         self.log.begin_batch(stage, self.step.samples, loader if len(self.data.by_stage[stage]) > 1 else None)
         self._seed_evaluation(stage, batch_idx, loader)
 
@@ -261,9 +263,12 @@ class Session:
         """Reduce the values of a stage, so that its last hooks can read them. To be called by every rank."""
         if self.log.in_batch:  # Lightning's loops take it for the end of the data
             raise RuntimeError(f"StopIteration, raised in a {stage} batch by a step or a hook, would end the epoch")
-        if stage != "train":
+        if stage == "train":  # a stop may have ended it before its last batch
+            self.phases.synchronize()
+        else:
             self._seed_evaluation(stage)
-        self.results.before_epoch_end(trainer, stage)
+        if not self.progress.checking:
+            self.results.update_metrics(trainer, self.log.epoch(stage))
 
     def end_evaluation(self, stage: str) -> None:
         """End an evaluation, after its last hook; its time does not count as training."""

@@ -8,16 +8,14 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward, widen_counts
-from lockstep.steps.logged_value import LOADER, Value, reduction_of
-from lockstep.steps.metric_objects import compute_together, metric_objects, state_sizes
-from lockstep.sums.running import Scalar, to_scalar
+from lockstep.record.step_lines import Scalar, reduced, to_scalar
+from lockstep.steps.logged_values import LOADER, Value, compute_together, metric_objects, reduction_of, state_sizes
 
 
 class ExactLog:
@@ -27,9 +25,8 @@ class ExactLog:
     is_fresh: whether the batch has logged values since they were last reduced.
     """
 
-    def __init__(self, module: nn.Module, rank: int, active: bool) -> None:
-        """`active`: whether anything may be logged, by a module or by callbacks."""
-        self.module, self.rank, self.active = module, rank, active
+    def __init__(self, module: nn.Module, rank: int) -> None:
+        self.module, self.rank = module, rank
         self.stages: dict[str, dict[str, Value]] = {}
         self.stage, self.samples, self.suffix = "", 0, ""
         self.epoch_samples: dict[str, int] = {}
@@ -98,7 +95,7 @@ class ExactLog:
                 self._add_step(entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
         value = full_tensor(value)
-        number = to_scalar(value.double().reshape(())) if getattr(value, "is_cuda", False) else _to_float(value)
+        number = to_scalar(value.double().reshape(()) if getattr(value, "is_cuda", False) else value)
         if self.in_batch:
             weight = float(self.samples if batch_size is None else batch_size) if self.samples else 0.0
         else:  # a value of the epoch stands for the samples of this rank in it
@@ -141,7 +138,7 @@ class ExactLog:
         if values and (dist.is_initialized() or any(len(value.by_rank) > 1 for value in values)):
             ranks = all_gather_json([[float(value.joined[0]), value.joined[1]] for value in values])
             for value, totals in zip(values, zip(*ranks, strict=True), strict=True):
-                value.synced = value.over_ranks(totals)
+                value.synced = reduced(value.reduction, totals)
 
     # results of an epoch
 
@@ -154,8 +151,6 @@ class ExactLog:
 
     def epoch(self, stage: str) -> list[tuple[Value, float]]:
         """Return entries of a stage with their values until now, over all ranks. To be called by every rank."""
-        if not self.active:
-            return []
         entries = self._totals(self.stages.setdefault(stage, {}))
         return [(entry, value) for entry, totals in entries if (value := entry.epoch_value(totals)) is not None]
 
@@ -197,11 +192,6 @@ class ExactLog:
         entries = self.stages.setdefault("train", {})
         for name, (*options, total, weight) in state.items():
             entries.setdefault(name, Value(*options)).add(total, weight)
-
-
-def _to_float(value: Any) -> float:
-    """Return a logged number or CPU tensor; `float` of a tensor takes longer and warns if it requires a gradient."""
-    return float(value.item() if isinstance(value, torch.Tensor) else value)
 
 
 def attach_log(module: nn.Module, log: ExactLog | None) -> None:

@@ -4,7 +4,7 @@ Methods of this one object are wrapped: `training_step` records its loss and run
 loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,47 +12,49 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.checkpoint.content import Content, Progress
+from lockstep.checkpoint.content import Progress
 from lockstep.config_error import config_error, require
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
-from lockstep.loggers import Loggers
 from lockstep.optimizers import needs_no_closure, update_together
 from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.sync_batchnorm import uncounted
+from lockstep.parallel.tensor_layout import gradient_norms
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
 from lockstep.record.recorder import Recorder
+from lockstep.record.step_lines import Scalar, to_scalar
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.loss_weight import Scale, Step, loss_of, loss_weight
-from lockstep.steps.loss_weights import LossWeights
-from lockstep.steps.metric_objects import preserve_metrics
-from lockstep.steps.step_curve import StepCurve
+from lockstep.steps.logged_values import preserve_metrics
+from lockstep.steps.step_outputs import LossWeights, Scale, backward, loss_of, loss_weight
 from lockstep.structures import tensors_in
-from lockstep.sums.running import to_scalar
 from lockstep.targets.kinds import overrides, replace_method
 
 TRAIN_LOSS = "train/loss"
 
 
-class ModuleStep(Step):
+class ModuleStep:
     """`loss`: that of the current batch; `virtual`: the ranks that run in turn in this process, if there are several.
 
+    weight: the factor on the loss of the current batch.
+    share, loader: this rank's part of the batch, and the index of its loader in an evaluation.
     batches: over which the engine averages the gradients of an optimizer step.
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     """
 
     virtual: Any = None
+    weight = 1.0
+    share: BatchShare
+    loader = 0
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
-        self.loggers = loggers
         self.ranks = plan.world_size * plan.strategy.virtual_ranks(plan)
         self.averaged: frozenset[int] | None = None
         self.loss: Tensor | None = None
-        self.batches, self.weights, self.curve = 1, LossWeights(plan), StepCurve(plan, loggers, data.device)
+        self.batches, self.weights = 1, LossWeights(plan)
         self.backward_passes = 0
         self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
@@ -75,27 +77,29 @@ class ModuleStep(Step):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
 
-    def begin_epoch(self, position: Progress) -> None:
-        self.curve.begin_epoch(is_resumed=position.batch > 0)
+    @property
+    def samples(self) -> int:
+        """Return this rank's samples of the batch; none of a dummy batch."""
+        return 0 if self.share.is_dummy else self.share.count
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share, self.position, self.loss, self.batches = share, position, None, batches
-        self.weights.begin_batch(position.batch % batches == 0)
+        self.share, self.loader, self.position, self.loss, self.batches = share, 0, position, None, batches
+        self.weights.batch = None
+        if position.batch % batches == 0:
+            self.weights.window = 0.0
         self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
 
-    def backward(self, loss: Tensor, batches: int, scale: Scale | None = None) -> None:
+    def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
         """Run backward from the loss of one of `batches` batches, by the module's `backward` if it overrides it."""
         if self.has_default_backward:
-            super().backward(loss, batches, scale)
+            backward(loss, self.weight, batches, scale)
         else:
             self.module.backward((loss if scale is None else scale(loss)) / batches)
 
-    def gradient_norms(self, recorder: Recorder, optimizer: Optimizer) -> Sequence[Tensor]:
+    def gradient_norms(self, optimizer: Optimizer) -> Sequence[Tensor]:
         """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if not parameters:  # the optimizer of a module whose configure_optimizers returns None
-            return []
         if not self.module.automatic_optimization and self.ranks > 1 and self.plan.ckpt_path is None:
             reason = "it steps by gradients of loss.backward(), which nobody averages over ranks"
             hint = "one that calls self.manual_backward(loss) instead"
@@ -105,14 +109,17 @@ class ModuleStep(Step):
             average_late(parameters, self.averaged)
         if self.weights.is_used:
             self.weights.divide(parameters, self.data.device)
-        return recorder.norms(parameters)
+        return gradient_norms([gradient for each in parameters if (gradient := each.grad) is not None])
 
-    def record_batch(self, recorder: Recorder) -> None:
-        """Record the loss of a training batch; log it as train/loss unless the module logs something of this name."""
+    def record_batch(self, recorder: Recorder) -> tuple[Scalar, float, int]:
+        """Record the loss of a training batch; log it as train/loss unless the module logs something of this name.
+
+        Return the loss times what it counts, what it counts, and the samples.
+        """
         loss_sum: Any = 0.0
         count, ids, weight = self.samples, self.share.ids, self.weights.batch
         mean_over = count if weight is None else weight
-        self.weights.end_batch()
+        self.weights.window += weight or 0.0
         has_loss = self.loss is not None and (mean_over > 0 or weight is None)  # the mean over nothing may be NaN
         if self.loss is not None and has_loss:
             loss = to_scalar(self.loss)
@@ -121,25 +128,8 @@ class ModuleStep(Step):
             logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
             if logged is None or not logged.logger:
                 self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True, batch_size=weight)
-        if self.curve.is_logged:
-            self.curve.add(loss_sum, mean_over if has_loss else 0.0, count)
         recorder.batch((loss_sum, count, mean_over), ids if count else ids[:0])
-
-    def log_points(self, step: int | None, rate: float) -> None:
-        """Log a point of the curves every N optimizer steps."""
-        if step is not None and step % self.plan.log_every_n_steps == 0 and self.curve.is_logged:
-            self.curve.log(step, rate, self.log.step("logger"))
-
-    # checkpoints
-
-    @property
-    def sums(self) -> Mapping[str, Tensor]:
-        """Return this rank's sums that are not reduced yet."""
-        return {"loss_weights": torch.tensor(self.weights.window, dtype=torch.float64), "curve": self.curve.sums}
-
-    def restore(self, content: Content, sums: Mapping[str, Tensor], window: Tensor) -> None:
-        self.weights.window = sums["loss_weights"].item()
-        self.curve.restore(sums["curve"])
+        return loss_sum, mean_over if has_loss else 0.0, count
 
     # methods of the module
 

@@ -3,22 +3,19 @@
 The losses of all ranks, each weighted by its samples, are added, and one backward pass follows.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial, reduce
+from collections.abc import Callable, Sequence
+from functools import reduce
 from operator import add
 from typing import Any
 
 from lockstep.checkpoint.content import Progress
 from lockstep.loaders.rank_data import RankData
 from lockstep.loaders.rank_loader import BatchShare
-from lockstep.loggers import Loggers
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
 from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.loss_weight import loss_weight
 from lockstep.steps.module_step import ModuleStep
-from lockstep.steps.step_outputs import join_outputs
+from lockstep.steps.step_outputs import join_outputs, loss_weight
 from lockstep.targets.kinds import overrides, replace_method
 
 
@@ -28,8 +25,8 @@ class VirtualSteps(ModuleStep):
     counts: the samples of each rank in the batch, if it has any.
     """
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, loggers: Loggers) -> None:
-        super().__init__(plan, module, log, data, loggers)
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
+        super().__init__(plan, module, log, data)
         self.virtual = VirtualRanks(module, plan.strategy.virtual_ranks(plan), plan.seed)
         self.rank = -1
         for name in ("validation_step", "test_step"):
@@ -37,9 +34,8 @@ class VirtualSteps(ModuleStep):
                 replace_method(module, name, self._evaluation_step)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
-        self.set_share(share)
-        self.batches, self.loss = batches, None
-        self.weights.begin_batch(position.batch % batches == 0)
+        super().begin(share, position, batches)
+        self.weight = 1.0  # each rank's loss has a weight of its own
         self.virtual.begin()
 
     @property
@@ -47,16 +43,11 @@ class VirtualSteps(ModuleStep):
         """Return this process's samples of the batch: those of all ranks."""
         return self.share.samples
 
-    def begin_evaluation(self, stage: str) -> None:
-        """Drop the buffers of the ranks: as under DDP, all evaluate with rank 0's."""
-        self.virtual.buffers = {}
-
     def _training_step(self, original: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Run the step of every rank; return rank 0's outputs, with the sum of all weighted losses."""
         if self.rank >= 0:  # called by another step
             return original(*arguments, **options)
-        calls = self._calls(original, *arguments, **options)
-        outputs = self._one_after_another(calls)
+        outputs = self._one_after_another(original, *arguments, **options)
         losses = [(loss, rank) for rank, each in enumerate(outputs) if (loss := self._require_loss(each)) is not None]
         if not losses:
             self.loss = None
@@ -80,32 +71,18 @@ class VirtualSteps(ModuleStep):
         """Run the step of every rank; return rank 0's outputs, with the predictions of all ranks."""
         if self.rank >= 0:
             return original(*arguments, **options)
-        return join_outputs(self._one_after_another(self._calls(original, *arguments, **options)))
+        return join_outputs(self._one_after_another(original, *arguments, **options))
 
-    def _calls(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> list[Callable[[], Any]]:
-        """Return a call of a step for each rank that has samples, whose numbers are `counts`."""
-
-        def transferred(batch: Any) -> Any:
-            return step(self.data.transfer(batch, self.loader), *rest, **options)
-
+    def _one_after_another(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> list[Any]:
+        """Run the step of each rank that has samples to its end, and return their outputs; set `counts`."""
         others = [(rank_batch, count) for rank_batch, count in self.share.others if count]
         self.counts = [self.share.count, *(count for _, count in others)]
-        return [partial(step, batch, *rest, **options), *(partial(transferred, each) for each, _ in others)]
-
-    @contextmanager
-    def _as_rank(self, rank: int) -> Iterator[None]:
-        """Let a rank compute and log."""
-        self.rank = self.log.virtual_rank = rank
-        self.log.samples = self.counts[rank]
-        with self.virtual.as_rank(rank):
-            yield
-        self.rank, self.log.virtual_rank = -1, 0
-        self.log.samples = self.samples
-
-    def _one_after_another(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run the step of each rank to its end, and return their outputs."""
         outputs = []
-        for rank, call in enumerate(calls):
-            with self._as_rank(rank):
-                outputs.append(call())
+        for rank, count in enumerate(self.counts):
+            self.rank = self.log.virtual_rank = rank
+            self.log.samples = count
+            with self.virtual.as_rank(rank):
+                rank_batch = batch if rank == 0 else self.data.transfer(others[rank - 1][0], self.loader)
+                outputs.append(step(rank_batch, *rest, **options))
+        self.rank, self.log.virtual_rank, self.log.samples = -1, 0, self.samples
         return outputs

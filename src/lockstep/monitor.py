@@ -1,4 +1,4 @@
-"""What people watch of a run beside its numbers; its loggers write it: see docs/monitoring.md.
+"""What people watch of a run beside its numbers, and its net; its loggers write it: see docs/monitoring.md.
 
 Both engines call the same methods at the same moments; above rank 0 nothing is written.
 """
@@ -13,23 +13,30 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from lockstep.compare import Comparison, RecordedRun
 from lockstep.compare.comparison import difference
+from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_points, add_text
+from lockstep.progress import print_beside_bar
+from lockstep.random_state import preserve_generators
 from lockstep.run_files import CONFIG
 from lockstep.run_label import MONITORING, HyperParameter, folder_of, plain_hparam
 from lockstep.schemas import Lightning
 from lockstep.schemas.groups import is_below
+from lockstep.schemas.target import tensorboard_of
 
 if TYPE_CHECKING:
     from lockstep.loggers import Loggers
 
 CODE = "    "  # the indentation of a code block in Markdown
+CHARTS = {"loss": "^(train|val|valid|validation)[/_].*loss.*$", "accuracy": "^(train|val).*acc.*$"}
+"""The charts of TensorBoard's page *Custom scalars*: regular expressions of their curves."""
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
 
 
@@ -41,7 +48,8 @@ def open_loggers(plan: Plan, rank: int, steps: int) -> "Loggers":
     if (board := opened.board) is not None:
         for name, text in texts_of(plan).items():
             add_text(board.writer, name, text)
-        board.writer.add_custom_scalars(layout_of())
+        charts = {name: ("Multiline", [pattern]) for name, pattern in CHARTS.items()}
+        board.writer.add_custom_scalars({"training and validation": charts})
     return opened
 
 
@@ -53,25 +61,14 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
-def layout_of() -> dict[str, dict[str, tuple[str, list[str]]]]:
-    """Return the layout of the page *Custom scalars*: by category and chart, regular expressions of curves."""
-    names = {"loss": "^(train|val|valid|validation)[/_].*loss.*$", "accuracy": "^(train|val).*acc.*$"}
-    return {"training and validation": {name: ("Multiline", [pattern]) for name, pattern in names.items()}}
-
-
 def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds of a batch by phase, and memory, by the names of curves."""
+    """Return the seconds of a batch by phase, and the peak memory of this process or of tensors on a GPU, as curves."""
     by_hand = plan.gradient_sync == plan.engine.gradient_sync != Lightning.gradient_sync  # others overlap with backward
     phases = {phase: value for phase, value in seconds.items() if phase != "communication" or by_hand}
     times = {f"work/step_seconds/{phase}": value for phase, value in phases.items()}
-    return times | {"work/memory_GiB": peak_memory(device)}
-
-
-def peak_memory(device: torch.device) -> float:
-    """Return the peak memory of this process, or of the tensors on a GPU, in GiB."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**30
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    on_gpu = device.type == "cuda"
+    kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return times | {"work/memory_GiB": torch.cuda.max_memory_allocated(device) / 2**30 if on_gpu else kibibytes / 2**20}
 
 
 def texts_of(plan: Plan) -> dict[str, str]:
@@ -102,6 +99,51 @@ def versions_and_machine(gpu: bool) -> dict[str, str]:
         names = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
         rows |= {"GPU": ", ".join(names), "CUDA": str(torch.version.cuda)}
     return rows
+
+
+def show_layers(plan: Plan, rank: int, net: nn.Module, example: Any, device: torch.device) -> None:
+    """Print Lightning's table of all layers on rank 0; weights, modes, buffers and generators are unchanged afterwards.
+
+    Every rank calls it with its own batch, since a net may wait for others. `example`: the argument of its forward, a
+    tuple of several or a mapping of them by name; None if it is unknown. Without it, or if the net cannot be called
+    with it, there are no shapes and FLOPs.
+    """
+    from lockstep.private_api.lightning import layers_table  # with Lightning
+
+    def forward() -> Any:
+        if isinstance(example, Mapping):
+            return net(**example)
+        return net(*example) if isinstance(example, tuple) else net(example)
+
+    content = "parameters" if example is None else "forward of an example"
+    training = {module: module.training for module in net.modules()}
+    buffers = [(buffer, buffer.clone()) for buffer in net.buffers()]
+    net.eval()
+    with torch.no_grad(), preserve_generators([device]):
+        try:
+            table = layers_table(net, None if example is None else forward)
+        except Exception as error:  # of the user's net
+            content = f"parameters; its forward does not take the example ({type(error).__name__})"
+            table = layers_table(net, None)
+        for buffer, before in buffers:
+            buffer.copy_(before)
+    for module, mode in training.items():
+        module.training = mode
+    if rank == 0:
+        print_beside_bar(f"\n{plan.model.name}: {content}\n{table}")
+
+
+def log_histograms(plan: Plan, loggers: "Loggers", net: nn.Module, epoch: int, step: int) -> None:
+    """Log the weights after the last step of every N-th epoch (from 1), and its gradients. Every rank calls it."""
+    options, board = tensorboard_of(plan), loggers.board
+    if options is None or options.histograms == 0 or epoch % options.histograms != 0:
+        return
+    for name, parameter in net.named_parameters() if board is not None or plan.strategy.sharded else ():
+        tensors = {f"weights/{name}": parameter.detach(), f"weights/{name}/gradient": parameter.grad}
+        for tag, tensor in tensors.items():
+            values = None if tensor is None else full_tensor(tensor)  # on every rank: it may be sharded
+            if board is not None and values is not None:
+                board.writer.add_histogram(tag, values, step)
 
 
 def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Comparison) -> None:

@@ -1,16 +1,31 @@
-"""The values that a module logs under one name: over an epoch, and in a single batch."""
+"""The values that a module logs under one name, over an epoch and in a single batch; and its torchmetrics objects."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from torch import nn
+
 from lockstep.config_error import ConfigError
-from lockstep.sums.running import Scalar, to_floats
+from lockstep.parallel.messages import all_gather_tensor
+from lockstep.plan import Plan
+from lockstep.precision import dtype_of
+from lockstep.private_api.torchmetrics import (
+    added_states,
+    compute_from,
+    is_metric,
+    metric_state,
+    restore_metric,
+    widen_metric,
+)
+from lockstep.record.step_lines import Scalar, join, reduced, to_floats
 
 REDUCTIONS = {"mean": "mean", "avg": "mean", "sum": "sum", "min": "min", "max": "max"}
 LOADER = "/dataloader_idx_"  # what joins a name and the index of its dataloader, if an evaluation has several
-JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"mean": sum, "sum": sum, "min": min, "max": max}
-"""How totals are reduced; the total of a mean is the sum of value times weight."""
 
 
 @dataclass
@@ -82,21 +97,8 @@ class Value:
     def epoch_value(self, totals: Sequence[Any]) -> float | None:
         """Return the value of an epoch: of its metric, or of the totals of all ranks."""
         if self.metric is None:
-            return self.over_ranks(totals)
+            return reduced(self.reduction, totals)
         return float(self.metric.compute()) if self.on_epoch else None
-
-    def over_ranks(self, totals: Sequence[Any]) -> float | None:
-        """Return the value of totals and their weights, one for each rank; None if nothing was logged."""
-        total, weight = join(self.reduction, totals)
-        if not weight:
-            return None
-        return float(total / weight) if self.reduction == "mean" else float(total)
-
-
-def join(reduction: str, totals: Sequence[Any]) -> tuple[Any, float]:
-    """Join totals, each with its weight; those without weight do not count."""
-    counted = [total for total, weight in totals if weight]
-    return JOIN[reduction](counted) if counted else 0.0, sum(weight for _, weight in totals)
 
 
 def reduction_of(name: str, reduce_fx: Any) -> str:
@@ -105,3 +107,53 @@ def reduction_of(name: str, reduce_fx: Any) -> str:
     if word.lower() not in REDUCTIONS:
         raise ConfigError(f"self.log({name!r}, reduce_fx={word}): it is not one of mean, sum, min, max.")
     return REDUCTIONS[word.lower()]
+
+
+def metric_objects(module: nn.Module) -> dict[str, Any]:
+    return {name: child for name, child in module.named_modules() if is_metric(child)}
+
+
+def state_sizes(metrics: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the bytes of each state of the metrics whose states ranks add up, by name; nothing in a single process."""
+    if not dist.is_initialized():
+        return {}
+    states = {name: added_states(metric) for name, metric in metrics.items()}
+    return {name: [state.nbytes for state in values] for name, values in states.items() if values}
+
+
+def compute_together(metrics: Mapping[str, Any], sizes: Sequence[Mapping[str, Sequence[int]]]) -> None:
+    """Compute metrics by one message with the states of all, if their `state_sizes` are those of all ranks.
+
+    torchmetrics would send two or three messages for each state. Its metrics keep their values until the next update.
+    """
+    alike = {name for name, size in sizes[0].items() if all(each.get(name) == size for each in sizes)}
+    shared = {name: metric for name, metric in metrics.items() if name in alike}
+    if not shared:
+        return
+    states = [state for metric in shared.values() for state in added_states(metric)]
+    ranks = all_gather_tensor(torch.cat([state.contiguous().reshape(-1).view(torch.uint8) for state in states]))
+    parts = [torch.split(row, [state.nbytes for state in states]) for row in ranks]
+    gathered = iter(
+        [part.clone().view(state.dtype).view(state.shape).to(state.device) for part in of_ranks]  # a clone is aligned
+        for state, of_ranks in zip(states, zip(*parts, strict=True), strict=True)
+    )
+    for name, metric in shared.items():
+        compute_from(metric, [next(gathered) for _ in sizes[0][name]])
+
+
+def widen_metrics(plan: Plan, module: nn.Module) -> None:
+    """Convert floating states of torchmetrics to float64 if the plan computes in it (`Metric.to` ignores dtypes)."""
+    if dtype_of(plan) == torch.float64:
+        for metric in metric_objects(module).values():
+            widen_metric(metric)
+
+
+@contextmanager
+def preserve_metrics(module: nn.Module) -> Iterator[None]:
+    """Restore the states of a module's torchmetrics afterwards."""
+    metrics = metric_objects(module)
+    before = {name: deepcopy(metric_state(metric)) for name, metric in metrics.items()}
+    yield
+    for name, metric in metrics.items():
+        metric.reset()
+        restore_metric(metric, before[name])

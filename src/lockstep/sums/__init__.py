@@ -1,1 +1,0 @@
-"""Exact sums of batches and ranks (`running`), and seconds (`phases`)."""
