@@ -13,7 +13,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.loaders import map_loader
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
-from lockstep.raw.precision import Precision
+from lockstep.raw.trainer import Precision
 from lockstep.run_files import Metrics
 from lockstep.steps import module_step
 from tests.conftest import MakePlan

@@ -19,7 +19,7 @@ LAYERS = [
     {"disk", "precision", "random_state"},
     {"parallel", "run_summary"},
     {"strategies", "sums"},
-    {"schemas", "sampler"},
+    {"schemas"},
     {"world", "targets", "step_plan", "run_label"},
     {"plan"},
     {"memory", "loggers", "time_limit"},

@@ -12,7 +12,7 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from lockstep.raw import trainer
-from lockstep.raw.precision import Precision
+from lockstep.raw.trainer import Precision
 from tests.comparing import require_identical
 from tests.conftest import IN_PROCESS, MakeUserPlan, require_refused
 from tests.rank_helpers import ALONE, ENGINES, with_engine

@@ -17,7 +17,10 @@ from lockstep.session.session import Session
 from lockstep.steps.loss_weight import loss_of
 from lockstep.targets.kinds import overrides
 
-OVERRIDES = ("on_train_batch_start", "optimizer_step", "lr_scheduler_step")
+OVERRIDES = (
+    *("on_train_batch_start", "optimizer_step", "lr_scheduler_step"),
+    *("optimizer_zero_grad", "configure_gradient_clipping"),
+)
 """Methods of a module that may change what the loop does: if one is overridden, Lightning's own loop runs."""
 
 
@@ -98,8 +101,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 progress.zero_grad.increment_ready()
                 hooks.call("on_before_zero_grad", optimizer)
                 progress.zero_grad.increment_started()
-                zero_grad = hooks.method("optimizer_zero_grad", lambda *_: clear_gradients(optimizer))
-                zero_grad(trainer.current_epoch, batch_idx, optimizer)
+                clear_gradients(optimizer)
                 progress.zero_grad.increment_completed()
             if loss is not None:
                 detached = loss.detach() if batches == 1 else loss.detach() / batches
@@ -113,10 +115,8 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         self.phases.mark("backward")
         if is_step_boundary:
             hooks.call("on_before_optimizer_step", optimizer)
-            if hooks.of_module("configure_gradient_clipping") or trainer.gradient_clip_val is not None:
-                value, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
-                clip = trainer.lightning_module.configure_gradient_clipping
-                clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
+            if trainer.gradient_clip_val is not None:
+                trainer.lightning_module.clip_gradients(optimizer)
             optimizer.step()
             self.phases.mark("optimizer")
             progress.step.increment_completed()
