@@ -76,7 +76,7 @@ def test_both_engines_scale_alike(job: tuple[str, ...], make_user_plan: MakeUser
 @pytest.mark.usefixtures("_scaled")
 def test_steps_past_the_scaler_are_refused(make_user_plan: MakeUserPlan) -> None:
     job = ("model=regressor", "data=stream", *SINGLE)
-    with pytest.raises(ConfigError, match=r"^model=UserStep: it overrides optimizer_step, which would not use"):
+    with pytest.raises(ConfigError, match=r"^model=UserStep: it overrides optimizer_step or steps by LBFGS, past"):
         run(make_user_plan(*job, "model._target_=strange_steps.UserStep"), "raw")
 
 

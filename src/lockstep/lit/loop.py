@@ -34,23 +34,20 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
     def on_run_start(self, data_fetcher: Any) -> None:
         """Look up the overridden hooks, and whether this epoch takes the fast path."""
         super().on_run_start(data_fetcher)
-        trainer, self.fast_path = self.trainer, self.is_fast
-        self.hooks = Hooks(trainer, trainer.lightning_module)
-        validates_at_end = trainer.val_check_batch == trainer.num_training_batches
-        has_plateau = any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
-        self.skips_validation = self.fast_path and validates_at_end and not has_plateau
-        self.skips_validation &= trainer.check_val_every_n_epoch is not None
-
-    @property
-    def is_fast(self) -> bool:
-        """Whether the module and the trainer need nothing but what the fast path does."""
         trainer, module = self.trainer, self.trainer.lightning_module
-        return (
+        self.hooks = Hooks(trainer, module)
+        self.fast_path = (
             module.automatic_optimization
             and not any(overrides(module, name) for name in OVERRIDES)
             and needs_no_closure(trainer.optimizers[0])
             and getattr(trainer.precision_plugin, "scaler", None) is None
             and not private.skips_backward(self)
+        )
+        self.skips_validation = (
+            self.fast_path
+            and trainer.val_check_batch == trainer.num_training_batches
+            and not any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
+            and trainer.check_val_every_n_epoch is not None
         )
 
     def advance(self, data_fetcher: Any) -> None:

@@ -147,24 +147,19 @@ class SessionCheckpointIO(TorchCheckpointIO):
     def _fit_loop(self, steps: int) -> dict[str, Any]:
         """Return the state of a fit loop, within an epoch or before the next one, after so many optimizer steps."""
         at = self.session.start.position
-        epoch = counts(at.epochs)
-        if at.batch:
-            epoch |= {"ready": at.epochs + 1, "started": at.epochs + 1}
+        begun = dict.fromkeys(("ready", "started"), at.epochs + 1) if at.batch else {}
         return {
             "epoch_loop.state_dict": {private.BATCHES_THAT_STEPPED: at.steps},
-            "epoch_loop.batch_progress": {**total_and_current(counts(at.batch)), "is_last_batch": False},
+            "epoch_loop.batch_progress": {**counters(at.batch), "is_last_batch": False},
             "epoch_loop.automatic_optimization.optim_progress": {
-                "optimizer": dict.fromkeys(("step", "zero_grad"), total_and_current(counts(steps)))
+                "optimizer": dict.fromkeys(("step", "zero_grad"), counters(steps))
             },
-            "epoch_loop.manual_optimization.optim_step_progress": total_and_current(counts(steps)),
-            "epoch_progress": total_and_current(epoch),
+            "epoch_loop.manual_optimization.optim_step_progress": counters(steps),
+            "epoch_progress": counters(at.epochs, **begun),
         }
 
 
-def counts(completed: int) -> dict[str, int]:
-    """Return Lightning's counters of epochs, batches or steps when none is under way."""
-    return dict.fromkeys(("ready", "started", "processed", "completed"), completed)
-
-
-def total_and_current(counters: dict[str, int]) -> dict[str, dict[str, int]]:
-    return {"total": counters, "current": {**counters}}
+def counters(completed: int, **begun: int) -> dict[str, dict[str, int]]:
+    """Return Lightning's counters of epochs, batches or steps; by default none is under way."""
+    counts = {**dict.fromkeys(("ready", "started", "processed", "completed"), completed), **begun}
+    return {"total": counts, "current": {**counts}}

@@ -96,20 +96,13 @@ class Training:
             reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
             fits = session.manual or count == 1
             require(fits, "model", session.plan.model.name, reason, "self.automatic_optimization = False in it")
-            if self.precision.scale is not None:
-                self._require_scalable()
+            scales = not overrides(module, "optimizer_step") and not any(isinstance(each, LBFGS) for each in optimizers)
+            reason = "it overrides optimizer_step or steps by LBFGS, past the gradient scaler of precision=16-mixed"
+            hint = "precision=bf16-mixed, or engine=lightning"
+            require(scales or self.precision.scale is None, "model", session.plan.model.name, reason, hint)
             if session.manual:
                 watch_manual_steps(self)
         session.step.watch(trainer.optimizers, self.wrapped.ddp)
-
-    def _require_scalable(self) -> None:
-        """Raise if a step would pass by the gradient scaler of float16."""
-        name, hint = self.session.plan.model.name, "precision=bf16-mixed for it, or engine=lightning"
-        reason = "it overrides optimizer_step, which would not use the gradient scaler of precision=16-mixed"
-        require(not overrides(self.module, "optimizer_step"), "model", name, reason, hint)
-        fits = not any(isinstance(optimizer, LBFGS) for optimizer in self.trainer.optimizers)
-        reason = "LBFGS computes the loss several times a step, which the scaler of precision=16-mixed does not"
-        require(fits, "model", name, reason, "precision=bf16-mixed")
 
 
 class NoOptimizer(SGD):
