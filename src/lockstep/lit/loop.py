@@ -3,7 +3,7 @@
 For every batch Lightning calls a dozen hooks of every callback, the module and the strategy through its profiler,
 whether they do anything or not: half a millisecond, several times a step of a small net. Here the overridden hooks are
 looked up once an epoch. Hooks, their arguments and order, and all counts are the same; what the fast path does not do
-(manual optimization, a scaled loss, L-BFGS, an overridden `optimizer_step`), Lightning's own loop does.
+(manual optimization, a scaled loss, L-BFGS, an overridden method of OVERRIDES), Lightning's own loop does.
 """
 
 from collections.abc import Mapping
