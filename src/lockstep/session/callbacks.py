@@ -18,7 +18,7 @@ from lockstep.targets.locate import create
 
 SCHEDULER = "GradientAccumulationScheduler"
 Hook = Callable[..., Any]
-TAKES = {Parameter.POSITIONAL_ONLY: 1, Parameter.POSITIONAL_OR_KEYWORD: 1, Parameter.VAR_POSITIONAL: 3}
+TAKES: dict[Any, int] = {Parameter.POSITIONAL_ONLY: 1, Parameter.POSITIONAL_OR_KEYWORD: 1, Parameter.VAR_POSITIONAL: 3}
 """How many of the three arguments of a step a parameter takes by position, by its kind."""
 
 
