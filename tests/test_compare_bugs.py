@@ -13,7 +13,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.loaders import map_loader
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
-from lockstep.raw.precision import Precision
+from lockstep.raw.trainer import Precision
 from lockstep.run_files import Metrics
 from lockstep.steps import module_step
 from tests.conftest import MakePlan
@@ -46,7 +46,7 @@ def plant_an_unreduced_gradient(rank: int) -> None:
 
 def plant_two_swapped_samples() -> None:
     """Positions 40 and 100 of the second epoch: in its batches 3 and 8, steps 11 + 4 and 11 + 9."""
-    right = map_loader.epoch_order  # type: ignore[attr-defined]
+    right = map_loader.epoch_order
 
     def wrong(samples: int, seed: int, epoch: int) -> torch.Tensor:
         order = right(samples, seed, epoch)
@@ -54,7 +54,7 @@ def plant_two_swapped_samples() -> None:
             order[[40, 100]] = order[[100, 40]]
         return order
 
-    map_loader.epoch_order = wrong  # type: ignore[attr-defined]
+    map_loader.epoch_order = wrong
 
 
 def plant_a_rate_off_by_one_ulp() -> None:

@@ -19,7 +19,7 @@ LAYERS = [
     {"disk", "precision", "random_state"},
     {"parallel", "run_summary"},
     {"strategies"},
-    {"schemas", "sampler"},
+    {"schemas"},
     {"world", "targets", "step_plan", "run_label"},
     {"plan"},
     {"memory", "loggers"},

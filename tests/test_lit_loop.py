@@ -166,7 +166,7 @@ def test_the_comparison_sees_a_missing_hook(monkeypatch: pytest.MonkeyPatch) -> 
     assert trained(FastTrainingEpochLoop) != trained(_TrainingEpochLoop)
 
 
-@pytest.mark.parametrize(("kind", "is_fast"), [(Module, True), (WithStep, False), (WithClipping, True)])
+@pytest.mark.parametrize(("kind", "is_fast"), [(Module, True), (WithStep, False), (WithClipping, False)])
 def test_which_modules_take_the_fast_path(kind: type[Module], is_fast: bool) -> None:
     paths = []
 

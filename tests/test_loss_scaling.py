@@ -12,7 +12,7 @@ from lightning.pytorch.plugins.precision import MixedPrecision
 from lockstep.config_error import ConfigError
 from lockstep.plan import Plan
 from lockstep.raw import trainer
-from lockstep.raw.precision import Precision
+from lockstep.raw.trainer import Precision
 from tests.comparing import require_identical
 from tests.conftest import IN_PROCESS, MakeUserPlan, require_refused
 from tests.rank_helpers import ALONE, ENGINES, with_engine
@@ -76,7 +76,7 @@ def test_both_engines_scale_alike(job: tuple[str, ...], make_user_plan: MakeUser
 @pytest.mark.usefixtures("_scaled")
 def test_steps_past_the_scaler_are_refused(make_user_plan: MakeUserPlan) -> None:
     job = ("model=regressor", "data=stream", *SINGLE)
-    with pytest.raises(ConfigError, match=r"^model=UserStep: it overrides optimizer_step, which would not use"):
+    with pytest.raises(ConfigError, match=r"^model=UserStep: it overrides optimizer_step or steps by LBFGS, past"):
         run(make_user_plan(*job, "model._target_=strange_steps.UserStep"), "raw")
 
 

@@ -12,7 +12,7 @@ from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.raw import trainer
-from lockstep.raw.precision import Precision
+from lockstep.raw.trainer import Precision
 from lockstep.record.fingerprint import digest
 from lockstep.run_files import Metrics
 from lockstep.steps.step_outputs import backward

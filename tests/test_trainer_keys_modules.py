@@ -9,7 +9,7 @@ import torch
 
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
-from lockstep.lit.trainer import silence_warnings
+from lockstep.lit.run import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_lines import id_digests
 from tests.comparing import lines, metrics_in, require_identical

@@ -14,10 +14,9 @@ from torch.utils.data import DataLoader, Sampler
 
 from lockstep.compare import compare
 from lockstep.launch.start import start_ranks
-from lockstep.loaders.map_loader import MapLoader
+from lockstep.loaders.map_loader import MapLoader, epoch_order
 from lockstep.loaders.rank_loader import RankSlice
 from lockstep.plan import Plan
-from lockstep.sampler import epoch_order
 from lockstep.schemas.run import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical

@@ -1,4 +1,4 @@
-"""`python -m lockstep.collectives`: the tour of the primitives, the failure cases and the partition."""
+"""`python -m lockstep.collectives`: the tour of the primitives, and the partition."""
 
 import sys
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from lockstep.entry_point import options, run_command
 
 HELP = """Every primitive of torch.distributed on real ranks:  python -m lockstep.collectives devices=4
 
-Write KEY=VALUE after the command, or after its subcommand `failures` or `partition`.
+Write KEY=VALUE after the command, or after its subcommand `partition`.
 
 python -m lockstep.collectives              what every rank holds before and after each primitive, checked against what
                                             it must hold, and what it costs (n: the bytes of the full tensor, W: the
@@ -17,12 +17,6 @@ python -m lockstep.collectives              what every rank holds before and aft
   init_method: auto    the rendezvous: auto, file, file:///PATH, env, tcp://HOST:PORT
   timeout: 30          seconds that a rank waits for the others, to join and in each call
   root: 0              the rank that broadcasts and scatters, and gets what is reduced or gathered
-
-python -m lockstep.collectives failures     wrong calls on purpose: the error that you read, and after how long;
-                                            exit status 1 if one goes uncaught
-  devices: 2           ranks
-  timeout: 5           seconds
-  backend, init_method as above; on this machine alone, not under torchrun
 
 python -m lockstep.collectives partition    which rank gets which samples in which epoch, in training here and by
                                             torch's DistributedSampler (| ends a batch, * marks a repeat)
@@ -40,8 +34,6 @@ def dispatch(words: Sequence[str]) -> int:
     from lockstep.collectives import partition, tour  # with torch
 
     command = "python -m lockstep.collectives"
-    if words[:1] == ["failures"]:
-        return tour.show_failures(options(tour.RankOptions, words[1:], command))
     if words[:1] == ["partition"]:
         return partition.show(options(partition.Options, words[1:], command))
     return tour.show(options(tour.Options, words, command))

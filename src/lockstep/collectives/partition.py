@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from lockstep.constraints import NonNegativeInt, PositiveInt
-from lockstep.sampler import epoch_order
+from lockstep.loaders.map_loader import epoch_order
 from lockstep.step_plan import batch_count
 from lockstep.text_table import terminal_width
 

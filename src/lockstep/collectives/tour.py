@@ -1,31 +1,20 @@
-"""The tour: call every primitive on small tensors on each rank; check and print what the ranks hold.
+"""The tour: call every primitive on small tensors on each rank; check and print what the ranks hold."""
 
-And wrong calls on purpose, each on new ranks, in a group with torch's debug level DETAIL (for any group:
-TORCH_DISTRIBUTED_DEBUG=DETAIL): ranks compare what they are about to call, and name the rank that is missing. It is for
-debugging, since it costs messages for each call.
-"""
-
-import faulthandler
-import os
-import re
 import textwrap
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive, tensor_device
-from lockstep.config_error import require, shorten
+from lockstep.config_error import require
 from lockstep.entry_point import make_output_dir, output_dir
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
-from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.parallel.messages import all_gather_json
@@ -38,31 +27,22 @@ Observation = tuple[list[float], list[float]]  # what one rank held before and a
 
 
 @dataclass(frozen=True)
-class RankOptions:
-    """How many ranks to start on each machine, and how they join; the defaults are those of `failures`."""
-
-    devices: int = 2
-    backend: Backend = "auto"
-    init_method: InitMethod = "auto"
-    timeout: Timeout = 5.0
-
-
-@dataclass(frozen=True)
-class Options(RankOptions):
-    """The keys of the tour."""
+class Options:
+    """The keys of the tour: how many ranks to start on each machine, how they join, and the root."""
 
     devices: int = 4
+    backend: Backend = "auto"
+    init_method: InitMethod = "auto"
     timeout: Timeout = 30.0
     root: int = 0
 
 
 @dataclass(frozen=True)
 class TourPayload:
-    """The input of the ranks; `case`: the title of one of CASES in place of the tour."""
+    """The input of the ranks."""
 
     world: World
-    root: int = 0
-    case: str = ""
+    root: int
 
 
 def show(options: Options) -> int:
@@ -86,7 +66,7 @@ def show(options: Options) -> int:
     return 1 if failed else 0
 
 
-def world_of(options: RankOptions) -> World:
+def world_of(options: Options) -> World:
     """Return the world of the ranks that an outside launcher started, or of `devices` ranks on this machine."""
     process_group = ProcessGroup(options.backend, options.init_method, options.timeout)
     require_backend(process_group)
@@ -104,10 +84,8 @@ def world_of(options: RankOptions) -> World:
     return world
 
 
-def run(payload: TourPayload, context: RankContext) -> Any:
-    """Run a case or the tour on this rank; return the outcome, or what all ranks observed of each primitive."""
-    if payload.case:
-        return run_case(payload, context)
+def run(payload: TourPayload, _: RankContext) -> list[list[Observation]]:
+    """Return on every rank what all ranks observed of each primitive."""
     return [all_gather_json(observe(primitive, payload.root)) for primitive in PRIMITIVES]
 
 
@@ -150,82 +128,3 @@ def paragraph(primitive: Primitive, observations: Sequence[Observation], results
     ranks = columns_text(("", "before", "", "after", ""), cells, left=len(cells[0]))
     heading = f"{primitive.name}: {primitive.does}; the busiest rank moves {primitive.cost} bytes."
     return f"{textwrap.fill(heading, terminal_width())}\n{textwrap.indent(ranks, '  ')}"
-
-
-def ones(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.ones(count, dtype=dtype, device=tensor_device())
-
-
-CASES: dict[str, tuple[str, Callable[[Any, bool, float], object]]] = {
-    "all-reduce of different shapes": (
-        r"\[4\].*\[3\]",
-        lambda group, last, _timeout: dist.all_reduce(ones(3 if last else 4), group=group),
-    ),
-    "all-reduce of different dtypes": (
-        "Float.*Double",
-        lambda group, last, _timeout: dist.all_reduce(ones(4, torch.float64 if last else torch.float32), group=group),
-    ),
-    "different collectives": (
-        "ALLREDUCE.*BROADCAST",
-        lambda group, last, _timeout: (
-            dist.broadcast(ones(4), 0, group=group) if last else dist.all_reduce(ones(4), group=group)
-        ),
-    ),
-    "receive of another size than was sent (gloo crashes)": (
-        "rank [1-9].* failed: it was ended by",
-        lambda _group, last, _timeout: dist.recv(ones(3)) if last else dist.send(ones(4), dist.get_world_size() - 1),
-    ),
-    "the last rank does not call the all-reduce": (
-        "monitoredBarrier",
-        lambda group, last, timeout: time.sleep(timeout + 1) if last else dist.all_reduce(ones(4), group=group),
-    ),
-}
-"""By title: what the message of rank 0 matches if the failure is caught, and the call of a rank (the last or not)."""
-
-
-def show_failures(options: RankOptions, titles: Sequence[str] = tuple(CASES)) -> int:
-    """Print the outcome of each case; return exit status 1 if one was not caught."""
-    method = options.init_method
-    require(not method.startswith("file://"), "init_method", method, "a file serves once", "init_method=file")
-    world = world_of(options)
-    folder, count = Path(world.folder), 0
-    for number, title in enumerate(titles, start=1):
-        case_folder = folder / str(number)
-        make_output_dir(case_folder)
-        began = time.monotonic()
-        try:
-            message, seconds = start_ranks(TourPayload(replace(world, folder=str(case_folder)), case=title), __name__)
-        except RankFailed as error:
-            lines = str(error).strip().splitlines()
-            message, seconds = " ".join(dict.fromkeys((lines[0], lines[-1]))), time.monotonic() - began
-        caught = bool(re.search(CASES[title][0], message))
-        print(f"{number}/{len(titles)} {title}: {'caught' if caught else 'NOT CAUGHT'} after {seconds:.1f} s")
-        print(textwrap.indent(textwrap.fill(shorten(message), terminal_width() - 6), " " * 6), flush=True)
-        count += caught
-    print(f"\n{count} of {len(titles)} failures caught (timeout {options.timeout:g} s)\n  {folder}", flush=True)
-    return 0 if count == len(titles) else 1
-
-
-def run_case(payload: TourPayload, context: RankContext) -> tuple[str, float]:
-    """Make the call of a case on this rank; return the message and the seconds until it came.
-
-    The process ends 5 s after its timeout, even if torch never returns; torch's C++ logs to stderr are dropped.
-    """
-    timeout = payload.world.process_group.timeout
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    faulthandler.dump_traceback_later(timeout + 5.0, exit=True, file=2)
-    group = debug_group(timeout)
-    began, message = time.monotonic(), "no error: the call returned"
-    try:
-        CASES[payload.case][1](group, context.rank == context.world_size - 1, timeout)
-    except (RuntimeError, ValueError) as error:
-        message = " ".join(str(error).split())
-    return message, time.monotonic() - began
-
-
-def debug_group(timeout: float) -> Any:
-    """Create a group that compares calls, and wait: a rank that ends would break it for one that still connects."""
-    dist.set_debug_level(dist.DebugLevel.DETAIL)  # type: ignore[attr-defined]
-    group = dist.new_group(timeout=timedelta(seconds=timeout))
-    dist.barrier()
-    return group

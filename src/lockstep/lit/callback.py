@@ -15,8 +15,8 @@ from lockstep.session.session import Session
 from lockstep.targets.kinds import overrides, replace_method
 
 
-class EvaluationCallback(Callback):
-    """Calls the session in evaluations, before all other callbacks."""
+class StageCallback(Callback):
+    """Calls the session in each stage, before all other callbacks."""
 
     session: Session
 
@@ -35,10 +35,11 @@ class EvaluationCallback(Callback):
         self.session.before_epoch_end(trainer, stage_of(trainer))
 
     on_test_start, on_test_batch_start = on_validation_start, on_validation_batch_start
-    on_test_batch_end, on_test_epoch_end = on_validation_batch_end, on_validation_epoch_end
+    on_train_batch_end = on_test_batch_end = on_validation_batch_end
+    on_train_epoch_end = on_test_epoch_end = on_validation_epoch_end
 
 
-class SessionCallback(EvaluationCallback):
+class SessionCallback(StageCallback):
     """Calls the session in training. `attach` wraps hooks of the module for what has to run after them.
 
     stop: whether a signal asks for the end.
@@ -98,9 +99,6 @@ class SessionCallback(EvaluationCallback):
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
         self.session.before_optimizer_step(optimizer)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.session.results.update_step_metrics(trainer)
-
     def _start_batch(self, original: Callable[..., int | None], *arguments: Any) -> int | None:
         if (returned := original(*arguments)) == -1:  # the epoch ends here
             self.session.log.enter("train")
@@ -122,9 +120,6 @@ class SessionCallback(EvaluationCallback):
             is_due = interrupts or (is_step_boundary and session.checkpoints.due(progress.position.steps))
             if is_due or self.stop:
                 self._save(self.stop)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.before_epoch_end(trainer, "train")
 
     def _end_training_stage(self) -> None:
         self.session.results.end_stage(self.trainer, "train")
@@ -171,7 +166,7 @@ class SessionCallback(EvaluationCallback):
 
 
 def stage_of(trainer: pl.Trainer) -> str:
-    """Return `val` or `test`."""
+    """Return `train`, `val` or `test`."""
     return trainer.state.stage.dataloader_prefix  # type: ignore[return-value, union-attr]
 
 

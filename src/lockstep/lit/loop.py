@@ -3,7 +3,7 @@
 For every batch Lightning calls a dozen hooks of every callback, the module and the strategy through its profiler,
 whether they do anything or not: half a millisecond, several times a step of a small net. Here the overridden hooks are
 looked up once an epoch. Hooks, their arguments and order, and all counts are the same; what the fast path does not do
-(manual optimization, a scaled loss, L-BFGS, an overridden `optimizer_step`), Lightning's own loop does.
+(manual optimization, a scaled loss, L-BFGS, an overridden method of OVERRIDES), Lightning's own loop does.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,10 @@ from lockstep.session.session import Session
 from lockstep.steps.step_outputs import loss_of
 from lockstep.targets.kinds import overrides
 
-OVERRIDES = ("on_train_batch_start", "optimizer_step", "lr_scheduler_step")
+OVERRIDES = (
+    *("on_train_batch_start", "optimizer_step", "lr_scheduler_step"),
+    *("optimizer_zero_grad", "configure_gradient_clipping"),
+)
 """Methods of a module that may change what the loop does: if one is overridden, Lightning's own loop runs."""
 
 
@@ -31,23 +34,20 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
     def on_run_start(self, data_fetcher: Any) -> None:
         """Look up the overridden hooks, and whether this epoch takes the fast path."""
         super().on_run_start(data_fetcher)
-        trainer, self.fast_path = self.trainer, self.is_fast
-        self.hooks = Hooks(trainer, trainer.lightning_module)
-        validates_at_end = trainer.val_check_batch == trainer.num_training_batches
-        has_plateau = any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
-        self.skips_validation = self.fast_path and validates_at_end and not has_plateau
-        self.skips_validation &= trainer.check_val_every_n_epoch is not None
-
-    @property
-    def is_fast(self) -> bool:
-        """Whether the module and the trainer need nothing but what the fast path does."""
         trainer, module = self.trainer, self.trainer.lightning_module
-        return (
+        self.hooks = Hooks(trainer, module)
+        self.fast_path = (
             module.automatic_optimization
             and not any(overrides(module, name) for name in OVERRIDES)
             and needs_no_closure(trainer.optimizers[0])
             and getattr(trainer.precision_plugin, "scaler", None) is None
             and not private.skips_backward(self)
+        )
+        self.skips_validation = (
+            self.fast_path
+            and trainer.val_check_batch == trainer.num_training_batches
+            and not any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
+            and trainer.check_val_every_n_epoch is not None
         )
 
     def advance(self, data_fetcher: Any) -> None:
@@ -98,8 +98,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 progress.zero_grad.increment_ready()
                 hooks.call("on_before_zero_grad", optimizer)
                 progress.zero_grad.increment_started()
-                zero_grad = hooks.method("optimizer_zero_grad", lambda *_: clear_gradients(optimizer))
-                zero_grad(trainer.current_epoch, batch_idx, optimizer)
+                clear_gradients(optimizer)
                 progress.zero_grad.increment_completed()
             if loss is not None:
                 detached = loss.detach() if batches == 1 else loss.detach() / batches
@@ -113,10 +112,8 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         self.phases.mark("backward")
         if is_step_boundary:
             hooks.call("on_before_optimizer_step", optimizer)
-            if hooks.of_module("configure_gradient_clipping") or trainer.gradient_clip_val is not None:
-                value, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
-                clip = trainer.lightning_module.configure_gradient_clipping
-                clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
+            if trainer.gradient_clip_val is not None:
+                trainer.lightning_module.clip_gradients(optimizer)
             optimizer.step()
             self.phases.mark("optimizer")
             progress.step.increment_completed()

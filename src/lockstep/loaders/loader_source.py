@@ -1,13 +1,18 @@
-"""Where the batches of a run come from: the loaders of a LightningDataModule, or of the LightningModule."""
+"""Where the batches of a run come from: the loaders of a LightningDataModule, or of the LightningModule.
+
+And what a plan needs to know of them before any rank starts: samples, batches, sizes, repeatability.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
 from lockstep import schemas
-from lockstep.config_error import ConfigError, require
+from lockstep.config_error import ConfigError, config_error, require
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.stream_loader import StreamLoader, is_plain
@@ -16,10 +21,19 @@ from lockstep.schemas.former import data_error
 from lockstep.schemas.target import KEY
 from lockstep.step_plan import STAGES
 from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides, replace_method
-from lockstep.targets.locate import create
+from lockstep.targets.locate import create, user_errors
 
 METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
 STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
+SINGLE = RankSlice(0, 1)
+ONE_PROCESS = {
+    **dict.fromkeys(("world_size", "num_devices", "num_nodes"), 1),
+    **dict.fromkeys(("global_rank", "local_rank", "node_rank"), 0),
+    "is_global_zero": True,
+}
+"""Attributes of `self.trainer` and of its strategy before any rank starts."""
+
+UNMADE = "its loaders cannot be made."
 
 
 @dataclass
@@ -101,13 +115,41 @@ def create_data(choice: schemas.Data, seed: int) -> Any:
     return owner
 
 
-def create_source(choice: schemas.Data, module: Any, seed: int, batch_size: int | None) -> LoaderSource:
-    """Return the source of the loaders of a run."""
-    owner = create_data(choice, seed) if choice.is_module else module
-    return source_of(choice, module, owner, seed, batch_size)
-
-
-def source_of(choice: schemas.Data, module: Any, owner: Any, seed: int, batch_size: int | None) -> LoaderSource:
-    """Return the source of the loaders that `owner`, a data module or the module itself, has."""
+def create_source(
+    choice: schemas.Data, module: Any, seed: int, batch_size: int | None, owner: Any = None
+) -> LoaderSource:
+    """Return the source of the loaders of a run; without their owner, create the data module or take the module."""
+    if owner is None:
+        owner = create_data(choice, seed) if choice.is_module else module
     methods = {stage: getattr(owner, name) for stage, name in METHOD.items() if overrides(owner, name)}
     return LoaderSource(choice, module, seed, batch_size, methods, owner)
+
+
+def set_up(owner: Any, choice: schemas.Data, seed: int, trainer: SimpleNamespace) -> None:
+    """Prepare the data, and set it up for training. `trainer` has the attributes that are known already."""
+    vars(trainer).update(ONE_PROCESS)
+    trainer.strategy = owner.trainer = trainer
+    with user_errors(f"data.{KEY}={choice.name}", UNMADE):
+        owner.prepare_data()
+        seeded(seed, lambda: owner.setup("fit"))
+
+
+def facts_of(source: LoaderSource) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return facts about loaders whose data is set up, and their batch size and drop_last for the plan."""
+    owner, name = source.owner, source.choice.name
+    with user_errors(f"data.{KEY}={name}", UNMADE):
+        if not source.has("train"):
+            chosen = name if source.choice.is_module else "none"
+            raise config_error("data", chosen, "it has no train_dataloader", "data with one")
+        train = source.loaders("train", SINGLE)[0]
+        defaults = {"batch_size": train.global_batch_size, "drop_last": train.drop_last}
+        facts: dict[str, Any] = {"train_samples": train.samples, "regular": train.regular}
+        with suppress(TypeError, NotImplementedError):  # of unknown length
+            facts["train_batches"] = len(train)
+        for stage in ("val", "test"):
+            if stage == "test" and source.has("test"):
+                seeded(source.seed, lambda: owner.setup("test"))
+            loaders = source.loaders(stage, SINGLE) if source.has(stage) else []
+            facts[f"{stage}_size"] = sum(loader.samples or 1 for loader in loaders)
+            facts[f"{stage}_batch_sizes"] = tuple(loader.global_batch_size for loader in loaders)
+    return facts, defaults

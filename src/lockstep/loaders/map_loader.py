@@ -1,5 +1,8 @@
 """A rank's slices of the batches of a map-style data set: the same samples at the same step for any number of ranks.
 
+Global batch k is positions k·B … (k+1)·B of the epoch's order, and rank r of W takes positions r, r+W, r+2W, … *of that
+batch*: so every world size sees the same samples at the same step, and a ragged last batch is only shorter.
+
 Data in memory is fetched by index; other data by the user's workers and collate function, each sample under its seed.
 
 The sampler of a DataLoader is replaced by the contract's order if it shuffles or goes in order. Any other one is drawn
@@ -23,12 +26,13 @@ from torch.utils.data import (
     default_collate,
 )
 
-from lockstep.loaders.blocks import fetch_in_blocks
 from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
 from lockstep.loaders.seeded import Places, seeded_loader, start_workers
 from lockstep.random_state import preserve_generators, seed_all
-from lockstep.sampler import epoch_order
 from lockstep.step_plan import batch_count
+
+BLOCK_BYTES = 2**20  # bytes of the batches that are fetched together
+ALIGNED = 64  # Bytes. At an address that is no multiple of them a matrix product may round differently.
 
 
 class MapLoader(RankLoader):
@@ -131,13 +135,28 @@ class MapLoader(RankLoader):
         dataset = self.loader.dataset
         is_plain = type(dataset) is TensorDataset and self.loader.collate_fn is default_collate
         if is_plain and all(tensor.layout is torch.strided for tensor in dataset.tensors):
-            # an index is faster than any worker, and nothing random happens
-            sample_bytes = sum(tensor[:1].nbytes for tensor in dataset.tensors)
-            batches = fetch_in_blocks(
-                lambda ids: (tensor.index_select(0, ids) for tensor in dataset.tensors), slices, sample_bytes
-            )
-            return (batch if batch[0].shape[0] else None for batch in batches)
+            return fetch_in_blocks(dataset.tensors, slices)  # faster than any worker, and nothing random happens
         if self.reader is None:
             self.reader = seeded_loader(self.loader, self.places, self.seed)
         self.places.epoch, self.places.slices = self.sampled_epoch, slices
         return start_workers(self.reader)
+
+
+def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
+    """Return the order of one epoch: a permutation of 0 … samples-1, shape (samples,), int64."""
+    return torch.randperm(samples, generator=torch.Generator().manual_seed(seed + epoch))
+
+
+def fetch_in_blocks(tensors: Sequence[Tensor], slices: Iterable[Tensor]) -> Iterator[list[Tensor] | None]:
+    """Yield the rows of tensors in memory for each tensor of ids; None for no ids.
+
+    An index of hundreds of rows takes as long as one of a single row, so small batches share it.
+    """
+    slices, sample_bytes = iter(slices), sum(tensor[:1].nbytes for tensor in tensors)
+    for first in slices:
+        block = [first, *islice(slices, BLOCK_BYTES // max(1, sample_bytes * first.shape[0]))]
+        sizes, ids = [ids.shape[0] for ids in block], torch.cat(block)
+        columns = [torch.split(tensor.index_select(0, ids), sizes) for tensor in tensors]
+        for size, *batch in zip(sizes, *columns, strict=True):
+            # where a batch lies in its block depends on where training began
+            yield [tensor.clone() if tensor.data_ptr() % ALIGNED else tensor for tensor in batch] if size else None

@@ -1,13 +1,11 @@
 """What all loaders of a rank have in common: its slice of each global batch, and a description of each batch."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
-
-ALL_ROWS = [slice(None)]
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,6 @@ class RankLoader:
         if rank >= samples:
             dummy = [slice(1)] if self.pads_ranks and samples else []
             return dummy, BatchShare(ids[:0], samples, step_samples, is_dummy=True)
-        if world_size == 1:  # an index takes 1 µs
-            return ALL_ROWS, BatchShare(ids, samples, step_samples, count=samples)
         rows = slice(rank, None, world_size)
         return [rows], BatchShare(ids[rows], samples, step_samples, count=-((rank - samples) // world_size))
 
@@ -113,6 +109,3 @@ class RankLoader:
     def sampled_epoch(self) -> int:
         """Return the epoch under which samples are drawn: an evaluation is always the same."""
         return self.epoch if self.training and not self.fixed else 0
-
-    def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError

@@ -123,7 +123,7 @@ def samples_in(batch: Any) -> int:
 
 def slice_batch(batch: Any, rows: slice) -> Any:
     """Return some samples of a batch; values that do not belong to single samples stay."""
-    if rows in (slice(None), slice(0, None, 1)):
+    if rows == slice(0, None, 1):
         return batch
     samples = samples_in(batch)
 

@@ -66,20 +66,18 @@ def layers_table(net: nn.Module, forward: Callable[[], object] | None) -> str:
 def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
     """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in after so many steps."""
 
-    class EpochLoop:
+    class Loop:
         @property
         def _batches_that_stepped(self) -> int:
             return steps()
 
-    class Connector:
         @property
         def should_update_logs(self) -> bool:
             return (steps() + 1) % trainer.log_every_n_steps == 0 or bool(trainer.should_stop)
 
-    class FitLoop:
-        epoch_loop = EpochLoop()
-
         def __getattr__(self, name: str) -> Any:
             return getattr(trainer, f"fit_loop.{name}")  # raises the trainer's error for what only Lightning has
 
-    return {"fit_loop": FitLoop(), "_logger_connector": Connector()}
+    loop: Any = Loop()
+    loop.epoch_loop = loop
+    return {"fit_loop": loop, "_logger_connector": loop}

@@ -8,7 +8,7 @@ from lockstep.checkpoint.saving import save
 from lockstep.parallel.tensor_layout import full_optimizer_state, full_state_dict
 
 if TYPE_CHECKING:
-    from lockstep.raw.training import Training
+    from lockstep.raw.run import Training
 
 
 def save_state(run: "Training") -> None:
@@ -48,7 +48,7 @@ def save_state(run: "Training") -> None:
 
 def load_state(run: "Training") -> None:
     """Load the module's state from the checkpoint that the run begins at, if there is one."""
-    session, datamodule, checkpoint = run.session, run.trainer.datamodule, run.checkpoint
+    session, datamodule, checkpoint = run.session, run.trainer.datamodule, run.session.start.checkpoint
     if checkpoint is None:
         return
     for hook in run.hooks.of_module("on_load_checkpoint"):
@@ -66,7 +66,7 @@ def load_state(run: "Training") -> None:
 
 def load_optimizers(run: "Training") -> None:
     """Load optimizers and schedules, after on_fit_start, in which callbacks restore the groups that they added."""
-    session, trainer, checkpoint = run.session, run.trainer, run.checkpoint
+    session, trainer, checkpoint = run.session, run.trainer, run.session.start.checkpoint
     if checkpoint is None:
         return
     session.state.restore_optimizers(trainer)

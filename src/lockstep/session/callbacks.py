@@ -6,6 +6,7 @@ Lightning is imported only if there are callbacks.
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import Parameter
 from typing import Any
 
 from lockstep.config_error import require
@@ -17,6 +18,8 @@ from lockstep.targets.locate import create
 
 SCHEDULER = "GradientAccumulationScheduler"
 Hook = Callable[..., Any]
+TAKES: dict[Any, int] = {Parameter.POSITIONAL_ONLY: 1, Parameter.POSITIONAL_OR_KEYWORD: 1, Parameter.VAR_POSITIONAL: 3}
+"""How many of the three arguments of a step a parameter takes by position, by its kind."""
 
 
 def create_callbacks(plan: Plan) -> list[Any]:
@@ -56,7 +59,7 @@ class Hooks:
     def __init__(self, trainer: Any, module: Any) -> None:
         self.trainer, self.module = trainer, module
         self.overridden: dict[str, list[Hook]] = {}
-        self.positional: dict[str, int | None] = {}
+        self.positional: dict[str, int] = {}
 
     def named(self, name: str) -> list[Hook]:
         if name not in self.overridden:
@@ -90,18 +93,11 @@ class Hooks:
     def step_arguments(self, name: str, *arguments: Any) -> tuple[Any, ...]:
         """Return those of batch, batch_idx and dataloader_idx that a step of the module takes by position."""
         if name not in self.positional:
-            self.positional[name] = count_positional(getattr(self.module, name))
+            parameters = inspect.signature(getattr(self.module, name)).parameters.values()
+            self.positional[name] = sum(TAKES.get(parameter.kind, 0) for parameter in parameters)
         return arguments[: self.positional[name]]
 
 
 def is_monitoring(callback: Any) -> bool:
     """Whether Lightning calls a callback's on_train_epoch_end after the module's."""
     return any(kind.__name__ in ("EarlyStopping", "Checkpoint") for kind in type(callback).__mro__)
-
-
-def count_positional(step: Hook) -> int | None:
-    """Return how many arguments a step takes by position; None if any number."""
-    kinds = [parameter.kind for parameter in inspect.signature(step).parameters.values()]
-    if inspect.Parameter.VAR_POSITIONAL in kinds:
-        return None
-    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)

@@ -14,8 +14,7 @@ from torch import nn
 
 from lockstep import schemas
 from lockstep.config_error import ConfigError, require
-from lockstep.loaders.loader_facts import facts_of, set_up
-from lockstep.loaders.loader_source import create_data, source_of
+from lockstep.loaders.loader_source import create_data, create_source, facts_of, set_up
 from lockstep.parallel.net_proxy import NET, net_of
 from lockstep.random_state import preserve_generators
 from lockstep.safe_loading import is_loadable, plain
@@ -56,7 +55,7 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
     model = replace(model, **_facts_of_module(model, module))
     if owner is None:
         _set_up(module, data, seed, trainer)
-    facts, defaults = facts_of(source_of(data, module, owner or module, seed, options["batch_size"]))
+    facts, defaults = facts_of(create_source(data, module, seed, options["batch_size"], owner or module))
     data = replace(data, **facts)
     options = {**options, "model": model, "data": data}
     options |= {name: options[name] or default for name, default in defaults.items()}

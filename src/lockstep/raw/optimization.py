@@ -1,6 +1,8 @@
-"""Automatic optimization: forward, backward and the optimizer step of a batch, and the steps of schedules."""
+"""The optimization of a batch, automatic or manual, and the steps of schedules."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -8,10 +10,12 @@ from torch.optim import Optimizer
 
 from lockstep.config_error import config_error
 from lockstep.optimizers import clear_gradients
+from lockstep.parallel.divided_optimizer import call_before_update
+from lockstep.private_api.torch import prepare_for_backward
 from lockstep.steps.step_outputs import loss_of
 
 if TYPE_CHECKING:
-    from lockstep.raw.training import Training
+    from lockstep.raw.run import Training
 
 
 def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary: bool) -> dict[str, Any]:
@@ -50,7 +54,9 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
             precision.unscale(optimizer)
         run.session.before_optimizer_step(optimizer)
         hooks.call("on_before_optimizer_step", optimizer)
-        clip_gradients(run, optimizer)
+        value, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
+        clip = run.module.configure_gradient_clipping
+        clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
         return loss
 
     if not is_step_boundary:
@@ -64,10 +70,51 @@ def automatic_step(run: "Training", batch: Any, batch_idx: int, is_step_boundary
     return outputs
 
 
-def clip_gradients(run: "Training", optimizer: Optimizer) -> None:
-    value, algorithm = run.trainer.gradient_clip_val, run.trainer.gradient_clip_algorithm
-    clip = run.hooks.method("configure_gradient_clipping", run.precision.clip_gradients)
-    clip(optimizer, gradient_clip_val=value, gradient_clip_algorithm=algorithm)
+def manual_step(run: "Training", batch: Any, batch_idx: int) -> dict[str, Any]:
+    """Run the training step of a batch, which goes backward and steps optimizers itself."""
+    with run.precision.forward_context():
+        returned = run.module.training_step(*run.hooks.step_arguments("training_step", batch, batch_idx))
+    outputs = dict(returned) if isinstance(returned, Mapping) else {"loss": returned}
+    if isinstance(outputs.get("loss"), Tensor):
+        outputs["loss"] = outputs["loss"].detach()
+    return outputs if isinstance(returned, Mapping | Tensor) else {}
+
+
+def manual_backward(run: "Training", loss: Tensor, _: Any, *arguments: Any, **options: Any) -> None:
+    """Go backward. DDP expects one backward pass for each forward, so each pass is announced to it."""
+    if run.wrapped.ddp is not None:
+        prepare_for_backward(run.wrapped.ddp, loss)
+    run.hooks.call("on_before_backward", loss)
+    run.module.backward(loss, *arguments, **options)
+    run.hooks.call("on_after_backward")
+
+
+def watch_manual_steps(run: "Training") -> None:
+    """Have `manual_backward` call the module's hooks, and each optimizer's step measure its gradient and count."""
+
+    def measure(optimizer: Any) -> None:
+        run.session.before_optimizer_step(optimizer)
+        run.hooks.call("on_before_optimizer_step", optimizer)
+
+    def after_step(*_: Any) -> None:
+        run.trainer.global_step += 1
+
+    run.trainer.strategy.backward = partial(manual_backward, run)
+    optimizers: list[Any] = run.trainer.optimizers
+    for optimizer in optimizers:
+        call_before_update(optimizer, measure)
+        optimizer.register_step_post_hook(after_step)
+        optimizer.optimizer = optimizer  # LightningOptimizer has this attribute
+        optimizer.toggle_model = partial(_toggle_model, run, optimizer)
+
+
+@contextmanager
+def _toggle_model(run: "Training", optimizer: Optimizer, sync_grad: bool = True) -> Iterator[None]:
+    """Let only this optimizer's parameters get gradients; without `sync_grad` they are not averaged over ranks."""
+    with nullcontext() if sync_grad else run.wrapped.accumulating():
+        run.module.toggle_optimizer(optimizer)
+        yield
+        run.module.untoggle_optimizer(optimizer)
 
 
 def step_schedules(run: "Training", interval: str, index: int, plateau: bool) -> None:
@@ -82,8 +129,4 @@ def step_schedules(run: "Training", interval: str, index: int, plateau: bool) ->
             logged = ", ".join(sorted(run.trainer.callback_metrics))
             raise config_error("model", run.session.plan.model.name, reason, f"one of {logged}")
         if metric is not None or not plateau:
-            run.hooks.method("lr_scheduler_step", lr_scheduler_step)(config.scheduler, metric)
-
-
-def lr_scheduler_step(scheduler: Any, metric: Any) -> None:
-    scheduler.step(*([] if metric is None else [metric]))
+            run.module.lr_scheduler_step(config.scheduler, metric)
