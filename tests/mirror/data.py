@@ -67,7 +67,7 @@ def seed_all(seed: int) -> None:
 
 
 def generator_states() -> tuple[Any, ...]:
-    gpu = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     return random.getstate(), np.random.get_state(), torch.get_rng_state(), gpu
 
 
@@ -129,7 +129,7 @@ class Loader:
         order = self.order(epoch)
         count = len(order) // self.size if self.drop_last else -(-len(order) // self.size)
         order = order[: self.limited(count) * self.size]
-        return order.split(max(self.size, self.smallest)) if len(order) else ()  # type: ignore[no-any-return, no-untyped-call]
+        return order.split(max(self.size, self.smallest)) if len(order) else ()  # type: ignore[no-untyped-call]
 
     def order(self, epoch: int) -> Tensor:
         sampler, samples = self.sampler.sampler, len(self.loader.dataset)
