@@ -26,8 +26,8 @@ def test_a_run_from_its_config_file(command: Command) -> None:
     assert [engine_in(folder) for folder in (both, both / "lightning", raw)] == ["both", "lightning", "raw"]
 
     config = OmegaConf.load(raw / "config.yaml")
-    config.model.net.update(sample_shape=[2], num_outputs=2)
-    config.model.num_classes = 2
+    assert (config.model.net.sample_shape, config.model.num_classes, config.batch_size) == ([2], 2, 64)
+    assert instantiate(config.data).batch_size == 64
     saved = torch.load(raw / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
     instantiate(config.model).load_state_dict(saved, strict=True)
 

@@ -59,7 +59,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     values = _with_batch_size_and_rate(config, values)
     for group in SEVERAL:
         values[group] = [_target(key, option) for key, option in named_options(group, values.get(group)).items()]
-    values["model"], values["data"] = _module(values["model"]), _data(values["data"])
+    key = "optimizer" if "${optimizer}" in str(unresolved["model"]) else "model.optimizer"
+    values["model"], values["data"] = _module(values["model"], key), _data(values["data"])
     hints = get_type_hints(Plan, include_extras=True)
     for key in ("process_group", "checkpoint", "record", "trainer"):
         values[key] = coerce(hints[key], key, values[key])
@@ -140,8 +141,8 @@ def named_options(group: str, values: object) -> dict[str, object]:
     return {f"{group}.{name}": option for name, option in values.items() if option is not None}
 
 
-def _module(values: Any) -> schemas.Module:
-    target: schemas.Module = _target("model", values)
+def _module(values: Any, optimizer_key: str) -> schemas.Module:
+    target: schemas.Module = replace(_target("model", values), optimizer_key=optimizer_key)
     for part in PARTS:
         given = values[part] if isinstance(values.get(part), Mapping) else {}
         for name in given.keys() & SETTINGS.keys():

@@ -35,6 +35,7 @@ from lockstep.schemas.groups import key_of
 from lockstep.schemas.run import ENGINES
 from lockstep.schemas.target import tensorboard_of
 from lockstep.targets.from_python import targets_of
+from lockstep.targets.locate import FROM_DATA
 
 
 def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
@@ -183,4 +184,10 @@ def write_config(plan: Plan) -> None:
         clear_records(folder, keep_record=plan.resume or resumes_here)
     config = OmegaConf.create(plan.config)
     config.engine = {**asdict(plan.engine)}  # one of the two of engine=both
+    config.batch_size = config.batch_size or plan.batch_size
+    model: Any = plan.model.call
+    for node, call in ((config.model, model), (config.model.get("net"), model.get("net"))):
+        for name in FROM_DATA if OmegaConf.is_dict(node) else ():
+            if name in call and name not in node:  # without these Hydra could not instantiate it
+                node[name] = call[name]
     save_config(folder, OmegaConf.to_yaml(config), plan.command.words, plan.command.swept)

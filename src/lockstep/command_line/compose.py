@@ -88,7 +88,7 @@ def check_words(words: Iterable[str], config: DictConfig) -> None:
         typed = (override.input_line or "").partition("=")[2]
         part = group.partition(".")[0]
         if part in PARTS and model and f"${{{part}}}" not in model:
-            hint = f"an argument of the module, such as model.lr, or {part}: ${{{part}}} in its YAML"
+            hint = f"an argument of the module, such as model.{group}, or {part}: ${{{part}}} in its YAML"
             raise config_error(group, typed, f"the chosen model configures its {part} itself", hint)
         if group == "data.batch_size" and str(config.data.get(KEY)).startswith("lockstep."):
             raise config_error(group, typed, "the size of a batch is a key of the run", f"batch_size={typed}")

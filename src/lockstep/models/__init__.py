@@ -1,4 +1,4 @@
-"""LightningModules that train a net: copy one, and change what you like."""
+"""LightningModules that train a net. To copy: one of these, or the shorter src/example/lightning_module.py."""
 
 from lockstep.models.autoencoder import Autoencoder
 from lockstep.models.classifier import Classifier

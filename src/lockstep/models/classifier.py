@@ -18,7 +18,7 @@ class Classifier(LightningModule):
     """Cross-entropy of logits (batch, classes, …) and classes (batch, …); accuracy, and macro F1 in evaluations.
 
     Args:
-        num_classes: outputs of the net beyond these are never predicted.
+        num_classes: filled in from the data; outputs of the net beyond these are never predicted.
         ignore_index: a class whose targets do not count, such as -100.
         scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
         monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.

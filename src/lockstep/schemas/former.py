@@ -101,10 +101,12 @@ def net_error(call: Mapping[str, Any]) -> ConfigError:
     """Return the error of a model that is a plain net, with the YAML to write."""
     others = ("net", "optimizer", "scheduler", "sample_shape", "num_classes", "num_outputs")  # or filled in
     net = {name: value for name, value in call.items() if name not in others}
-    reason = "it is a net, and a LightningModule trains it; its arguments shape and outputs are sample_shape and "
-    reason += "num_outputs now; write _target_: lockstep.models.Classifier, net:"
+    reason = "it is a net, and a LightningModule trains it"
+    if {"shape", "outputs"} & {*net}:
+        reason += "; its arguments shape and outputs are sample_shape and num_outputs now"
     parts = "optimizer: ${optimizer}, scheduler: ${scheduler}"
-    return ConfigError(f"model._target_={call['_target_']}: {reason} {_yaml(net)}, {parts}.")
+    hint = f"_target_: lockstep.models.Classifier, net: {_yaml(net)}, {parts}"
+    return ConfigError(f"model._target_={call['_target_']}: {reason}; write {hint}.")
 
 
 def data_error(values: Mapping[str, Any], kind: str) -> ConfigError:

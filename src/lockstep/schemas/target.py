@@ -86,8 +86,10 @@ class Module(Target):
     has_net: whether its attribute `net` is a plain net, which strategies may replicate, divide or shard.
     can_shard_net: whether all its parameters are those of its `net`, and FSDP can divide each.
     stages: how many devices can share the net.
+    optimizer_key: of the optimizer on the command line, which may be the module's.
     """
 
+    optimizer_key: str = "optimizer"
     manual: bool = False
     has_net: bool = False
     can_shard_net: bool = False

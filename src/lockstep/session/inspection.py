@@ -44,7 +44,7 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
             check_callback(callback, target, saves=not options["trainer"].barebones)
     trainer = SimpleNamespace(**{name: options[name] for name in NAMES}, max_steps=options["trainer"].max_steps)
     if model.optimizer is not None:
-        check_optimizer(model.optimizer)
+        check_optimizer(model.optimizer_key, model.optimizer)
     owner = None
     if data.is_module:
         owner = create_data(data, seed)
@@ -102,12 +102,12 @@ def _attributes(owner: Any) -> dict[str, Any]:
     return {**facts, "class_names": tuple(map(str, names))}
 
 
-def check_optimizer(call: Mapping[str, Any]) -> None:
+def check_optimizer(key: str, call: Mapping[str, Any]) -> None:
     """Create an optimizer of one parameter, so that wrong values are told by the key that was typed."""
-    check("optimizer", {**call, ARGS: [None]})
-    optimizer = create("optimizer", call)
+    check(key, {**call, ARGS: [None]})
+    optimizer = create(key, call)
     if callable(optimizer):
-        with user_errors(f"optimizer.{KEY}={call[KEY]}", "it raises this when it is called."):
+        with user_errors(f"{key}.{KEY}={call[KEY]}", "it raises this when it is called."):
             optimizer([nn.Parameter(torch.zeros(2, 2))])
 
 

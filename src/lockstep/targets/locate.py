@@ -111,7 +111,8 @@ def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
     if parent.__name__ == "__main__":
         reason, hint = f"no notebook's cell or script defines {name} here", "its class into a file, or define it first"
         return config_error(key, path, reason, hint)
-    near = nearest(name, [attribute for attribute in dir(parent) if not attribute.startswith("_")])
+    names = [attribute for attribute in dir(parent) if not attribute.startswith("_")]
+    near = nearest(name, [each for each in names if callable(getattr(parent, each))]) or nearest(name, names)
     if near is None:
         return config_error(key, path, f"{parent.__name__} has no {name}", "another path")
     corrected = ".".join(near if part == name else part for part in path.split("."))
