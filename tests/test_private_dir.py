@@ -115,16 +115,14 @@ def test_an_unusable_tmpdir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         private_folder()
 
 
-def test_an_unsafe_tmpdir_is_refused(command: Command) -> None:
+def test_an_unsafe_tmpdir_is_refused(command: Command, temporary: Path) -> None:
     """Without the sticky bit others could put files of theirs in place of a run's."""
-    shared = command.folder / "shared"
-    shared.mkdir()
-    shared.chmod(0o777)
-    ended = command(*SHORT, "strategy=ddp", "devices=2", TMPDIR=str(shared))
+    temporary.chmod(0o777)
+    ended = command.fresh(*SHORT, "strategy=ddp", "devices=2", TMPDIR=str(temporary))
     assert ended.status == 2
-    reason = f"no temporary folder can be created (other users may rename files in {shared}: it lacks the sticky bit"
+    reason = f"no temporary folder can be created (other users may rename files in {temporary}: it lacks the sticky bit"
     assert reason in ended.err
-    assert not list(shared.iterdir())
+    assert not list(temporary.iterdir())
 
 
 IN_A_NAMESPACE = ("unshare", "--mount", "sh", "-c")

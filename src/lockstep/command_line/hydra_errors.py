@@ -38,6 +38,10 @@ SENTENCES = {
         r"\1=\2: several values are a list or a sweep; write -m \1=\2 to run a job for each, or \1=[\2] for a list"
     ),
     r"Unknown plugin class : 'hydra_plugins\.(\w+)": r"\1: Hydra needs this package; write pip install \1 first",
+    r"BasicSweeper does not support sweep type": (
+        "interval(A,B): only a search takes an interval; write -m hydra/sweeper=search optimized_metric=val/acc beside "
+        "it, or several values"
+    ),
     r"Could not override '(\w+)'\.\s+No match": r"\1: there is no such group with --config-name; write KEY=VALUE",
 }
 """What Hydra says over several lines, and one sentence in its place."""
