@@ -14,7 +14,7 @@ from tests.conftest import ROOT, Command, Ended
 
 SRC = ROOT / "src" / "lockstep"
 BESIDE = ("strategies", "collectives")
-OTHER_MEANINGS = {"schemas/engine.py": {"ddp"}, "inspection.py": {"single"}}
+OTHER_MEANINGS = {"schemas/run.py": {"ddp"}, "schemas/target.py": {"ddp"}, "launch/child.py": {"single"}}
 """A way to average gradients; the world of a process that only inspects."""
 
 

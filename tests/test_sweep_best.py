@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from lockstep.run_files import save_config
 from lockstep.sweep.jobs import WORLD, RankingMetric, SweepJob, best_text, ranking_metric, rows_of
 
 MONITORED = {"monitor": "val/acc", "mode": "max"}
@@ -20,9 +21,9 @@ def job(sweep: Path, number: int, optimized: str | None = None, **results: Any) 
     if results:
         (folder / "metrics.json").write_text(json.dumps(results))
     world = {"engine": {"name": "raw"}, "strategy": {"name": "single"}, "devices": 1, "num_nodes": 1}
-    command = {"words": [f"optimizer.lr={number}", "model.net.hidden=[8]"], "swept": ["optimizer.lr"]}
-    config = {**world, "optimizer": {"lr": float(number)}, "optimized_metric": optimized, "command": command}
-    OmegaConf.save(config, folder / "config.yaml")
+    config = {**world, "optimizer": {"lr": float(number)}, "optimized_metric": optimized}
+    words = (f"optimizer.lr={number}", "model.net.hidden=[8]")
+    save_config(folder, OmegaConf.to_yaml(OmegaConf.create(config)), words, ("optimizer.lr",))
     return SweepJob(folder, sweep)
 
 
