@@ -20,7 +20,7 @@ from tests.conftest import MNIST_ROOT, ROOT
 from tests.mutations.table import MUTATIONS, Mutation
 
 PARTS = ("src", "conf", "tests", "train.py", "pyproject.toml", "README.md", "docs")
-LIMIT = 300
+LIMIT = 900
 SEEN, LIVES = 1, 0
 """Exit statuses of pytest: a test failed, none did."""
 
