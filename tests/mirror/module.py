@@ -200,7 +200,7 @@ def trainer_of(run: Any) -> Any:
         **{"is_last_batch": False, "current_epoch": 0, "global_step": 0, "barebones": config.trainer.barebones},
         **{"optimizers": [], "lr_scheduler_configs": [], "callbacks": [], "loggers": [], "logger": None},
         **{"callback_metrics": {}, "logged_metrics": {}, "progress_bar_metrics": {}},
-        gradient_clip_algorithm=config.trainer.gradient_clip_algorithm,
+        gradient_clip_algorithm=config.trainer.gradient_clip_algorithm if config.gradient_clip_val else None,
         default_root_dir=run.folder,
         log_dir=run.folder,
         state=SimpleNamespace(fn="fit", stage=None, status="running"),

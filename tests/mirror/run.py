@@ -34,6 +34,8 @@ def run(job: Job, context: RankContext) -> dict[str, Any]:
     this.loaders("train")  # schedules may ask for the number of steps
     this.optimizers, this.schedules = configured(module.configure_optimizers())
     trainer.optimizers, trainer.lr_scheduler_configs = this.optimizers, this.schedules
+    several = this.optimizers if len(this.optimizers) > 1 else this.optimizers[0]
+    object.__setattr__(module, "optimizers", lambda *_, **__: several)
     this.wrap()
     seed_all(config.seed + 1 + this.rank)  # dropout and the like: each rank draws for itself
     with context.stop.accepting_stop(0):
