@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from lockstep.compare import Comparison, RecordedRun
-from lockstep.compare.comparison import difference
 from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_points, add_text
@@ -32,6 +30,7 @@ from lockstep.schemas.groups import is_below
 from lockstep.schemas.target import tensorboard_of
 
 if TYPE_CHECKING:
+    from lockstep.compare import Comparison, RecordedRun
     from lockstep.loggers import Loggers
 
 CODE = "    "  # the indentation of a code block in Markdown
@@ -146,9 +145,11 @@ def log_histograms(plan: Plan, loggers: "Loggers", net: nn.Module, epoch: int, s
                 board.writer.add_histogram(tag, values, step)
 
 
-def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Comparison) -> None:
+def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: "Comparison") -> None:
     """Write the difference as a TensorBoard run of its own in the folder of both engines."""
     from torch.utils.tensorboard import SummaryWriter  # not by each rank
+
+    from lockstep.compare import RecordedRun
 
     folder = folder_of(plan)
     with SummaryWriter(str(folder.with_name(folder.name.replace("both", "difference", 1)))) as writer:
@@ -157,11 +158,13 @@ def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: Compari
             add_points(writer, {f"difference/{name}": value for name, value in values.items()}, step)
 
 
-def differences(left: RecordedRun, right: RecordedRun) -> Mapping[int, Mapping[str, float]]:
+def differences(left: "RecordedRun", right: "RecordedRun") -> Mapping[int, Mapping[str, float]]:
     """Return, for each step of both, the difference of the mean loss and the gradient norm, and the larger of them.
 
     At step 0, before training, both have the same weights.
     """
+    from lockstep.compare.comparison import difference  # not by each rank
+
     curves = {0: {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}}
     for at in sorted(left.steps.keys() & right.steps.keys()):
         a, b = left.steps[at], right.steps[at]
