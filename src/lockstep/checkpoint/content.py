@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 SECTION = "lockstep"  # the key of the Content in a checkpoint
-SCALER = "MixedPrecision"  # Lightning's key for the state of the gradient scaler
 COMPILED = "_orig_mod."  # what torch.compile of a layer adds to the names below it
 
 

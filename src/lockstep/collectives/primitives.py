@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from lockstep.parallel.reduce import ring_all_reduce
+from lockstep.collectives.ring import ring_all_reduce
 from lockstep.private_api.torch import all_gather_single, default_store, reduce_scatter_single
 
 Numbers = Sequence[float] | np.ndarray[Any, Any]

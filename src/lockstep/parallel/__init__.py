@@ -1,1 +1,1 @@
-"""The pieces that strategies and engines are made of: messages, replicas, stages, BatchNorm and dropout over ranks."""
+"""The pieces that strategies are made of: messages, replicas, stages, BatchNorm and dropout over ranks."""

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.parallel.messages import gather_values
-from lockstep.parallel.reduce import flatten, unflatten
 
 
 class DividedOptimizer:
@@ -55,9 +54,11 @@ class DividedOptimizer:
         """Give every rank all updated parameters, and put the gradients back."""
         for rank in range(dist.get_world_size()):
             if updated := [parameter for parameter in self.updated if self.owners[parameter] == rank]:
-                flat = flatten(updated)
+                flat = torch.cat([parameter.reshape(-1) for parameter in updated])
                 dist.broadcast(flat, src=rank)
-                unflatten(flat, updated)
+                chunks = flat.split([parameter.numel() for parameter in updated])
+                for parameter, chunk in zip(updated, chunks, strict=True):
+                    parameter.copy_(chunk.view_as(parameter))
         for parameter, gradient in self.hidden.items():
             parameter.grad = gradient
         self.hidden.clear()

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lockstep.config_error import ConfigError, config_error
+from lockstep.config_error import config_error
 from lockstep.private_api.torch import LastToFirst, fix_buckets
 
 UNFINISHED = "Expected to have finished reduction in the prior iteration"
@@ -37,12 +37,8 @@ class FixedBucketDDP(LastToFirst):
         except RuntimeError as error:
             if UNFINISHED not in str(error):
                 raise
-            raise no_gradient() from None
-
-
-def no_gradient() -> ConfigError:
-    key, reason = "strategy.find_unused_parameters", "a parameter received no gradient in a step"
-    return config_error(key, False, f"{reason}, and ranks wait for it", f"{key}=true")
+            key, reason = "strategy.find_unused_parameters", "a parameter received no gradient in a step"
+            raise config_error(key, False, f"{reason}, and ranks wait for it", f"{key}=true") from None
 
 
 def average_late(parameters: Iterable[Tensor], averaged: Collection[int]) -> None:
@@ -57,14 +53,3 @@ def average_late(parameters: Iterable[Tensor], averaged: Collection[int]) -> Non
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             dist.all_reduce(parameter.grad)
             parameter.grad /= dist.get_world_size()
-
-
-class TrainingStep(nn.Module):
-    """A LightningModule whose forward is its training step. Its parameters come in the module's order."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *arguments: Any) -> Any:
-        return self.module.training_step(*arguments)

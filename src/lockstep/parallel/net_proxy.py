@@ -7,22 +7,15 @@ An instance attribute is found before the submodule of its name: `module.net` is
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
-from lockstep.private_api.torch import is_tracing, submodule
-
-NET = "net"  # the attribute of a LightningModule that strategies may replicate, divide into stages, or shard
+from lockstep.strategies.strategy import NET
 
 
-def net_of(module: nn.Module) -> nn.Module | None:
-    """Return the submodule `net` of a LightningModule, also behind a proxy; None if it has none, or another module."""
-    net = submodule(module, NET)
-    return None if hasattr(net, "automatic_optimization") else net
-
-
-def replace_forward(module: nn.Module, compute: Callable[..., Any]) -> None:
-    """Have `module.net(…)` call `compute`, until the module is given another net."""
-    vars(module)[NET] = NetProxy(submodule(module, NET), compute)
+def replace_forward(module: nn.Module, net: nn.Module, compute: Callable[..., Any]) -> None:
+    """Have `module.net(…)` call `compute` instead of its net, until the module is given another net."""
+    vars(module)[NET] = NetProxy(net, compute)
 
 
 class NetProxy:
@@ -33,7 +26,7 @@ class NetProxy:
         object.__setattr__(self, "_NetProxy__compute", compute)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        if is_tracing() and len({weight.device for weight in self.__net.parameters()}) == 1:
+        if torch.jit.is_tracing() and len({weight.device for weight in self.__net.parameters()}) == 1:
             return self.__net(*inputs, **options)  # the graph is the net's, without replicas
         return self.__compute(*inputs, **options)
 

@@ -16,9 +16,7 @@ class PipelineStages:
     def __init__(self, stages: Sequence[nn.Module], devices: Sequence[torch.device], micro_batches: int = 1) -> None:
         self.stages, self.micro_batches = stages, micro_batches
         self.devices = [devices[index % len(devices)] for index in range(len(stages))]
-
-    def to_devices(self) -> None:
-        for stage, device in zip(self.stages, self.devices, strict=True):
+        for stage, device in zip(stages, self.devices, strict=True):
             stage.to(device)
 
     def __call__(self, inputs: Tensor) -> Tensor:

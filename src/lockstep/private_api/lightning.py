@@ -22,9 +22,6 @@ TESTED = ("2.6.6",)
 BATCHES_THAT_STEPPED = "_batches_that_stepped"
 """In a checkpoint: the step that Lightning's own logging counts. A version without it counts from 0."""
 
-HPARAMS_NAME = "_hparams_name"
-"""Of a module: the argument that is the dictionary of all its hyper-parameters. Without it each is an argument."""
-
 
 def skips_backward(loop: TrainingEpochLoop) -> bool:
     """Whether stochastic weight averaging has turned the backward pass off."""
@@ -61,23 +58,3 @@ def layers_table(net: nn.Module, forward: Callable[[], object] | None) -> str:
     module.net = net
     module.example_input_array = None if forward is None else ()
     return str(ModelSummary(module, max_depth=-1))
-
-
-def names_read(steps: Callable[[], int], trainer: Any) -> dict[str, Any]:
-    """Return the private attributes of a Trainer that LearningRateMonitor reads, for a stand-in after so many steps."""
-
-    class Loop:
-        @property
-        def _batches_that_stepped(self) -> int:
-            return steps()
-
-        @property
-        def should_update_logs(self) -> bool:
-            return (steps() + 1) % trainer.log_every_n_steps == 0 or bool(trainer.should_stop)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(trainer, f"fit_loop.{name}")  # raises the trainer's error for what only Lightning has
-
-    loop: Any = Loop()
-    loop.epoch_loop = loop
-    return {"fit_loop": loop, "_logger_connector": loop}

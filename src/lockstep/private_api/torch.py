@@ -25,15 +25,6 @@ def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return torch._foreach_norm([*tensors]) if tensors else ()
 
 
-def submodule(module: nn.Module, name: str) -> nn.Module | None:
-    """Return a child by its name, whatever attribute of this name is found before it."""
-    return module._modules.get(name)
-
-
-def is_tracing() -> bool:
-    return torch._C._get_tracing_state() is not None
-
-
 def read_full_scalars() -> None:
     """Have `item()` of a DTensor return the number of the full tensor, and not of this rank's part, by a collective."""
     from torch.distributed.tensor import DTensor
@@ -61,16 +52,6 @@ def fix_buckets(ddp: LastToFirst) -> None:
     """Lay out the buckets as if gradients had become ready in the order of the parameters; torch does it once only."""
     ddp.reducer._push_all_rebuilt_params()
     ddp.reducer._rebuild_buckets()
-
-
-def prepare_for_backward(ddp: DistributedDataParallel, loss: Tensor) -> None:
-    """Announce to DDP a backward pass from this loss without a forward of its own.
-
-    Parameters that the loss does not depend on get no gradient. No-op while gradients are not synchronized.
-    """
-    ddp.require_forward_param_sync = torch.is_grad_enabled() and ddp.require_backward_grad_sync
-    if ddp.require_forward_param_sync:
-        ddp.reducer.prepare_for_backward([loss] if ddp.find_unused_parameters else [])
 
 
 def set_recompile_limit(limit: int) -> None:

@@ -8,9 +8,9 @@ from lockstep import schemas
 from lockstep.schemas.target import Target
 from lockstep.strategies import STRATEGIES
 
-GROUPS: dict[str, dict[str, Any]] = {
+GROUPS: dict[str, Mapping[str, Any]] = {
     "engine": {name: kind for kind in get_args(schemas.Engine) for name in get_args(get_type_hints(kind)["name"])},
-    "strategy": {**STRATEGIES},
+    "strategy": STRATEGIES,
 }
 """The type of each option of the groups with typed options."""
 

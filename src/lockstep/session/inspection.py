@@ -15,7 +15,6 @@ from torch import nn
 from lockstep import schemas
 from lockstep.config_error import ConfigError, require
 from lockstep.loaders.loader_source import create_data, create_source, facts_of, set_up
-from lockstep.parallel.net_proxy import NET, net_of
 from lockstep.random_state import preserve_generators
 from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.former import net_error
@@ -23,6 +22,7 @@ from lockstep.schemas.target import ARGS, BATCH_SIZE, KEY
 from lockstep.session.callbacks import check_callback
 from lockstep.session.lightning_module import configured, create_module
 from lockstep.step_plan import StepPlan
+from lockstep.strategies.strategy import NET, net_of
 from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
 from lockstep.targets.locate import check, create, filled, locate, user_errors
 

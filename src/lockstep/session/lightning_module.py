@@ -13,12 +13,11 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from lockstep import schemas
 from lockstep.loaders.loader_source import LoaderSource, create_source
 from lockstep.memory import memory_format_of
-from lockstep.parallel.net_proxy import net_of
-from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seed_all, seeded
 from lockstep.steps.module_step import ModuleStep
+from lockstep.strategies.strategy import net_of
 from lockstep.structures import tensors_in
 from lockstep.targets.kinds import overrides, replace_method
 from lockstep.targets.locate import create
@@ -36,6 +35,8 @@ def prepare_module(plan: Plan) -> tuple[Any, LoaderSource, Callable[..., ModuleS
 
     def convert_module() -> None:
         if plan.sync_batchnorm:
+            from lockstep.parallel.sync_batchnorm import convert_batchnorm
+
             convert_batchnorm(module)
         convert(plan, module)
         if (net := net_of(module)) is not None:

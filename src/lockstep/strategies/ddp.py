@@ -1,14 +1,16 @@
 """DistributedDataParallel: one process per device; all ranks can be restarted after a failure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.constraints import NonNegativeInt, Rules
-from lockstep.strategies.strategy import Strategy, Wrapped
+from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
     from lightning.pytorch.strategies import Strategy as LightningStrategy
+    from torch.optim import Optimizer
 
     from lockstep.plan import Plan
 
@@ -32,23 +34,8 @@ class Replicated(Strategy):
         reason = "gloo cannot send GPU tensors from rank to rank"
         yield fits, "engine.gradient_sync", reason, "engine.gradient_sync=bucket"
 
-    def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """Wrap the training step in DDP, or average the gradients without DDP if `engine.gradient_sync` says so."""
-        wrapped = super().wrap(plan, module)
-        if plan.engine.gradient_sync != "ddp":
-            from lockstep.parallel.reduce import average_gradients
-
-            method, unused = plan.gradient_sync, self._finds_unused(plan)
-            return Wrapped(wrapped.forward, partial(average_gradients, method, module, unused))
-        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP, TrainingStep
-
-        device_ids = self.devices(plan) if plan.accelerator == "gpu" else None
-        ddp = FixedBucketDDP(TrainingStep(module), device_ids, self._finds_unused(plan))
-        return Wrapped(ddp, accumulating=ddp.no_sync, ddp=ddp)
-
-    def _finds_unused(self, plan: "Plan") -> bool:
-        """Whether DDP searches for parameters without a gradient; with several optimizers every pass leaves some."""
-        return self.find_unused_parameters or plan.model.manual
+    def prepare_optimizers(self, optimizers: "Sequence[Optimizer]") -> None:
+        """Prepare the optimizers for ranks. Nothing to do for DDP: gradients are the same on all ranks."""
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
@@ -56,14 +43,19 @@ class Replicated(Strategy):
 
         from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
 
-        finds_unused = self._finds_unused(plan)
+        finds_unused = self.find_unused_parameters or plan.model.manual  # every pass of one optimizer leaves some
+        prepare_optimizers = self.prepare_optimizers
 
         class FixedBucketDDPStrategy(DDPStrategy):
-            """Wraps the module in the same class as the raw engine."""
+            """DDPStrategy whose DistributedDataParallel sums gradients in the same order in each process."""
 
             def configure_ddp(self) -> None:
                 assert self.model is not None
                 self.model = FixedBucketDDP(self.model, self.determine_ddp_device_ids(), finds_unused)
+
+            def setup_optimizers(self, trainer: "Trainer") -> None:
+                super().setup_optimizers(trainer)
+                prepare_optimizers(self.optimizers)
 
         return FixedBucketDDPStrategy(
             parallel_devices=self.devices(plan) * plan.devices if self.share_device else None,

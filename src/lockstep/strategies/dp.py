@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.constraints import Rules
-from lockstep.strategies.strategy import Strategy
+from lockstep.strategies.strategy import Strategy, net_of
 
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
@@ -30,21 +30,14 @@ class NetStrategy(Strategy):
 
     @abstractmethod
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
-        """Return the function by which this process computes the outputs of a net. It is no module with parameters."""
-
-    def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
-        """Move a module, and have calls of its `net` computed by the strategy."""
-        super().move_to_devices(plan, module)
-        from lockstep.parallel.net_proxy import net_of, replace_forward
-
-        net = net_of(module)
-        assert net is not None
-        replace_forward(module, self.forward(plan, net))
+        """Return the function, no module with parameters, that computes the outputs of a net, and move its layers."""
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.pytorch.strategies import SingleDeviceStrategy
 
-        move_to_devices = self.move_to_devices
+        from lockstep.parallel.net_proxy import replace_forward
+
+        forward = self.forward
 
         class NetStrategyOfLightning(SingleDeviceStrategy):
             """SingleDeviceStrategy with the net on several devices; batches and losses are on the first one."""
@@ -52,8 +45,11 @@ class NetStrategy(Strategy):
             lightning_restore_optimizer = False  # it would move the state of all stages to the first device
 
             def model_to_device(self) -> None:
+                super().model_to_device()
                 assert self.lightning_module is not None
-                move_to_devices(plan, self.lightning_module)
+                net = net_of(self.lightning_module)
+                assert net is not None
+                replace_forward(self.lightning_module, net, forward(plan, net))
 
         return NetStrategyOfLightning(self.devices(plan)[0])
 

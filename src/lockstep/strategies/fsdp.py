@@ -9,7 +9,7 @@ and the states of its optimizers are divided over ranks.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from lockstep.config_error import config_error, require
 from lockstep.constraints import NonNegativeInt, Rules
 from lockstep.strategies.ddp import Replicated
-from lockstep.strategies.strategy import Wrapped
+from lockstep.strategies.strategy import net_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
+    from torch.optim import Optimizer
 
     from lockstep.plan import Plan
 
@@ -55,6 +56,7 @@ class FSDP(Replicated):
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
     sharded: ClassVar[bool] = True
     order: ClassVar[str] = "fsdp"
+    find_unused_parameters = True
 
     def gradient_sync(self, plan: "Plan") -> str:
         return "fsdp"
@@ -63,19 +65,12 @@ class FSDP(Replicated):
         yield from super().rules(plan)
         for callback in plan.callbacks:
             self.check_callback(plan, callback.path)
-        fits, key = plan.engine.gradient_sync == "ddp", "engine.gradient_sync"
-        yield fits, key, "strategy=fsdp reduces gradients to shards by itself", f"{key}=ddp, or strategy=ddp"
         reason, hint = "strategy=fsdp shards contiguous weights alone", "memory_format=auto, or strategy=ddp"
         yield plan.memory_format != "channels_last", "memory_format", reason, hint
         reason = "its loss scaler would look at each rank's shard alone, so ranks would not skip the same steps"
         yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or strategy=ddp"
         fits, key = plan.accelerator != "gpu" or plan.world.backend != "gloo", "process_group.backend"
         yield fits, key, "strategy=fsdp sends the shards of GPU tensors by nccl", f"{key}=nccl, or accelerator=cpu"
-
-    def check_optimizer(self, kinds: Collection[str]) -> None:
-        for name in NEEDS_FULL_TENSORS.keys() & {*kinds}:
-            reason = f"{name} {NEEDS_FULL_TENSORS[name]}, and each rank has a shard"
-            raise config_error("strategy", self.name, reason, "strategy=ddp")
 
     def shards_weights(self, plan: "Plan") -> bool:
         return plan.model.can_shard_net and not plan.model.manual
@@ -98,34 +93,13 @@ class FSDP(Replicated):
                 raise config_error("strategy", self.name, EXPLAINED[text], hint) from error
             raise
 
-    def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """Shard a net in place, once. Its gradients are reduced after each batch, also while accumulating.
+    def prepare_optimizers(self, optimizers: "Sequence[Optimizer]") -> None:
+        """Divide the states of optimizers over ranks, whose weights are not sharded."""
+        from lockstep.optimizers import needs_no_closure
+        from lockstep.parallel.divided_optimizer import DividedOptimizer
 
-        The initial weights of all ranks are the same because the seed is. Gradients are summed and divided for every
-        dtype: FSDP2 averages float32 by gloo's average, which is a sum in some versions of torch.
-        """
-        if not self.shards_weights(plan):
-            return super().wrap(plan, module)
-        import torch
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import FSDPModule, fully_shard
-
-        from lockstep.parallel.net_proxy import net_of
-        from lockstep.private_api.torch import read_full_scalars
-
-        self.move_to_devices(plan, module)
-        net = net_of(module)
-        assert net is not None
-        if not isinstance(net, FSDPModule):
-            read_full_scalars()  # hooks of a module may measure its weights and gradients
-            net.to(memory_format=torch.contiguous_format)
-            mesh = init_device_mesh(self.devices(plan)[0].type, (plan.world_size,))  # its default is an accelerator
-            for part in (*_blocks(net), net):
-                fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(True)
-        return Wrapped(module.training_step)
-
-    def _finds_unused(self, plan: "Plan") -> bool:
-        return True
+        for optimizer in filter(needs_no_closure, optimizers):  # others may use all parameters at once
+            DividedOptimizer(optimizer)
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         """Return a DDPStrategy that shards a net instead of wrapping it in DistributedDataParallel.
@@ -140,8 +114,6 @@ class FSDP(Replicated):
 
         from lockstep.parallel import tensor_layout
 
-        strategy = self
-
         class ShardedStrategy(DDPStrategy):
             lightning_restore_optimizer = False  # the session loads shards
 
@@ -152,16 +124,17 @@ class FSDP(Replicated):
                 self.accelerator.setup(trainer)
                 self.model = self.precision_plugin.convert_module(self.model)
                 self.model_to_device()
-                strategy.wrap(plan, self.model)
+                shard_net(self.lightning_module, self.root_device.type)
                 if trainer.state.fn == TrainerFn.FITTING:
                     self.setup_optimizers(trainer)
+                    check_optimizers(self.optimizers)
                 self.setup_precision_plugin()
 
             def teardown(self) -> None:
                 """Move the module back from the CPU, where a mesh of GPUs cannot gather it."""
                 super().teardown()
                 assert self.lightning_module is not None
-                strategy.move_to_devices(plan, self.lightning_module)
+                self.lightning_module.to(self.root_device)
 
             def lightning_module_state_dict(self) -> dict[str, Any]:
                 assert self.lightning_module is not None
@@ -171,6 +144,38 @@ class FSDP(Replicated):
                 return tensor_layout.full_optimizer_state(optimizer)
 
         return ShardedStrategy(cluster_environment=TorchElasticEnvironment())
+
+
+def check_optimizers(optimizers: "Sequence[Optimizer]") -> None:
+    """Raise if an optimizer computes with more of a parameter than one number at a time."""
+    kinds = {kind.__name__ for optimizer in optimizers for kind in type(optimizer).__mro__}
+    for name in NEEDS_FULL_TENSORS.keys() & kinds:
+        reason = f"{name} {NEEDS_FULL_TENSORS[name]}, and each rank has a shard"
+        raise config_error("strategy", "fsdp", reason, "strategy=ddp")
+
+
+def shard_net(module: Any, device_type: str) -> None:
+    """Shard the net of a module in place, once. Its gradients are reduced after each batch, also while accumulating.
+
+    The initial weights of all ranks are the same because the seed is. Gradients are summed and divided for every
+    dtype: FSDP2 averages float32 by gloo's average, which is a sum in some versions of torch.
+    """
+    import torch
+    from torch.distributed import get_world_size
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    from lockstep.private_api.torch import read_full_scalars
+
+    net = net_of(module)
+    assert net is not None
+    if isinstance(net, FSDPModule):
+        return
+    read_full_scalars()  # hooks of a module may measure its weights and gradients
+    net.to(memory_format=torch.contiguous_format)
+    mesh = init_device_mesh(device_type, (get_world_size(),))  # its default is an accelerator
+    for part in (*_blocks(net), net):
+        fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(True)
 
 
 def _blocks(net: "nn.Module") -> "Iterator[nn.Module]":

@@ -7,9 +7,6 @@ from lockstep.constraints import PositiveInt, Rules
 from lockstep.strategies.dp import Forward, NetStrategy
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from lockstep.parallel.pipeline_stages import PipelineStages
     from lockstep.plan import Plan
 
 
@@ -29,18 +26,8 @@ class ModelParallel(NetStrategy):
         yield plan.devices <= stages, "devices", reason, f"devices={stages}, or fewer"
         yield not plan.show_shapes, "show_shapes", "stages are no replicas", "show_shapes=false, or strategy=dp"
 
-    def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
-        return self._stages(plan, net)
-
-    def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
-        """Move each stage to its device, and modules outside of stages to the first device."""
-        from lockstep.parallel.net_proxy import net_of
-
-        super().move_to_devices(plan, module)
-        self._stages(plan, net_of(module)).to_devices()
-
-    def _stages(self, plan: "Plan", net: Any) -> "PipelineStages":
-        """Return the `stages` of a net, a tuple of modules to be called one after the other, on the devices."""
+    def forward(self, plan: "Plan", net: Any) -> Forward:
+        """Return a function that calls the `stages` of a net, a tuple of modules, one after the other on its device."""
         from lockstep.parallel.pipeline_stages import PipelineStages
 
         return PipelineStages(net.stages, self.devices(plan), self.micro_batches)

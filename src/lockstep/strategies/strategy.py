@@ -1,8 +1,7 @@
 """The base class of strategies. Its defaults are those of one process on one device."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.constraints import Rules
@@ -15,18 +14,13 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 
-@dataclass(frozen=True)
-class Wrapped:
-    """The training step of a module as the raw engine calls it under a strategy."""
+NET = "net"  # the attribute of a LightningModule that strategies may replicate, divide into stages, or shard
 
-    forward: Callable[..., Any]
-    """The step. After backward from its loss, and `synchronise`, the gradients are averaged over all ranks."""
-    synchronise: Callable[[], object] = lambda: None
-    """Called after the last backward of an optimizer step. No-op under DDP, which synchronises during backward."""
-    accumulating: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Context of forward and backward for all batches of an optimizer step but the last: gradients stay local."""
-    ddp: Any = None
-    """The DistributedDataParallel that averages the gradients, if there is one."""
+
+def net_of(module: "nn.Module") -> "nn.Module | None":
+    """Return the submodule `net` of a LightningModule, also behind a proxy; None if it has none, or another module."""
+    net = dict(module.named_modules(remove_duplicate=False)).get(NET)
+    return None if hasattr(net, "automatic_optimization") else net
 
 
 class Strategy:
@@ -79,9 +73,6 @@ class Strategy:
         fits, reason = plan.num_nodes == 1 or self.distributed, f"strategy={self.name} is one process on one machine"
         yield fits, "num_nodes", reason, "num_nodes=1, or strategy=ddp"
 
-    def check_optimizer(self, kinds: Collection[str]) -> None:
-        """Raise if an optimizer, by the names of its class and base classes, computes something else on ranks."""
-
     def shards_weights(self, plan: "Plan") -> bool:
         """Whether each rank stores a part of each parameter, so that all ranks must meet in each forward."""
         return False
@@ -102,17 +93,8 @@ class Strategy:
         indices = [torch.cuda.current_device()] if self.distributed else range(plan.devices)
         return [torch.device("cuda", index) for index in indices]
 
-    def move_to_devices(self, plan: "Plan", module: "nn.Module") -> None:
-        """Move a module to the devices that it computes on."""
-        module.to(self.devices(plan)[0])
-
-    def wrap(self, plan: "Plan", module: Any) -> Wrapped:
-        """Move a module to its devices and wrap its training step, for the raw engine."""
-        self.move_to_devices(plan, module)
-        return Wrapped(module.training_step)
-
     def lightning(self, plan: "Plan") -> "LightningStrategy":
-        """Return the Lightning strategy that wraps a module the same way. Processes and their group exist already."""
+        """Return Lightning's strategy, or one derived from it. Processes and their group exist already."""
         from lightning.pytorch.strategies import SingleDeviceStrategy
 
         return SingleDeviceStrategy(self.devices(plan)[0])
