@@ -9,20 +9,21 @@ import torch
 from lockstep.checkpoint.content import SECTION
 from lockstep.checkpoint.reading import check_checkpoint, identity, require_same
 from lockstep.config_error import ConfigError
+from lockstep.lit import run
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record.recorder import depends_on_world
 from lockstep.session.lightning_module import create_module
 from tests.conftest import IN_PROCESS, MakePlan
-from tests.rank_helpers import ALONE, ENGINES
+from tests.rank_helpers import ALONE
 
 pytestmark = IN_PROCESS
 
 
 def trained(make_plan: MakePlan, *overrides: str) -> Plan:
-    """A plan whose run of one epoch, on one rank of the raw engine, has left checkpoints."""
+    """A plan whose run of one epoch, on one rank, has left checkpoints."""
     plan = make_plan("max_epochs=1", "logger=none", "accelerator=cpu", "test=false", *overrides)
-    ENGINES["raw"](plan, ALONE)
+    run(plan, ALONE)
     return plan
 
 
@@ -66,13 +67,12 @@ def test_finished_run_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     assert not check_checkpoint(replace(resumed, max_epochs=2))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_another_net_is_refused(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+def test_another_net_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     trained(make_plan)
     path = f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"
     for model in ("model.net.hidden=[7]", "model=cnn"):
         with pytest.raises(ConfigError, match=r"it holds another net than model=.*; write the model and its opt"):
-            ENGINES[engine](make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
+            run(make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
 
 
 @pytest.mark.parametrize(

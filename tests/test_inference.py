@@ -24,7 +24,7 @@ from tests.user_code.former_example import Classifier as Former
 
 pytestmark = IN_PROCESS
 
-QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true", "engine=raw")
+QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true")
 DIGITS = ("data.test_size=200", "data.val_size=100", "model.net.hidden=[16]")
 
 
@@ -69,7 +69,7 @@ def scores(module: Any) -> tuple[float, float]:
 
 @pytest.mark.parametrize(
     "words",
-    [("model.net.hidden=[16]", "engine=lightning"), ("model.net.hidden=[16]", "precision=64-true")],
+    [("model.net.hidden=[16]",), ("model.net.hidden=[16]", "precision=64-true")],
 )
 def test_it_scores_as_in_the_run(tmp_path: Path, words: tuple[str, ...]) -> None:
     result, before = trained(tmp_path / "run", *DIGITS[:2], *words), torch.get_rng_state()
@@ -114,14 +114,12 @@ def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
     assert result.net().gamma == module.gamma
 
 
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_a_module_that_compiles_its_net_in_setup(tmp_path: Path, engine: str) -> None:
+def test_a_module_that_compiles_its_net_in_setup(tmp_path: Path) -> None:
     net = {"_target_": "example.net.Net", "width": 5}
     model = {**with_net(net), "_target_": f"{__name__}.CompilesItself"}
-    words = (f"engine={engine}", "data=example_module")
-    result = trained(tmp_path / "run", *words, model=model)
+    result = trained(tmp_path / "run", "data=example_module", model=model)
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    tested = trained(tmp_path / "test", *words, "train=false", f"ckpt_path={last}", model=model)
+    tested = trained(tmp_path / "test", "data=example_module", "train=false", f"ckpt_path={last}", model=model)
     assert tested["test/loss"] == result["test/loss"]
     saved = torch.load(last)["state_dict"]
     for name, value in lockstep.load(last).state_dict().items():

@@ -1,4 +1,4 @@
-"""The loss of a LightningModule is scaled for float16 alike by both engines: here on a CPU, with torch's scaler."""
+"""The loss of a LightningModule is scaled for float16: here on a CPU, with torch's scaler."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,28 +9,16 @@ import pytest
 import torch
 from lightning.pytorch.plugins.precision import MixedPrecision
 
-from lockstep.config_error import ConfigError
+from lockstep.lit import run
 from lockstep.plan import Plan
-from lockstep.raw import trainer
-from lockstep.raw.trainer import Precision
-from tests.comparing import require_identical
+from tests.comparing import lines
 from tests.conftest import IN_PROCESS, MakeUserPlan, require_refused
-from tests.rank_helpers import ALONE, ENGINES, with_engine
+from tests.rank_helpers import ALONE
 from tests.test_user_module import MODULES, SINGLE
 
 pytestmark = IN_PROCESS
-TOO_LARGE = 2.0**30
+TOO_LARGE = 2.0**20
 """The first steps overflow and are left out; each halves the scale."""
-
-
-class CpuScaling(Precision):
-    """Raw's precision=16-mixed, on a CPU."""
-
-    def __init__(self, plan: Plan, device: torch.device) -> None:
-        super().__init__(plan, device)
-        self.mixed = torch.float16
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=TOO_LARGE)
-        self.scale = self.scaler.scale
 
 
 @pytest.fixture
@@ -41,14 +29,16 @@ def _scaled(monkeypatch: pytest.MonkeyPatch) -> None:
         scaler = torch.amp.GradScaler("cpu", init_scale=TOO_LARGE)
         return original(plugins=[*plugins, MixedPrecision("16-mixed", "cpu", scaler)], **options)
 
-    monkeypatch.setattr(trainer, "Precision", CpuScaling)
     monkeypatch.setattr(pl, "Trainer", create)
 
 
-def run(plan: Plan, engine: str) -> Path:
-    folder = Path(plan.run_dir) / engine
-    ENGINES[engine](with_engine(plan, engine, folder), ALONE)
-    return folder
+def trained(plan: Plan, name: str) -> dict[str, Any]:
+    """Return the last checkpoint of a run in a folder of its own."""
+    folder = Path(plan.run_dir) / name
+    folder.mkdir()
+    run(replace(plan, run_dir=str(folder)), ALONE)
+    saved: dict[str, Any] = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    return saved
 
 
 @pytest.mark.usefixtures("_scaled")
@@ -63,21 +53,19 @@ def run(plan: Plan, engine: str) -> Path:
     ],
     ids=["classifier", "weights", "skips"],
 )
-def test_both_engines_scale_alike(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    """Steps that overflow are left out, and the scale goes on from a checkpoint."""
+def test_the_scale_goes_on_from_a_checkpoint(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    """Steps that overflow are left out, each norm is that of the unscaled gradient, and the weights are finite."""
     plan = make_user_plan(*job, *SINGLE, "max_epochs=3")
-    runs = [run(plan, engine) for engine in ENGINES]
-    require_identical(*runs)
-    saved = [torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True) for folder in runs]
-    assert saved[0]["MixedPrecision"] == saved[1]["MixedPrecision"]
-    assert 1 < saved[0]["MixedPrecision"]["scale"] < TOO_LARGE
-
-
-@pytest.mark.usefixtures("_scaled")
-def test_steps_past_the_scaler_are_refused(make_user_plan: MakeUserPlan) -> None:
-    job = ("model=regressor", "data=stream", *SINGLE)
-    with pytest.raises(ConfigError, match=r"^model=UserStep: it overrides optimizer_step or steps by LBFGS, past"):
-        run(make_user_plan(*job, "model._target_=strange_steps.UserStep"), "raw")
+    uninterrupted = trained(plan, "uninterrupted")
+    trained(replace(plan, max_epochs=1), "begun")
+    last = Path(plan.run_dir) / "begun" / "checkpoints" / "last.ckpt"
+    resumed = trained(replace(plan, ckpt_path=str(last)), "resumed")
+    assert resumed["MixedPrecision"] == uninterrupted["MixedPrecision"]
+    assert 1 < resumed["MixedPrecision"]["scale"] < TOO_LARGE
+    assert all(torch.equal(resumed["state_dict"][name], each) for name, each in uninterrupted["state_dict"].items())
+    norms = [line["grad_norm"] for line in lines(Path(plan.run_dir) / "uninterrupted", "step")]
+    assert norms[0] is None, "it overflows"
+    assert 0 < norms[-1] < 100
 
 
 def test_manual_optimization_is_refused(make_user_plan: MakeUserPlan) -> None:

@@ -10,11 +10,12 @@ import torch
 
 from lockstep.launch.failure import exit_reason, format_error
 from lockstep.launch.topology import RankContext
+from lockstep.lit import run
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from lockstep.targets.frames import MEMORY_HINT
 from tests.conftest import ROOT, Command, MakePlan
-from tests.rank_helpers import ENGINES, on_ranks
+from tests.rank_helpers import on_ranks
 
 AGAIN_AND_AGAIN = """
 import resource, sys, torch
@@ -43,7 +44,7 @@ def test_freed_pages_are_not_fetched_again(command: Command) -> None:
 
 
 def faults_after_training(plan: Plan, context: RankContext) -> Metrics:
-    ENGINES[plan.engine.name](plan, context)
+    run(plan, context)
     for _ in range(10):
         torch.ones(2**24)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -53,11 +54,8 @@ def faults_after_training(plan: Plan, context: RankContext) -> Metrics:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_the_rank_of_either_engine_keeps_them(engine: str, make_plan: MakePlan) -> None:
-    plan = make_plan(
-        "data=points", "model.net.hidden=[4]", "max_epochs=1", "logger=none", f"engine={engine}", "threads=1"
-    )
+def test_a_rank_keeps_them(make_plan: MakePlan) -> None:
+    plan = make_plan("data=points", "model.net.hidden=[4]", "max_epochs=1", "logger=none", "threads=1")
     faults = on_ranks(plan, faults_after_training)["faults"]
     assert isinstance(faults, int)
     assert faults < 2 * PAGES

@@ -9,7 +9,7 @@ from tests.test_user_module import DDP, MODULES, SINGLE, THAWING, TUNED, VIRTUAL
 
 def test_a_metric_of_all_epochs_is_resumed(make_user_plan: MakeUserPlan) -> None:
     """Also one that on_train_start resets, as in lightning-hydra-template."""
-    plan = make_user_plan("model=uneven", "data=uneven_data", "engine=lightning", *SINGLE, "max_epochs=3")
+    plan = make_user_plan("model=uneven", "data=uneven_data", *SINGLE, "max_epochs=3")
     expected = start(plan)
     assert "worst" in expected
     same_after_kill(plan, 11, expected=expected)
@@ -17,7 +17,7 @@ def test_a_metric_of_all_epochs_is_resumed(make_user_plan: MakeUserPlan) -> None
 
 def test_metrics_of_all_epochs_are_counted_once(make_user_plan: MakeUserPlan) -> None:
     """Two of them have a value before training; in another world rank 0 restores the states of both ranks."""
-    job = ("model=tracing", "+model.norm=false", "data=blobs_data", "engine=raw")
+    job = ("model=tracing", "+model.norm=false", "data=blobs_data")
     plan = make_user_plan(*job, *DDP, "checkpoint.every_n_steps=1", "max_epochs=2", folder="whole")
     expected = start(plan)
     assert (expected["before"], expected["starts"]) == (5, 2)
@@ -30,41 +30,41 @@ def test_metrics_of_all_epochs_are_counted_once(make_user_plan: MakeUserPlan) ->
 
 
 @pytest.mark.parametrize(
-    ("job", "engine"),
-    [(THAWING, "raw"), pytest.param((*TUNED, "callbacks=thaw_all"), "lightning", marks=pytest.mark.slow)],
+    "job",
+    [THAWING, pytest.param((*TUNED, "callbacks=thaw_all"), marks=pytest.mark.slow)],
     ids=["thawing", "finetuning"],
 )
-def test_frozen_layers_are_resumed(job: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_frozen_layers_are_resumed(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """Within the second epoch, whose beginning is not called again. A BackboneFinetuning stops BatchNorm's statistics,
     and adds parameters to the optimizer there.
     """
-    plan = make_user_plan(*job, f"engine={engine}", *DDP, "checkpoint.every_n_steps=1")
+    plan = make_user_plan(*job, *DDP, "checkpoint.every_n_steps=1")
     same_after_kill(plan, 8)
 
 
 KILLS = [
-    ("classifier", DDP, "raw", 7),
-    ("gan", DDP, "lightning", 3),
-    ("autoencoder", SINGLE, "lightning", 3),  # checks in on_load_checkpoint the arrays that it has saved
+    ("classifier", DDP, 7),
+    ("gan", DDP, 3),
+    ("autoencoder", SINGLE, 3),  # checks in on_load_checkpoint the arrays that it has saved
     *(
         pytest.param(*kill, marks=pytest.mark.slow)
         for kill in (
-            ("classifier", VIRTUAL, "lightning", 3),
-            ("gan", DDP, "raw", 7),
-            ("autoencoder", DDP, "raw", 7),
-            ("stream", VIRTUAL, "lightning", 7),
-            ("stream", DDP, "raw", 3),
-            ("late", SINGLE, "raw", 3),
-            ("late", DDP, "lightning", 7),
+            ("classifier", VIRTUAL, 3),
+            ("gan", DDP, 7),
+            ("autoencoder", DDP, 7),
+            ("stream", VIRTUAL, 7),
+            ("stream", DDP, 3),
+            ("late", SINGLE, 3),
+            ("late", DDP, 7),
         )
     ),
 ]
 
 
-@pytest.mark.parametrize(("name", "world", "engine", "step"), KILLS)
+@pytest.mark.parametrize(("name", "world", "step"), KILLS)
 def test_resumed_after_a_kill_in_any_step(
-    name: str, world: tuple[str, ...], engine: str, step: int, make_user_plan: MakeUserPlan
+    name: str, world: tuple[str, ...], step: int, make_user_plan: MakeUserPlan
 ) -> None:
     """Metrics and means of an epoch under way, schedules, samples drawn anew: the record is the same to the byte."""
-    plan = make_user_plan(*MODULES[name], *world, f"engine={engine}", "checkpoint.every_n_steps=2")
+    plan = make_user_plan(*MODULES[name], *world, "checkpoint.every_n_steps=2")
     same_after_kill(plan, step)

@@ -16,11 +16,11 @@ from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.checkpoints import net_state
-from tests.comparing import lines, require_close, require_identical
+from tests.comparing import lines, require_close
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.rank_helpers import on_ranks
 from tests.resuming import same_after_kill
-from tests.test_user_module import MODULES, SINGLE, by_both, trained
+from tests.test_user_module import MODULES, SINGLE, trained
 
 TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
 TEACHER, CRITIC = ("model=teacher", "data=rows"), ("model=critic", "data=rows")
@@ -105,35 +105,32 @@ def test_divided_optimizers_compute_the_same(make_plan: MakePlan) -> None:
     ],
 )
 def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    """Both engines are bit-equal, and each rank has other optimizer states; another seed gives another run."""
+    """Each rank has other optimizer states; another seed gives another run."""
     job = (*job, "precision=64-true")
-    single = trained(make_user_plan(*job, "engine=raw", *SINGLE, folder="single"))
-    runs = by_both(make_user_plan(*job, *ranks, folder="both"))
-    for run in runs:
-        require_close(single, run)
-    require_identical(*runs)
+    single = trained(make_user_plan(*job, *SINGLE, folder="single"))
+    divided = trained(make_user_plan(*job, *ranks, folder="divided"))
+    require_close(single, divided)
     if ranks == THREE:
-        other = trained(make_user_plan(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
-        assert not compare(runs[1], other).within_tolerance
-    fingerprints = lines(runs[1], "fingerprint")
+        other = trained(make_user_plan(*job, "seed=1", *SINGLE, folder="other"))
+        assert not compare(divided, other).within_tolerance
+    fingerprints = lines(divided, "fingerprint")
     assert all(len({*line["weights"]}) == 1 and len({*line["optimizer"]}) > 1 for line in fingerprints)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine", "job"), [("lightning", (*TEACHER, *ACCUMULATED)), ("raw", CRITIC)])
-def test_killed_in_a_step_it_ends_the_same(engine: str, job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*job, *TWO, f"engine={engine}", "checkpoint.every_n_steps=1", "max_epochs=3")
+@pytest.mark.parametrize("job", [(*TEACHER, *ACCUMULATED), CRITIC])
+def test_killed_in_a_step_it_ends_the_same(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*job, *TWO, "checkpoint.every_n_steps=1", "max_epochs=3")
     same_after_kill(plan, 4)
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_checkpoints_resume_under_other_strategies(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_checkpoints_resume_under_other_strategies(make_user_plan: MakeUserPlan) -> None:
     job = (*TEACHER, "precision=64-true")
-    uninterrupted = trained(make_user_plan(*job, "engine=raw", *SINGLE, folder="uninterrupted"))
+    uninterrupted = trained(make_user_plan(*job, *SINGLE, folder="uninterrupted"))
     for name, first, second in (("from single", SINGLE, TWO), ("from fsdp", TWO, SINGLE)):
-        begun = trained(make_user_plan(*job, f"engine={engine}", *first, "max_epochs=1", folder=f"{name}, begun"))
+        begun = trained(make_user_plan(*job, *first, "max_epochs=1", folder=f"{name}, begun"))
         path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
-        ended = trained(make_user_plan(*job, f"engine={engine}", *second, path, folder=name))
+        ended = trained(make_user_plan(*job, *second, path, folder=name))
         expected, resumed = (net_state(run / "checkpoints" / "last.ckpt") for run in (uninterrupted, ended))
         for key, tensor in expected.items():
             torch.testing.assert_close(resumed[key], tensor, rtol=0, atol=1e-10)

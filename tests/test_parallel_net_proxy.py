@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.parallel.cpu_data_parallel import CpuDataParallel
-from lockstep.parallel.net_proxy import net_of, replace_forward
+from lockstep.parallel.net_proxy import replace_forward
 from lockstep.parallel.pipeline_stages import PipelineStages
+from lockstep.strategies.strategy import net_of
 
 
 class Module(nn.Module):
@@ -28,7 +29,7 @@ def replaced() -> tuple[Module, list[int]]:
     net = net_of(module)
     assert net is not None
     net.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
-    replace_forward(module, CpuDataParallel(net, 2))
+    replace_forward(module, net, CpuDataParallel(net, 2))
     return module, sizes
 
 
@@ -39,8 +40,9 @@ def test_calls_are_the_replicas_and_names_stay() -> None:
     assert [name for name, _ in module.named_parameters()] == names
     module(torch.ones(6, 4))
     assert sizes == [3, 3]
+    assert net_of(module) is module._modules["net"], "the net, not the proxy"
     stages = PipelineStages([*module.net], [torch.device("cpu")])
-    replace_forward(module, stages)  # once more: of the net, not of the proxy
+    replace_forward(module, module.get_submodule("net"), stages)
     assert net_of(module) is module._modules["net"]
 
 

@@ -65,7 +65,6 @@ def test_stages_take_turns_on_the_devices_and_the_moves_are_real() -> None:
     """On a device without memory (`meta`) a tensor cannot come back: so it was really sent there."""
     net = split_cnn()
     stages = Moving(net.stages, [CPU, META])
-    stages.to_devices()
     assert [next(stage.parameters()).device.type for stage in net.stages] == ["cpu", "meta", "cpu", "meta"]
     with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor"):
         stages(images(2))

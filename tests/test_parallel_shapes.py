@@ -24,7 +24,7 @@ def test_each_replica_of_one_process(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_each_rank(command: Command) -> None:
-    ended = command.train("experiment=replica_shapes", "engine=raw")
+    ended = command.train("experiment=replica_shapes")
     log = (ended.run_dir / "ranks" / "1.log").read_text()
     for text in (ended.out, log):
         assert text.count("a replica sees") == text.count(LINE) == 1, "once, of its three batches"

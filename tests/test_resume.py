@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,12 @@ from lockstep.config_error import ConfigError
 from lockstep.errors import TrainingInterrupted
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.topology import RankContext
+from lockstep.lit import run
 from lockstep.plan import Plan
 from lockstep.run_files import RECORD, Metrics
 from tests.comparing import metrics_in, require_close
 from tests.conftest import Command, MakePlan, events_of
-from tests.rank_helpers import ENGINES as ENGINE
-from tests.rank_helpers import StopAfter, on_ranks, with_engine
+from tests.rank_helpers import StopAfter, on_ranks
 from tests.resuming import alike, going_on_with, killed, record, same_after_kill, start
 
 DROPS = (
@@ -30,27 +29,29 @@ DROPS = (
 MOMENTUM = ("optimizer=sgd", "optimizer.lr=0.05", "optimizer.momentum=0.9", "scheduler=onecycle", "max_epochs=2")
 SINGLE, DDP = ("strategy=single", "devices=1"), ("strategy=ddp", "devices=2")
 SAME = ("train/loss", "train/acc", "val/loss", "val/acc", "val/f1", "test/loss", "test/acc", "test/f1")
-ENGINES = ["lightning", "raw"]
 WORLDS = {"single": SINGLE, "ddp": DDP}
 
 
-KILLS: list[tuple[str, str, Sequence[int]]] = [
-    ("lightning", "ddp", (1, 5)),  # before any checkpoint; behind one, within the first epoch
-    ("raw", "ddp", (7, 11)),  # in the last step of it; within the second
+def in_folder(plan: Plan, folder: Path) -> Plan:
+    folder.mkdir(exist_ok=True)
+    return replace(plan, run_dir=str(folder))
+
+
+KILLS: list[tuple[str, Sequence[int]]] = [
+    ("ddp", (1, 5)),  # before any checkpoint; behind one, within the first epoch
+    ("ddp", (7, 11)),  # in the last step of it; within the second
 ]
-SLOW_KILLS = [(*cell, range(first, 15, 4)) for first, cell in enumerate(product(ENGINES, WORLDS), start=1)]
-"""Each of the 14 steps, by one engine in one world."""
+SLOW_KILLS = [(world, range(first, 15, 2)) for first, world in enumerate(WORLDS, start=1)]
+"""Each of the 14 steps, in one world."""
 
 
 @pytest.mark.parametrize(
-    ("engine", "world", "steps"), [*KILLS, *(pytest.param(*kill, marks=pytest.mark.slow) for kill in SLOW_KILLS)]
+    ("world", "steps"), [*KILLS, *(pytest.param(*kill, marks=pytest.mark.slow) for kill in SLOW_KILLS)]
 )
-def test_killed_at_each_step(
-    engine: str, world: str, steps: Sequence[int], make_plan: MakePlan, tmp_path: Path
-) -> None:
+def test_killed_at_each_step(world: str, steps: Sequence[int], make_plan: MakePlan, tmp_path: Path) -> None:
     """Dropout, momentum, a schedule, a ragged last batch; a checkpoint after every third step and each epoch."""
     plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "checkpoint.every_n_steps=3", "accelerator=cpu")
-    reference = with_engine(plan, engine, tmp_path / "whole")
+    reference = in_folder(plan, tmp_path / "whole")
     expected = start(reference)
     assert expected["steps"] == 14
     same_after_kill(reference, steps[0], *steps[1:], expected=expected)
@@ -65,43 +66,27 @@ HARDER = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "engine"), [(case, ENGINES[place % 2]) for place, case in enumerate(HARDER)])
-def test_killed_with_other_options(engine: str, case: str, make_plan: MakePlan, tmp_path: Path) -> None:
-    """By the engines in turn."""
+@pytest.mark.parametrize("case", HARDER)
+def test_killed_with_other_options(case: str, make_plan: MakePlan, tmp_path: Path) -> None:
     common = [word for word in DROPS if case != "batchnorm" or word not in ("model.net.dropout=0.5", "model=lenet")]
     plan = make_plan(*common, *DDP, "max_epochs=2", "checkpoint.every_n_steps=1", *HARDER[case])
-    reference = with_engine(plan, engine, tmp_path / "whole")
+    reference = in_folder(plan, tmp_path / "whole")
     expected = start(reference)
     same_after_kill(reference, 2, *range(7, plan.steps.total_steps + 1, 5), expected=expected)
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("lightning", "raw"), pytest.param("raw", "lightning", marks=pytest.mark.slow)]
-)
-def test_other_engine_resumes_within_the_epoch(first: str, second: str, make_plan: MakePlan, tmp_path: Path) -> None:
-    plan = make_plan(*DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=3", "accelerator=cpu")
-    expected = start(with_engine(plan, first, tmp_path / "whole"))
-    resumed = killed(with_engine(plan, first, tmp_path / "killed"), 5)
-    other = with_engine(resumed, second, tmp_path / "killed")
-    alike(start(other), expected)
-
-
-@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
     ("before", "after"), [("ddp", "single"), pytest.param("single", "ddp", marks=pytest.mark.slow)]
 )
-def test_another_world_resumes_within_the_epoch(
-    before: str, after: str, engine: str, make_plan: MakePlan, tmp_path: Path
-) -> None:
+def test_another_world_resumes_within_the_epoch(before: str, after: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """In float64, without dropout: to 1e-10 at every step and in the metrics of the epoch."""
     options = ("model.net.dropout=0", "precision=64-true", "checkpoint.every_n_steps=2", "accelerator=cpu")
     job = (*DROPS, *MOMENTUM, *options)
     plan = make_plan(*job, *WORLDS[before])
-    reference = with_engine(plan, engine, tmp_path / "whole")
-    expected = start(reference)
-    resumed = killed(with_engine(plan, engine, tmp_path / "killed"), 6)
+    expected = start(in_folder(plan, tmp_path / "whole"))
+    resumed = killed(in_folder(plan, tmp_path / "killed"), 6)
     other = replace(make_plan(*job, *WORLDS[after]), ckpt_path=resumed.ckpt_path, resume=True)
-    metrics = start(with_engine(other, engine, tmp_path / "killed"))
+    metrics = start(in_folder(other, tmp_path / "killed"))
     for key in SAME:
         assert metrics[key] == pytest.approx(expected[key], abs=1e-10)
     require_close(tmp_path / "whole", tmp_path / "killed")
@@ -109,7 +94,7 @@ def test_another_world_resumes_within_the_epoch(
 
 QUICK = (
     *("data=digits", "model.net.hidden=[16]", "batch_size=300", "max_epochs=3"),
-    *("engine=raw", "accelerator=cpu", "threads=1"),
+    *("accelerator=cpu", "threads=1"),
 )
 
 
@@ -151,16 +136,15 @@ def test_resume_is_refused_without_one_training(override: str, make_plan: MakePl
         make_plan("resume=true", override)
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_curves_of_a_resumed_run_are_complete(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+def test_curves_of_a_resumed_run_are_complete(make_plan: MakePlan, tmp_path: Path) -> None:
     """Killed two steps after a checkpoint: TensorBoard shows each point once."""
     plan = make_plan(
         *DROPS, *MOMENTUM, *DDP, "checkpoint.every_n_steps=4", "log_every_n_steps=3", "logger=tensorboard", "test=false"
     )
     curves = {}
     for name in ("whole", "killed"):
-        engine_plan = with_engine(plan, engine, tmp_path / name)
-        start(engine_plan if name == "whole" else killed(engine_plan, 6))
+        run_plan = in_folder(plan, tmp_path / name)
+        start(run_plan if name == "whole" else killed(run_plan, 6))
         events = events_of(tmp_path / name)
         curves[name] = [(event.step, event.value) for event in events.Scalars("train/loss_step")]
     assert curves["killed"] == curves["whole"]
@@ -186,9 +170,9 @@ def test_sweep_resumes_unfinished_jobs(command: Command) -> None:
 
 
 def stopping(plan: Plan, context: RankContext) -> Metrics:
-    """Run an engine that is to stop after batch $STOP_AFTER."""
+    """Run a plan that is to stop after batch $STOP_AFTER."""
     try:
-        ENGINE[plan.engine.name](plan, replace(context, stop=StopAfter(int(os.environ["STOP_AFTER"]))))
+        run(plan, replace(context, stop=StopAfter(int(os.environ["STOP_AFTER"]))))
     except TrainingInterrupted as stopped:
         return {"stopped": stopped.args[0]}
     return {}
@@ -199,15 +183,14 @@ STOPS = ((1, 0), (5, 1), (6, 2), (7, 3), (9, 3))
 
 
 @pytest.mark.parametrize(
-    ("engine", "world", "stops"),
+    ("world", "stops"),
     [
-        ("raw", "ddp", STOPS[1::2]),
-        pytest.param("lightning", "ddp", STOPS[::2], marks=pytest.mark.slow),
-        pytest.param("lightning", "single", STOPS[1::2], marks=pytest.mark.slow),
+        ("ddp", STOPS[1::2]),
+        pytest.param("ddp", STOPS[::2], marks=pytest.mark.slow),
+        pytest.param("single", STOPS[1::2], marks=pytest.mark.slow),
     ],
 )
 def test_stopped_within_an_accumulation(
-    engine: str,
     world: str,
     stops: tuple[tuple[int, int], ...],
     make_plan: MakePlan,
@@ -216,10 +199,10 @@ def test_stopped_within_an_accumulation(
 ) -> None:
     """Batches 3 + 3 + 1 an epoch: each rank's gradients, sums and ids are carried over bit for bit."""
     plan = make_plan(*DROPS, *MOMENTUM, *WORLDS[world], "accumulate_grad_batches=3", "accelerator=cpu")
-    expected = start(with_engine(plan, engine, tmp_path / "whole"))
+    expected = start(in_folder(plan, tmp_path / "whole"))
     assert (plan.steps.epoch_batches, expected["steps"]) == (7, 6)
     for batch, steps in stops:
-        stopped = with_engine(plan, engine, tmp_path / f"stopped-after-{batch}")
+        stopped = in_folder(plan, tmp_path / f"stopped-after-{batch}")
         monkeypatch.setenv("STOP_AFTER", str(batch))
         assert on_ranks(stopped, stopping) == {"stopped": steps}
         last = torch.load(tmp_path / f"stopped-after-{batch}" / "checkpoints" / "last.ckpt", weights_only=True)
@@ -228,11 +211,10 @@ def test_stopped_within_an_accumulation(
         assert record(stopped) == (tmp_path / "whole" / RECORD).read_text()
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_killed_in_the_test(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+def test_killed_in_the_test(make_plan: MakePlan, tmp_path: Path) -> None:
     """After two validations, of two linear layers each: the results of training are kept."""
     plan = make_plan(*DROPS, *MOMENTUM, *DDP, "accelerator=cpu")
-    reference, broken = with_engine(plan, engine, tmp_path / "whole"), with_engine(plan, engine, tmp_path / "broken")
+    reference, broken = in_folder(plan, tmp_path / "whole"), in_folder(plan, tmp_path / "broken")
     expected = start(reference)
     with pytest.raises(RankFailed, match="SIGKILL"):
         start(broken, "kill@1:validation:5")

@@ -1,7 +1,6 @@
 """A strategy is one file and one YAML: nobody else asks for its name, and a new one takes part by itself."""
 
 import ast
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -52,13 +51,13 @@ TOY = '''"""Ranks that average their gradients by hand."""
 from dataclasses import dataclass
 from typing import Literal
 
-from lockstep.strategies.strategy import Strategy, Wrapped
+from lockstep.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True)
 class Toy(Strategy):
     name: Literal["toy"]
-    way: Literal["bucket", "ring"]
+    way: Literal["one", "all"]
     distributed = True
 
     def rules(self, plan):
@@ -67,24 +66,20 @@ class Toy(Strategy):
     def gradient_sync(self, plan):
         return self.way
 
-    def wrap(self, plan, module):
-        from lockstep.parallel.reduce import average_gradients
-
-        plain = super().wrap(plan, module)
-        return Wrapped(plain.forward, lambda: average_gradients(self.way, module, False))
-
     def lightning(self, plan):
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
         from lightning.pytorch.strategies import DDPStrategy
 
-        from lockstep.parallel.reduce import average_gradients
+        from torch import distributed
 
         class ToyStrategy(DDPStrategy):
             def configure_ddp(strategy):
                 pass
 
             def post_backward(strategy, closure_loss):
-                average_gradients(self.way, strategy.model, False)
+                for parameter in strategy.model.parameters():
+                    distributed.all_reduce(parameter.grad)
+                    parameter.grad /= plan.devices
 
         return ToyStrategy(cluster_environment=TorchElasticEnvironment())
 '''
@@ -99,21 +94,24 @@ def checkout(command: Command) -> Path:
         )
     shutil.copy(ROOT / "train.py", command.folder)
     (command.folder / "src" / "lockstep" / "strategies" / "toy.py").write_text(TOY)
-    (command.folder / "conf" / "strategy" / "toy.yaml").write_text("name: toy\nway: bucket\n")
+    (command.folder / "conf" / "strategy" / "toy.yaml").write_text("name: toy\nway: one\n")
     return command.folder
 
 
 def test_a_new_strategy_is_one_file_and_one_yaml(checkout: Path, command: Command) -> None:
-    """Both engines train by it and agree; so do its start, SLURM's count and compare."""
+    """It trains to the weights of ddp; its start, SLURM's count and compare know it."""
 
     def python(*words: str) -> Ended:
         return command(sys.executable, *words, PYTHONPATH=str(checkout / "src"))
 
-    run = ["strategy=toy", "devices=2", "model.net.hidden=[16]", "batch_size=300", "max_epochs=1", "logger=none"]
-    trained = python("train.py", *run, "accelerator=cpu", "threads=1", "engine=both", "hydra.run.dir=toy")
-    assert trained.status == 0, trained.err
-    assert json.loads((checkout / "toy" / "comparison.json").read_text())["verdict"] == "identical"
-    metrics = metrics_in(checkout / "toy" / "raw")
-    assert (metrics["strategy"], metrics["world_size"], metrics["gradient_sync"]) == ("toy", 2, "bucket")
+    run = ["devices=2", "model.net.hidden=[16]", "batch_size=300", "max_epochs=1", "logger=none", "accelerator=cpu"]
+    for strategy in ("toy", "ddp"):
+        trained = python("train.py", *run, f"strategy={strategy}", "threads=1", f"hydra.run.dir={strategy}")
+        assert trained.status == 0, trained.err
+    compared = python("-m", "lockstep.compare", "toy", "ddp")
+    assert compared.status == 0, compared.out
+    metrics, expected = (metrics_in(checkout / strategy) for strategy in ("toy", "ddp"))
+    assert (metrics["strategy"], metrics["world_size"], metrics["gradient_sync"]) == ("toy", 2, "one")
+    assert metrics["digest"] == expected["digest"]
     counted = "from lockstep.command_line.compose import ranks_of; print(ranks_of('toy', 4), ranks_of('single', 1))"
     assert python("-c", counted).out.split() == ["4", "1"]

@@ -29,17 +29,15 @@ EACH_ITS_OWN = {
 
 def trained(plan: Plan, folder: Path) -> Path:
     folder.mkdir()
-    start_ranks(replace(plan, run_dir=str(folder)), ENGINES[plan.engine.name])
+    start_ranks(replace(plan, run_dir=str(folder)), ENGINES["lightning"])
     return folder
 
 
-@pytest.mark.parametrize(
-    ("net", "engine"), [("dropout", "lightning"), pytest.param("batchnorm", "raw", marks=pytest.mark.slow)]
-)
-def test_equals_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+@pytest.mark.parametrize("net", ["dropout", pytest.param("batchnorm", marks=pytest.mark.slow)])
+def test_equals_ddp(net: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """In float64 to 1e-10; of the ragged last batch a rank has none. Another number of ranks is another run."""
     ragged = () if net == "dropout" else ("drop_last=true",)
-    job = (*SMALL, *EACH_ITS_OWN[net], "max_epochs=2", "precision=64-true", f"engine={engine}", *ragged)
+    job = (*SMALL, *EACH_ITS_OWN[net], "max_epochs=2", "precision=64-true", *ragged)
     ddp = trained(make_plan(*job, "strategy=ddp", "devices=3"), tmp_path / "ddp")
     virtual = trained(make_plan(*job, *VIRTUAL), tmp_path / "virtual")
     comparison = compare(ddp, virtual)
@@ -53,7 +51,7 @@ def test_equals_ddp(net: str, engine: str, make_plan: MakePlan, tmp_path: Path) 
 def test_killed_it_ends_the_same(make_plan: MakePlan) -> None:
     """Within an epoch and within an accumulation, with the generators and statistics of each rank."""
     world = ("strategy=virtual", "devices=3", "checkpoint.every_n_steps=1", "accumulate_grad_batches=2", "max_epochs=2")
-    plan = make_plan(*SMALL, *EACH_ITS_OWN["dropout"], *world, "engine=lightning")
+    plan = make_plan(*SMALL, *EACH_ITS_OWN["dropout"], *world)
     same_after_kill(plan, 4)
 
 
@@ -61,14 +59,14 @@ def test_killed_it_ends_the_same(make_plan: MakePlan) -> None:
 @pytest.mark.parametrize(("first", "second"), [("virtual", "ddp"), ("ddp", "virtual")])
 def test_each_goes_on_with_the_others_checkpoints(first: str, second: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """As if it had trained from the beginning: with the masks that each rank would have drawn."""
-    job = (*SMALL, *EACH_ITS_OWN["dropout"], "precision=64-true", "engine=raw", "devices=3", "max_epochs=2")
+    job = (*SMALL, *EACH_ITS_OWN["dropout"], "precision=64-true", "devices=3", "max_epochs=2")
     plans = {name: make_plan(*job, f"strategy={name}", "checkpoint.every_n_steps=1") for name in (first, second)}
     uninterrupted = trained(plans[second], tmp_path / "uninterrupted")
     begun = replace(plans[first], run_dir=str(tmp_path / "begun"))
     Path(begun.run_dir).mkdir()
     going = killed(begun, 4)
     gone_on = replace(plans[second], run_dir=begun.run_dir, resume=True, ckpt_path=going.ckpt_path)
-    start_ranks(gone_on, ENGINES["raw"])
+    start_ranks(gone_on, ENGINES["lightning"])
     assert going_on_with(gone_on).ckpt_path is not None
     expected, resumed = (net_state(Path(run, "checkpoints", "last.ckpt")) for run in (uninterrupted, begun.run_dir))
     assert all((tensor - resumed[name]).abs().max() < 1e-10 for name, tensor in expected.items())

@@ -1,4 +1,4 @@
-"""What ranks send: each method of averaging gradients against the mean by hand, tensors and messages of any size."""
+"""What ranks send: tensors and messages of any size, and how many of them a step and an epoch need."""
 
 import tempfile
 from functools import cache
@@ -9,28 +9,16 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lockstep.compare import compare
+from lockstep.collectives.ring import ring_all_reduce
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
+from lockstep.lit import run
 from lockstep.parallel.messages import all_gather_bytes, all_gather_json, gather_bytes
-from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.conftest import MakePlan
 from tests.inspections import plan_here
-from tests.rank_helpers import ENGINES, on_ranks, run_plans, with_engine
-
-
-def three_gradients(rank: int, world: int) -> list[str]:
-    """Rank r has r+1 times 12, 24, 36 …: W ranks sum to W(W+1)/2 times that, and the mean is a whole number."""
-    wrong, shapes = [], [(2, 3), (), (5,)]
-    for method, average in BY_HAND.items():
-        values = [12.0 * torch.arange(1.0, torch.Size(shape).numel() + 1).view(shape) for shape in shapes]
-        gradients = [(rank + 1) * value for value in values]
-        average(gradients)
-        right = [torch.equal(mean, value * (world + 1) / 2) for mean, value in zip(gradients, values, strict=True)]
-        wrong += [] if all(right) else [method]
-    return wrong
+from tests.rank_helpers import on_ranks
 
 
 def ring_of_any_size(rank: int, world: int) -> list[str]:
@@ -59,7 +47,7 @@ def calls_of_two_kinds(rank: int, world: int) -> list[str]:
         return []
 
 
-CHECKS = [three_gradients, ring_of_any_size, messages_of_any_length, calls_of_two_kinds]
+CHECKS = [ring_of_any_size, messages_of_any_length, calls_of_two_kinds]
 
 
 def all_checks(plan: Plan, context: RankContext) -> Metrics:
@@ -78,42 +66,20 @@ def wrong_on(devices: int) -> Metrics:
 
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
 @pytest.mark.parametrize("devices", [2, 3])
-def test_by_hand(devices: int, check: str) -> None:
+def test_messages(devices: int, check: str) -> None:
     assert wrong_on(devices)[check] == ""
 
 
-@pytest.mark.parametrize(
-    ("devices", "precision", "tolerance"),
-    [(2, "32-true", 0.0), pytest.param(4, "64-true", 1e-10, marks=pytest.mark.slow)],
-)
-def test_every_method_trains_to_the_same_weights(
-    make_plan: MakePlan, devices: int, precision: str, tolerance: float
-) -> None:
-    """Clipped by the norm of the mean: each rank's own gradient would be clipped otherwise."""
-    plan = make_plan(
-        *("strategy=ddp", f"devices={devices}", f"precision={precision}", "batch_size=12", "max_epochs=2"),
-        *("data.test_size=1655", "data.val_size=12", "model=lenet", "model.net.dropout=0", "threads=1"),
-        *("optimizer=sgd", "optimizer.momentum=0.9", "test=false", "logger=none", "accelerator=cpu"),
-        *("accumulate_grad_batches=2", "gradient_clip_val=0.1"),
-    )
-    folder = Path(plan.run_dir)
-    run_plans([with_engine(plan, "raw", folder / method, method) for method in ("ddp", *BY_HAND)], folder)
-    for method in BY_HAND:
-        comparison = compare(folder / "ddp", folder / method, tolerance=tolerance)
-        assert comparison.within_tolerance, comparison.text()
-
-
 def counted(plan: Plan, context: RankContext) -> Metrics:
-    """Run the plan's engine; torch's profiler sees also the collectives that C++ calls."""
+    """Run the plan; torch's profiler sees also the collectives that C++ calls."""
     profiler: Any = torch.autograd.profiler.profile(use_kineto=False)
     with profiler:
-        ENGINES[plan.engine.name](plan, context)
+        run(plan, context)
     return {"calls": sum(event.name == "c10d::allreduce_" for event in profiler.function_events)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ENGINES)
-def test_one_all_reduce_a_step_and_none_an_epoch(engine: str, make_plan: MakePlan) -> None:
+def test_one_all_reduce_a_step_and_none_an_epoch(make_plan: MakePlan) -> None:
     """The gradients of this net fit in one bucket. 1,257 digits are 4 batches of 320, or 8 of 160."""
     calls = []
     for words in (
@@ -122,6 +88,6 @@ def test_one_all_reduce_a_step_and_none_an_epoch(engine: str, make_plan: MakePla
         ("max_epochs=2", "batch_size=320"),
     ):
         shared = ("strategy=ddp", "devices=2", "accelerator=cpu", "model=mlp", "logger=none", "test=false")
-        calls.append(int(on_ranks(make_plan(f"engine={engine}", *shared, *words), counted)["calls"]))
+        calls.append(int(on_ranks(make_plan(*shared, *words), counted)["calls"]))
     few, many, twice = calls
     assert (many - few, twice - few) == (4, 4), "an epoch's values come by one all-gather"
