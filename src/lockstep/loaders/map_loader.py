@@ -26,7 +26,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
+from lockstep.loaders import BatchShare, RankLoader, RankSlice
 from lockstep.loaders.seeded import Places, seeded_loader, start_workers
 from lockstep.random_state import preserve_generators, seed_all
 from lockstep.step_plan import batch_count

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
-from lockstep.loaders.rank_loader import RankLoader, RankSlice
+from lockstep.loaders import RankLoader, RankSlice
 from lockstep.loaders.seeded import loader_options, start_workers
 from lockstep.parallel.messages import all_gather_bytes
 from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by

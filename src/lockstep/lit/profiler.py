@@ -12,7 +12,7 @@ from lockstep.plan import Plan
 from lockstep.progress import print_beside_bar
 from lockstep.text_table import columns_text, figures
 
-PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
+PHASES = ("data", "forward", "backward", "optimizer", "rest")
 WAIT, BATCHES = 3, 5  # training batches before the profile, and within it
 ROWS, LONGEST_NAME = 10, 50
 FOLDER, TRACE = "profiler", "rank_0.pt.trace.json"  # TensorBoard's plugin for profiles looks for this ending

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.reading import ResumeState
 from lockstep.launch.topology import RankContext
 from lockstep.parallel.messages import all_reduce_sums
@@ -59,9 +58,8 @@ class RunProgress:
     def __init__(
         self, plan: Plan, context: RankContext, start: ResumeState, device: torch.device, has_validation: bool
     ) -> None:
-        self.plan, self.context, self.start, self.has_validation = plan, context, start, has_validation
+        self.plan, self.context, self.position, self.has_validation = plan, context, start.position, has_validation
         self.time_limit = TimeLimit(plan.trainer.max_time, context.rank, device)
-        self.position = start.position
         self.interrupted_epoch = self.ended = self.checking = False
 
     @property
@@ -69,45 +67,34 @@ class RunProgress:
         return self.plan.steps.batches_per_step(self.position.epochs)
 
     @property
-    def has_sanity_check(self) -> bool:
-        """Whether to validate some batches before training; as in Lightning, not in a resumed run."""
-        return self.plan.trainer.num_sanity_val_steps != 0 and self.has_validation and self.start.checkpoint is None
+    def _batches(self) -> int:
+        return self.position.epochs * (self.plan.steps.epoch_batches or 2**31) + self.position.batch
 
     def accepting_stop(self) -> AbstractContextManager[None]:
         """Start the clock of max_time; return a context around training, in which a request to stop is accepted."""
         self.time_limit.begin()
-        return self.context.stop.accepting_stop(self._batches(self.start.position))
+        return self.context.stop.accepting_stop(self._batches)
 
     def should_stop(self) -> bool:
         """Whether a stop was requested. To be called after each batch, on every rank."""
-        return self.context.stop.should_stop(self._batches(self.position))
-
-    def _batches(self, at: Progress) -> int:
-        return at.epochs * (self.plan.steps.epoch_batches or 2**31) + at.batch
-
-    def is_over(self, trainer: Any) -> bool:
-        return self._reached_limit(trainer) or bool(trainer.should_stop)
+        return self.context.stop.should_stop(self._batches)
 
     def interrupts_epoch(self, trainer: Any) -> bool:
         """Whether max_steps or max_time ends training after this batch, which is not the last of its epoch.
 
         Then the checkpoint lies within the epoch, and what was logged until there becomes results.
         """
-        self.interrupted_epoch = self._reached_limit(trainer) and not trainer.should_stop
+        is_over = self.plan.steps.is_finished(self.position.epochs, trainer.global_step)
+        self.interrupted_epoch = (self.time_limit.passed or is_over) and not trainer.should_stop
         return self.interrupted_epoch
 
-    def _reached_limit(self, trainer: Any) -> bool:
-        return self.time_limit.passed or self.plan.steps.is_finished(self.position.epochs, trainer.global_step)
-
-    def is_validation_due(self, trainer: Any, last: bool) -> bool:
+    def is_validation_due(self, trainer: Any) -> bool:
         """Whether a validation follows the current batch; as in Lightning, also where a callback stops training."""
-        if not self.has_validation:
-            return False
         plan, epoch = self.plan, self.position.epochs + 1
-        is_scheduled = plan.steps.is_validation_due(epoch, self.position.batch, last)
+        is_scheduled = plan.steps.is_validation_due(epoch, self.position.batch, trainer.is_last_batch)
         stopped = trainer.should_stop and epoch % plan.trainer.check_val_every_n_epoch == 0
-        return is_scheduled or stopped
+        return self.has_validation and (is_scheduled or stopped)
 
-    def epoch_goes_on(self, trainer: Any, last: bool) -> bool:
+    def epoch_goes_on(self, trainer: Any) -> bool:
         """Whether the epoch does not end after this batch; one that max_steps or max_time interrupts does not end."""
-        return not last and (self.interrupted_epoch or not trainer.should_stop)
+        return not trainer.is_last_batch and (self.interrupted_epoch or not trainer.should_stop)
