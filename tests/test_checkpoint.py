@@ -9,10 +9,10 @@ import torch
 from lockstep.checkpoint.content import SECTION
 from lockstep.checkpoint.reading import check_checkpoint, identity, require_same
 from lockstep.config_error import ConfigError
+from lockstep.loaders.source import create_module
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record.recorder import depends_on_world
-from lockstep.session.lightning_module import create_module
 from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE, ENGINES
 

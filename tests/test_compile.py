@@ -1,4 +1,4 @@
-"""`compile=true`: both engines compile the same graphs, which add in another order; checkpoints know nothing of it."""
+"""`compile=true`: runs compile the same graphs, which add in another order; checkpoints know nothing of it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +12,13 @@ from torch._dynamo.utils import counters
 from lockstep.compare import compare
 from lockstep.compare.tolerance import FLOAT64
 from lockstep.config_error import ConfigError
+from lockstep.lit import run
+from lockstep.lit.torch_options import _called, compile_errors, silence_compiler, torch_flags
+from lockstep.plan import Plan
 from lockstep.private_api.torch import compile_error_class
-from lockstep.session.torch_options import _called, compile_errors, silence_compiler, torch_flags
+from lockstep.run_files import Metrics
 from tests.conftest import USER_CODE, Command, MakePlan, require_refused
-from tests.test_raw import trained
+from tests.rank_helpers import ALONE, with_engine
 
 SMALL = ("logger=none", "threads=1", "precision=64-true", "max_epochs=2")
 
@@ -43,27 +46,30 @@ def test_children_with_parameters_are_compiled() -> None:
     assert [*_called(module)] == [module.net, module.heads[0]]
 
 
+def trained(plan: Plan, folder: str) -> Metrics:
+    return run(with_engine(plan, "lightning", Path(plan.run_dir) / folder), ALONE)
+
+
 @pytest.mark.usefixtures("process_as_it_was")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_engines_and_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
+def test_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
     """The last batch of an epoch is smaller than the others."""
     plan = make_plan(
         *SMALL, "data=points", "data.samples=200", "batch_size=48", "model.net.hidden=[16]", "compile=true"
     )
     folder = Path(plan.run_dir)
     counters["stats"].clear()
-    digests = [trained(engine, plan)["digest"] for engine in ("raw", "lightning")]
+    compiled = trained(plan, "compiled")
     assert counters["stats"]["unique_graphs"] >= 4
-    trained("raw", replace(plan, compile=False), "plain")
-    assert compare(folder / "raw", folder / "lightning").max_diff == 0.0
-    comparison = compare(folder / "plain", folder / "raw")
+    trained(replace(plan, compile=False), "plain")
+    comparison = compare(folder / "plain", folder / "compiled")
     assert (comparison.tolerance, comparison.within_tolerance) == (FLOAT64, True)
     assert comparison.quantities["configuration"].first is None, "a bound accounts for the difference"
-    first = trained("raw", replace(plan, max_epochs=1), "first")
+    first = trained(replace(plan, max_epochs=1), "first")
     last = folder / "first" / "checkpoints" / "last.ckpt"
     resumed = replace(plan, ckpt_path=str(last))
-    assert [trained("raw", resumed, "again")["digest"], digests[1]] == digests
-    plainly = trained("raw", replace(resumed, compile=False), "plainly")
+    assert trained(resumed, "again")["digest"] == compiled["digest"]
+    plainly = trained(replace(resumed, compile=False), "plainly")
     assert plainly["steps"] == 2 * int(first["steps"]), "checkpoints are interchangeable"
 
 
@@ -83,13 +89,12 @@ SETTINGS = {
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_compiled_under_every_strategy(setting: str, command: Command) -> None:
     line = ("--config-dir", str(USER_CODE / "conf"), *SMALL, "compile=true", *SETTINGS[setting].split())
-    ended = command.train(*line, "engine=both", "hydra.run.dir=both", PYTHONPATH=str(USER_CODE), timeout=900)
+    ended = command.train(*line, "hydra.run.dir=compiled", PYTHONPATH=str(USER_CODE), timeout=900)
     assert (ended.status, "torch/_" in ended.err, "compile" in ended.err) == (0, False, False), ended.err
-    assert ended.out.count("compiling: the first batch of each shape takes some seconds\n") == 2
-    assert "identical; expected: identical" in ended.out
-    plain = command.train(*line, "engine=raw", "compile=false", "hydra.run.dir=plain", PYTHONPATH=str(USER_CODE))
+    assert ended.out.count("compiling: the first batch of each shape takes some seconds\n") == 1
+    plain = command.train(*line, "compile=false", "hydra.run.dir=plain", PYTHONPATH=str(USER_CODE))
     assert plain.status == 0, plain.err
-    comparison = compare(command.folder / "both" / "raw", command.folder / "plain")
+    comparison = compare(command.folder / "compiled", command.folder / "plain")
     assert (comparison.tolerance, comparison.within_tolerance) == (FLOAT64, True)
 
 

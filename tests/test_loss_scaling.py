@@ -1,4 +1,4 @@
-"""The loss of a LightningModule is scaled for float16 alike by both engines: here on a CPU, with torch's scaler."""
+"""The loss of a LightningModule is scaled for float16 by Lightning: here on a CPU, with torch's scaler."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,28 +9,16 @@ import pytest
 import torch
 from lightning.pytorch.plugins.precision import MixedPrecision
 
-from lockstep.config_error import ConfigError
+from lockstep.lit import run
 from lockstep.plan import Plan
-from lockstep.raw import trainer
-from lockstep.raw.trainer import Precision
-from tests.comparing import require_identical
+from tests.comparing import lines
 from tests.conftest import IN_PROCESS, MakeUserPlan, require_refused
-from tests.rank_helpers import ALONE, ENGINES, with_engine
+from tests.rank_helpers import ALONE, with_engine
 from tests.test_user_module import MODULES, SINGLE
 
 pytestmark = IN_PROCESS
 TOO_LARGE = 2.0**30
 """The first steps overflow and are left out; each halves the scale."""
-
-
-class CpuScaling(Precision):
-    """Raw's precision=16-mixed, on a CPU."""
-
-    def __init__(self, plan: Plan, device: torch.device) -> None:
-        super().__init__(plan, device)
-        self.mixed = torch.float16
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=TOO_LARGE)
-        self.scale = self.scaler.scale
 
 
 @pytest.fixture
@@ -41,14 +29,13 @@ def _scaled(monkeypatch: pytest.MonkeyPatch) -> None:
         scaler = torch.amp.GradScaler("cpu", init_scale=TOO_LARGE)
         return original(plugins=[*plugins, MixedPrecision("16-mixed", "cpu", scaler)], **options)
 
-    monkeypatch.setattr(trainer, "Precision", CpuScaling)
     monkeypatch.setattr(pl, "Trainer", create)
 
 
-def run(plan: Plan, engine: str) -> Path:
-    folder = Path(plan.run_dir) / engine
-    ENGINES[engine](with_engine(plan, engine, folder), ALONE)
-    return folder
+def trained(plan: Plan, name: str) -> Path:
+    folder = Path(plan.run_dir) / name
+    run(with_engine(plan, "lightning", folder), ALONE)
+    return folder / "checkpoints" / "last.ckpt"
 
 
 @pytest.mark.usefixtures("_scaled")
@@ -63,21 +50,16 @@ def run(plan: Plan, engine: str) -> Path:
     ],
     ids=["classifier", "weights", "skips"],
 )
-def test_both_engines_scale_alike(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    """Steps that overflow are left out, and the scale goes on from a checkpoint."""
+def test_the_scale_goes_on_from_a_checkpoint(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    """Steps that overflow are left out; a run of three epochs is one of one and two more."""
     plan = make_user_plan(*job, *SINGLE, "max_epochs=3")
-    runs = [run(plan, engine) for engine in ENGINES]
-    require_identical(*runs)
-    saved = [torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True) for folder in runs]
-    assert saved[0]["MixedPrecision"] == saved[1]["MixedPrecision"]
-    assert 1 < saved[0]["MixedPrecision"]["scale"] < TOO_LARGE
-
-
-@pytest.mark.usefixtures("_scaled")
-def test_steps_past_the_scaler_are_refused(make_user_plan: MakeUserPlan) -> None:
-    job = ("model=regressor", "data=stream", *SINGLE)
-    with pytest.raises(ConfigError, match=r"^model=UserStep: it overrides optimizer_step or steps by LBFGS, past"):
-        run(make_user_plan(*job, "model._target_=strange_steps.UserStep"), "raw")
+    whole, first = trained(plan, "whole"), trained(replace(plan, max_epochs=1), "first")
+    resumed = trained(replace(plan, ckpt_path=str(first)), "resumed")
+    states = [torch.load(path, weights_only=True)["MixedPrecision"] for path in (whole, resumed, first)]
+    assert states[0] == states[1] != states[2]
+    assert 1 < states[0]["scale"] < TOO_LARGE
+    tensors = [lines(path.parents[1], "tensor") for path in (whole, resumed)]
+    assert tensors[0] == tensors[1]
 
 
 def test_manual_optimization_is_refused(make_user_plan: MakeUserPlan) -> None:

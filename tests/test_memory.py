@@ -53,11 +53,8 @@ def faults_after_training(plan: Plan, context: RankContext) -> Metrics:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc")
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_the_rank_of_either_engine_keeps_them(engine: str, make_plan: MakePlan) -> None:
-    plan = make_plan(
-        "data=points", "model.net.hidden=[4]", "max_epochs=1", "logger=none", f"engine={engine}", "threads=1"
-    )
+def test_the_rank_of_either_engine_keeps_them(make_plan: MakePlan) -> None:
+    plan = make_plan("data=points", "model.net.hidden=[4]", "max_epochs=1", "logger=none", "threads=1")
     faults = on_ranks(plan, faults_after_training)["faults"]
     assert isinstance(faults, int)
     assert faults < 2 * PAGES

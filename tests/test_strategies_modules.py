@@ -7,7 +7,7 @@ import torch
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.session.lightning_module import prepare_module
+from lockstep.lit.session import prepared_module
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
@@ -210,5 +210,5 @@ def test_in_bfloat16_the_engines_are_one(make_user_plan: MakeUserPlan) -> None:
 def test_the_net_of_a_module_has_its_channels_last(make_user_plan: MakeUserPlan) -> None:
     for name, memory_format in (("auto", torch.channels_last), ("contiguous", torch.contiguous_format)):
         plan = make_user_plan(*JOB, *CONV, *SINGLE, f"memory_format={name}", "accelerator=cpu", folder=name)
-        module, *_ = prepare_module(plan)
+        module = prepared_module(plan)
         assert module.get_parameter("net.2.block2.0.weight").is_contiguous(memory_format=memory_format)

@@ -133,14 +133,8 @@ def check_optimizer(key: str, call: Mapping[str, Any]) -> None:
 def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
     """Raise if a schedule does not fit the run or a checkpoint. Other errors may be of a module without weights."""
     module.trainer = trainer
-    states: list[tuple[Any, Any]] = []
-
-    def add(schedule: Any) -> None:
-        states.append((schedule, schedule.state_dict()))
-
     try:
-        configured = module.configure_optimizers()
-        map_leaves(add, lambda each: hasattr(each, "state_dict") and not isinstance(each, Optimizer), configured)
+        states = [(schedule, schedule.state_dict()) for schedule in schedules_in(module.configure_optimizers())]
     except ConfigError:
         raise
     except Exception:  # raised again on the ranks, if it is one there
@@ -149,6 +143,13 @@ def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
         reason = "its state is more than plain values and tensors, so no checkpoint can be loaded that holds it"
         hint = "one without what cannot be pickled safely"
         require(is_loadable(plain(state)), "scheduler", type(schedule).__name__, reason, hint)
+
+
+def schedules_in(configured: Any) -> list[Any]:
+    """Return the schedules in what `configure_optimizers` returns, in any form that Lightning takes."""
+    stateful: list[Any] = []
+    map_leaves(stateful.append, lambda each: hasattr(each, "state_dict"), configured)
+    return [each for each in stateful if not isinstance(each, Optimizer)]
 
 
 def _set_up(owner: Any, data: schemas.Data, seed: int, trainer: SimpleNamespace) -> None:
