@@ -8,14 +8,15 @@ from typing import Any
 import lightning.pytorch as pl
 import pytest
 import torch
-from lockstep.steps.step_outputs import join_outputs, predictions_of
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.callbacks import ConfusionMatrix, FittedLine, Pictures
 from lockstep.config_error import ConfigError
+from lockstep.lit.virtual import join_outputs
 from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.run_files import CONFUSION
+from lockstep.structures import predictions_of
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_identical
 from tests.conftest import USER_CODE, MakeUserPlan, events_of

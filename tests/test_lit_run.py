@@ -1,4 +1,4 @@
-"""Runs of the Lightning engine: resumed for longer, loaded under other strategies; and the gradient of a weighted loss."""
+"""Runs of the Lightning engine: resumed for longer, under other strategies; the gradient of a weighted loss."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +72,7 @@ def test_the_gradient_is_that_of_the_weighted_loss(factor: float, batches: int) 
     assert weight.grad is not None
     expected, weight.grad = weight.grad, None
     gradient(weight.exp().sum(), factor, batches)
+    assert weight.grad is not None
     assert torch.equal(expected, weight.grad)
 
 
