@@ -12,7 +12,7 @@ from lockstep.config_error import ConfigError
 from lockstep.loaders.source import create_module
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
-from lockstep.record.recorder import depends_on_world
+from lockstep.record import depends_on_world
 from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE, ENGINES
 

@@ -13,7 +13,8 @@ from lockstep.compare import compare
 from lockstep.compare.tolerance import FLOAT64
 from lockstep.config_error import ConfigError
 from lockstep.lit import run
-from lockstep.lit.torch_options import _called, compile_errors, silence_compiler, torch_flags
+from lockstep.lit.compiling import _called, compile_errors, silence_compiler
+from lockstep.lit.session import torch_flags
 from lockstep.plan import Plan
 from lockstep.private_api.torch import compile_error_class
 from lockstep.run_files import Metrics

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.lit.loop import FastTrainingEpochLoop, Hooks
-from lockstep.lit.profiler import Phases
+from lockstep.lit.progress import Phases
 from tests.conftest import IN_PROCESS
 
 pytestmark = IN_PROCESS

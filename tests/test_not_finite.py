@@ -8,7 +8,7 @@ import torch
 from lockstep.errors import NotFinite
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.record.recorder import Recorder
+from lockstep.record import Recorder
 from lockstep.schemas.run import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import lines

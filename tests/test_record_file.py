@@ -12,7 +12,7 @@ from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.job import write_config
 from lockstep.plan import Plan
-from lockstep.record.recorder import earlier_lines
+from lockstep.record import earlier_lines
 from tests.comparing import lines
 from tests.conftest import IN_PROCESS, Command, MakePlan
 from tests.rank_helpers import ALONE, ENGINES

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lockstep.lit import run
-from lockstep.lit.profiler import Phases
+from lockstep.lit.progress import Phases
 from lockstep.lit.training import TrainingCallback
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE

@@ -12,9 +12,8 @@ import torch
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
-from lockstep.lit.progress import TimeLimit
 from lockstep.plan import Plan
-from lockstep.record.recorder import Recorder
+from lockstep.record import Recorder
 from lockstep.schemas.run import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_identical
@@ -100,24 +99,6 @@ def test_max_time_ends_all_ranks_after_the_same_batch(make_plan: MakePlan, tmp_p
     assert start_ranks(more, ENGINES["lightning"])["steps"] == 7
     assert lines(tmp_path / "run", "step") == lines(unlimited, "step")
     assert lines(tmp_path / "run", "tensor") == lines(unlimited, "tensor")
-
-
-def test_rank_zero_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 10 ms a batch and a limit of 10 s, rank 0 is asked 4 times a second, and training ends at the limit."""
-    clock, asked = [0.0], []
-    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-
-    def asking(answer: torch.Tensor, device: torch.device) -> torch.Tensor:
-        asked.append(clock[0])
-        return answer
-
-    monkeypatch.setattr("lockstep.lit.progress.all_reduce_sums", asking)
-    limit = TimeLimit(10.0, 0, torch.device("cpu"))
-    while not limit.passed:
-        clock[0] += 0.01
-        limit.ends(0)
-    assert 10.0 <= clock[0] < 10.03
-    assert len(asked) < 50
 
 
 WITHIN = ("trainer.limit_train_batches=7", "accumulate_grad_batches=2", "max_epochs=2", "precision=64-true")

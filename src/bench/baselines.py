@@ -19,7 +19,7 @@ from torchvision.datasets import MNIST
 from bench.workloads import BenchPayload
 from lockstep import datamodules
 from lockstep.launch.topology import RankContext
-from lockstep.lit.profiler import synchronize
+from lockstep.lit.progress import synchronize
 from lockstep.loaders.source import create_data, create_module
 from lockstep.plan import Plan
 

@@ -26,7 +26,7 @@ from lockstep.checkpoint import saving
 from lockstep.launch.signals import ENDING
 from lockstep.launch.topology import RankContext
 from lockstep.lit import step as module_step
-from lockstep.record.recorder import Recorder
+from lockstep.record import Recorder
 
 
 def arm(context: RankContext) -> None:

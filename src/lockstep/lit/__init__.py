@@ -1,4 +1,4 @@
-"""The Lightning engine: a Trainer with two callbacks of Lockstep, which come first, and a faster loop over an epoch."""
+"""The Lightning engine: a Trainer with three callbacks of Lockstep, and a faster loop over an epoch."""
 
 import logging
 import warnings
@@ -17,7 +17,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.lit.evaluation import EvaluationCallback
 from lockstep.lit.session import Session
 from lockstep.lit.state import RankState, SessionCheckpointIO
-from lockstep.lit.training import TrainingCallback
+from lockstep.lit.training import BatchCallback, TrainingCallback
 from lockstep.parallel.messages import all_gather_json
 from lockstep.plan import Plan
 from lockstep.private_api import lightning as private
@@ -44,13 +44,14 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     plan, start, fitted = session.plan, session.start, {"datamodule": session.data.source.data_module}
     with session.running():
         state = RankState(session)
-        evaluation, training = EvaluationCallback(session), TrainingCallback(session, state)
+        training = TrainingCallback(session, state)
+        first = (EvaluationCallback(session), BatchCallback(session), training)
         callbacks = [*monitoring_callbacks(session), *create_callbacks(plan)]
-        if any(isinstance(callback, ProgressBar) for callback in callbacks):
+        if any(isinstance(each, ProgressBar) for each in callbacks):
             session.results.display.has_bar = False
-        trainer = create_trainer(session, state, [evaluation, training, *callbacks])
-        evaluation.attach(trainer)
-        training.attach(trainer)
+        trainer = create_trainer(session, state, [*first, *callbacks])
+        for callback in first:
+            callback.attach(trainer)
         if start.checkpoint is not None and start.is_finished:  # Lightning would not even restore it
             session.begin([])
             require_net(plan, session.module, start.checkpoint)
@@ -72,16 +73,21 @@ def run(plan: Plan, context: RankContext) -> Metrics:
 
 
 def monitoring_callbacks(session: Session) -> list[Callback]:
-    """Return the callbacks that show a module's predictions: on every rank, since counts are of all ranks."""
+    """Return the callbacks that show a module's predictions, on every rank, and profile its operations, on rank 0."""
     plan, board, options = session.plan, session.loggers.board, tensorboard_of(session.plan)
+    callbacks: list[Callback] = []
     shows = options is not None and options.images and plan.train and session.data.runs("val")
-    if not shows and not plan.test:
-        return []
-    confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
-    if board is None or not shows:
-        return [confusion]
-    filters, progress = not plan.strategy.sharded, session.progress
-    return [confusion, Pictures(board, confusion, lambda: progress.position.steps, filters)]
+    if shows or plan.test:
+        confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
+        callbacks.append(confusion)
+    if shows and board is not None:
+        filters, progress = not plan.strategy.sharded, session.progress
+        callbacks.append(Pictures(board, confusion, lambda: progress.position.steps, filters))
+    if plan.profiler == "pytorch" and session.context.rank == 0:
+        from lockstep.lit.profiler import OperationsProfile
+
+        callbacks.append(OperationsProfile(plan))
+    return callbacks
 
 
 def create_callbacks(plan: Plan) -> list[Callback]:

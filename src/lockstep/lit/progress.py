@@ -1,4 +1,4 @@
-"""Where training stands, and what follows a batch: a validation, the end of the epoch, the end of the run."""
+"""Where training stands and what follows a batch; and the seconds of a run by phase."""
 
 import time
 from contextlib import AbstractContextManager
@@ -11,44 +11,15 @@ from lockstep.launch.topology import RankContext
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.plan import Plan
 from lockstep.progress import notice
+from lockstep.text_table import columns_text, figures
 
-PAUSE = 0.25  # seconds between two questions, about: a run may end that much later than at its time, plus a batch
-
-
-class TimeLimit:
-    """trainer.max_time: rank 0's clock ends training, after the same batch on every rank. A resume begins it anew.
-
-    Asking rank 0 is a message, so its answer includes how many batches may pass until it is asked again.
-    """
-
-    def __init__(self, seconds: float | None, rank: int, device: torch.device) -> None:
-        self.seconds, self.rank, self.device = seconds, rank, device
-        self.passed = False
-        self.begin()
-
-    def begin(self) -> None:
-        self.began, self.batches, self.next_question = time.perf_counter(), 0, 1
-
-    def ends(self, steps: int) -> bool:
-        """Whether training ends after this batch; every rank asks after each, with its number of optimizer steps."""
-        if self.seconds is None or self.passed:
-            return self.passed
-        self.batches += 1
-        if self.batches >= self.next_question:
-            elapsed = time.perf_counter() - self.began
-            remaining = self.seconds - elapsed
-            ahead = max(1, int(max(0.0, min(PAUSE, remaining)) * self.batches / elapsed))
-            answer = torch.tensor([remaining <= 0, ahead], dtype=torch.float64) * (self.rank == 0)
-            over, batches = all_reduce_sums(answer, self.device).tolist()
-            self.passed, self.next_question = bool(over), self.batches + int(batches)
-            if self.passed and self.rank == 0:
-                notice(f"trainer.max_time: {self.seconds:g} s are over after step {steps}; resume=true trains on")
-        return self.passed
+PHASES = ("data", "forward", "backward", "optimizer", "rest")
 
 
 class RunProgress:
     """`position`: epochs, batches of the next one and optimizer steps that are done.
 
+    out_of_time: whether trainer.max_time is over.
     interrupted_epoch: whether max_steps or max_time ends training within an epoch.
     ended: whether a callback has ended training before its last epoch.
     checking: whether a sanity check is under way, a validation before training whose results are discarded.
@@ -58,9 +29,9 @@ class RunProgress:
     def __init__(
         self, plan: Plan, context: RankContext, start: ResumeState, device: torch.device, has_validation: bool
     ) -> None:
-        self.plan, self.context, self.position, self.has_validation = plan, context, start.position, has_validation
-        self.time_limit = TimeLimit(plan.trainer.max_time, context.rank, device)
-        self.interrupted_epoch = self.ended = self.checking = False
+        self.plan, self.context, self.device, self.has_validation = plan, context, device, has_validation
+        self.position = start.position
+        self.out_of_time = self.interrupted_epoch = self.ended = self.checking = False
 
     @property
     def batches_per_step(self) -> int:
@@ -72,12 +43,23 @@ class RunProgress:
 
     def accepting_stop(self) -> AbstractContextManager[None]:
         """Start the clock of max_time; return a context around training, in which a request to stop is accepted."""
-        self.time_limit.begin()
+        self.began = time.perf_counter()
         return self.context.stop.accepting_stop(self._batches)
 
     def should_stop(self) -> bool:
         """Whether a stop was requested. To be called after each batch, on every rank."""
         return self.context.stop.should_stop(self._batches)
+
+    def time_is_over(self) -> bool:
+        """Whether max_time is over by rank 0's clock, so after the same batch on every rank, which calls it then."""
+        limit, rank = self.plan.trainer.max_time, self.context.rank
+        if limit is not None and not self.out_of_time:
+            over = torch.tensor(rank == 0 and time.perf_counter() - self.began >= limit, dtype=torch.float64)
+            self.out_of_time = bool(all_reduce_sums(over, self.device))
+            if self.out_of_time and rank == 0:
+                step = self.position.steps
+                notice(f"trainer.max_time: {limit:g} s are over after step {step}; resume=true trains on")
+        return self.out_of_time
 
     def interrupts_epoch(self, trainer: Any) -> bool:
         """Whether max_steps or max_time ends training after this batch, which is not the last of its epoch.
@@ -85,7 +67,7 @@ class RunProgress:
         Then the checkpoint lies within the epoch, and what was logged until there becomes results.
         """
         is_over = self.plan.steps.is_finished(self.position.epochs, trainer.global_step)
-        self.interrupted_epoch = (self.time_limit.passed or is_over) and not trainer.should_stop
+        self.interrupted_epoch = (self.out_of_time or is_over) and not trainer.should_stop
         return self.interrupted_epoch
 
     def is_validation_due(self, trainer: Any) -> bool:
@@ -98,3 +80,84 @@ class RunProgress:
     def epoch_goes_on(self, trainer: Any) -> bool:
         """Whether the epoch does not end after this batch; one that max_steps or max_time interrupts does not end."""
         return not trainer.is_last_batch and (self.interrupted_epoch or not trainer.should_stop)
+
+
+class Phases:
+    """Seconds of training by phase, of what a run does beside it, and samples. `mark` ends a phase and begins the next.
+
+    On a GPU these are the times of the calls, and kernels run later, unless it `waits` for the GPU at each mark.
+    DistributedDataParallel communicates in `backward`.
+    totals: seconds of all complete epochs by phase, and of what is not training.
+    """
+
+    since: float
+
+    def __init__(self, device: torch.device, waits: bool = False) -> None:
+        self.device, self.waits = device, waits
+        self.totals = dict.fromkeys(("start", *PHASES), 0.0)
+        self.by_phase = dict.fromkeys(PHASES, 0.0)
+        self.steps = self.samples = 0
+        self.begin()
+
+    def begin(self, ended: str = "") -> None:
+        """Begin with a batch; the time since the last mark does not count as training, but as what has `ended`."""
+        now = time.perf_counter()
+        if ended:
+            self.totals[ended] = self.totals.get(ended, 0.0) + now - self.since
+        self.since = now
+
+    def begin_epoch(self) -> None:
+        self.begin("between epochs" if self.totals["rest"] else "start")
+
+    def mark(self, phase: str) -> None:
+        if self.waits:
+            synchronize(self.device)
+        now = time.perf_counter()
+        self.by_phase[phase] += now - self.since
+        self.since = now
+
+    def step(self, samples: int) -> None:
+        self.mark("rest")
+        self.steps += 1
+        self.samples += samples
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of training."""
+        return sum(self.totals[phase] + self.by_phase[phase] for phase in PHASES)
+
+    @property
+    def total_seconds(self) -> dict[str, float]:
+        """Return the seconds of the run by phase, without phases that took no time."""
+        seconds = {name: value + self.by_phase.get(name, 0.0) for name, value in self.totals.items()}
+        return {name: value for name, value in seconds.items() if value}
+
+    def synchronize(self) -> None:
+        """Count what a GPU still computes as training."""
+        if self.steps:
+            synchronize(self.device)
+            self.mark("rest")
+
+    def end_epoch(self) -> dict[str, float]:
+        """Return the mean seconds of a batch by phase, without phases that took no time."""
+        self.synchronize()
+        for name, seconds in self.by_phase.items():
+            self.totals[name] += seconds
+        means = {name: seconds / self.steps for name, seconds in self.by_phase.items() if seconds}
+        self.by_phase, self.steps = dict.fromkeys(PHASES, 0.0), 0
+        self.begin()
+        return means
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the work that is queued on a GPU, before reading the clock."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def phases_text(phases: Phases) -> str:
+    """Return the table of the seconds of a run by phase, and their shares."""
+    seconds = phases.total_seconds
+    total = sum(seconds.values()) or 1.0
+    cells = [[name, figures(value), f"{value / total:.0%}"] for name, value in seconds.items()]
+    return columns_text(["phase", "seconds", "share"], [*cells, ["total", figures(total), ""]])

@@ -13,14 +13,13 @@ from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
 from lockstep.lit.log import ExactLog
 from lockstep.lit.logged_values import Value
-from lockstep.lit.profiler import Phases, phases_text
-from lockstep.lit.progress import RunProgress
+from lockstep.lit.progress import Phases, RunProgress, phases_text
 from lockstep.loggers import Loggers
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.plan import Plan
+from lockstep.record import run_metadata
 from lockstep.record.fingerprint import digest
-from lockstep.record.recorder import run_metadata
 from lockstep.record.step_lines import Scalar
 from lockstep.run_files import Metrics
 

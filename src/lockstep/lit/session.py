@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -15,11 +15,9 @@ from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
 from lockstep.lit.log import ExactLog, attach_log
-from lockstep.lit.profiler import Phases, Profiler
-from lockstep.lit.progress import RunProgress
+from lockstep.lit.progress import Phases, RunProgress
 from lockstep.lit.results import Results
 from lockstep.lit.step import ModuleStep
-from lockstep.lit.torch_options import compile_nets, torch_flags
 from lockstep.loaders.source import RankData, create_module, create_source
 from lockstep.memory import memory_format_of, set_malloc_trim
 from lockstep.monitor import open_loggers, show_layers
@@ -29,7 +27,7 @@ from lockstep.parallel.tensor_layout import load_full_state_dict
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import seed_rank, seeded
-from lockstep.record.recorder import Recorder
+from lockstep.record import Recorder
 from lockstep.structures import tensors_in
 from lockstep.targets.kinds import overrides, replace_method
 
@@ -65,12 +63,11 @@ class Session:
         self.progress = RunProgress(plan, context, self.start, self.device, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
-        self.profiler = Profiler(plan, context.rank, self.device)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
-        with self.loggers, torch_flags(self.plan), closing(self.results.display), self.profiler:
+        with self.loggers, torch_flags(self.plan), closing(self.results.display):
             yield
 
     def begin(self, callbacks: Sequence[Any]) -> None:
@@ -90,11 +87,42 @@ class Session:
         self.results.checkpoints = self.checkpoints
         if plan.model_summary or plan.trainer.enable_model_summary:
             show_layers(plan, rank, self.module, self.data.example(), self.device)
-        compile_nets(plan, rank, self.module)
+        if plan.compile:
+            from lockstep.lit.compiling import compile_nets
+
+            compile_nets(plan, rank, self.module)
 
     def load_weights(self, checkpoint: Mapping[str, Any]) -> None:
         weights = named_as_in(self.module, checkpoint["state_dict"])
         load_full_state_dict(self.module, weights, self.module.strict_loading)
+
+
+@contextmanager
+def torch_flags(plan: Plan) -> Iterator[None]:
+    """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
+    trainer = plan.trainer
+    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
+    deterministic = trainer.deterministic
+    if deterministic is None and plan.compile and plan.accelerator == "cpu":
+        deterministic = "warn"  # else threads of a compiled graph add the gradients of an embedding in any order
+    if deterministic is not None:
+        torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
+    if trainer.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
+        torch.backends.cudnn.benchmark = False
+    if trainer.benchmark is not None:
+        torch.backends.cudnn.benchmark = trainer.benchmark
+    errors: AbstractContextManager[None] = nullcontext()
+    if plan.compile:
+        from lockstep.lit.compiling import compile_errors
+
+        errors = compile_errors(plan)
+    try:
+        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), errors, plan.strategy.errors():
+            yield
+    finally:
+        torch.set_deterministic_debug_mode(before[0])
+        torch.backends.cudnn.benchmark = before[1]
 
 
 def prepared_module(plan: Plan) -> Any:

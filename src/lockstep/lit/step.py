@@ -30,7 +30,7 @@ from lockstep.parallel.sync_batchnorm import uncounted
 from lockstep.parallel.tensor_layout import gradient_norms
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
-from lockstep.record.recorder import Recorder
+from lockstep.record import Recorder
 from lockstep.record.step_lines import Scalar, to_scalar
 from lockstep.structures import tensors_in
 from lockstep.targets.kinds import overrides, replace_method

@@ -1,4 +1,4 @@
-"""Training: restored from a checkpoint, each batch weighted and recorded, checkpoints and the ends of epochs."""
+"""Training: each batch is weighted and recorded; epochs, checkpoints, and what a run restores from one."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -24,15 +24,90 @@ from lockstep.record.fingerprint import digest
 from lockstep.targets.kinds import overrides, replace_method
 
 
-class TrainingCallback(Callback):
-    """Runs before all other callbacks; `attach` adds what follows the hooks of the module, which may log values.
+class BatchCallback(Callback):
+    """Weights and records each batch of training. Runs before all other callbacks; `attach` adds what follows hooks.
 
-    optimizer_steps: the rate and the gradient norms of each step of an optimizer in the batch.
+    steps: the rate and the gradient norms of each step of an optimizer in the batch.
+    """
+
+    steps: list[tuple[float, Sequence[Tensor]]]
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.plan, self.results = session, session.plan, session.results
+
+    def attach(self, trainer: pl.Trainer) -> None:
+        self.trainer, module = trainer, self.session.module
+        if overrides(module, "on_train_batch_start"):
+            replace_method(module, "on_train_batch_start", self._start)
+        call_after(module, "on_train_batch_end", self._end)
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Begin a batch that the loader has yielded and that is on its device."""
+        session, progress = self.session, self.session.progress
+        session.phases.mark("data")
+        self.steps = []
+        session.step.begin(session.data.next_share("train"), progress.position, progress.batches_per_step)
+        session.log.begin_batch("train", session.step.samples)
+
+    def _start(self, original: Callable[..., int | None], *arguments: Any) -> int | None:
+        if (returned := original(*arguments)) == -1:  # the epoch ends here
+            self.session.log.enter("train")
+        return returned
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
+        """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
+        step = learning_rate([optimizer]), self.session.step.gradient_norms(optimizer)
+        earlier = self.steps if self.plan.model.manual else []  # an optimizer may call its closure several times
+        self.steps = [*earlier, step]
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.results.update_step_metrics(trainer)
+
+    def _end(self, *_: Any) -> None:
+        """Record and show a batch, after the steps of optimizers and schedules and all hooks."""
+        trainer, session, results, position = self.trainer, self.session, self.results, self.session.progress.position
+        results.update_step_metrics(trainer)  # with what the hooks of this batch have logged
+        counted = session.step.record_batch(session.recorder)
+        if self.plan.logger:
+            results.curve.add(*counted)
+        position.batch += 1
+        if ends_step(trainer, position.batch):
+            self._end_step()
+        session.log.enter("train")
+        results.display.end_batch(trainer.progress_bar_metrics)
+        session.phases.step(session.step.share.samples)
+        if trainer.is_last_batch:
+            results.work = work_of(self.plan, session.device, session.phases.end_epoch())
+            log_histograms(self.plan, session.loggers, session.module, position.epochs + 1, position.steps)
+
+    def _end_step(self) -> None:
+        """Record an optimizer step, and log its values if a point of the curves is due."""
+        trainer, session, position = self.trainer, self.session, self.session.progress.position
+        rate = self.steps[0][0] if self.steps else learning_rate(trainer.optimizers)
+        norms = [norm for _, norms in self.steps for norm in norms]
+        session.recorder.step(rate, norms, session.log.record_values() if session.log.step_values else None)
+        position.steps += 1
+        session.recorder.stepped(trainer.optimizers, trainer.is_last_batch)
+        if self.plan.logger and position.steps % self.plan.log_every_n_steps == 0:
+            values = session.log.step("logger")
+            curve = {"lr": rate, **self.results.curve.point()}  # of a name that the module logs itself, its value stays
+            points = {name: curve[name] for name in curve if name not in values}
+            session.loggers.log_metrics(points, position.steps)
+            self.results.to_loggers(values, position.epochs)
+
+
+def ends_step(trainer: Any, batches: int) -> bool:
+    """Whether an optimizer steps after so many batches of an epoch; with manual optimization each batch counts."""
+    is_manual = not trainer.lightning_module.automatic_optimization
+    return trainer.is_last_batch or is_manual or batches % trainer.accumulate_grad_batches == 0
+
+
+class TrainingCallback(Callback):
+    """Restores a run, ends its epochs and saves its checkpoints. `attach` adds what follows the module's hooks.
+
     stop: whether a signal asks for the end.
     epoch_ended: whether an epoch has ended and is not saved yet.
     """
-
-    optimizer_steps: list[tuple[float, Sequence[Tensor]]]
 
     def __init__(self, session: Session, state: RankState) -> None:
         self.session, self.state = session, state
@@ -44,14 +119,10 @@ class TrainingCallback(Callback):
         # after callbacks that restore groups; Lightning loads the same again, but accepts missing states
         call_after(module, "on_fit_start", lambda: self.state.restore_optimizers(trainer))
         call_after(module, "on_train_start", self._after_train_start)
-        if overrides(module, "on_train_batch_start"):
-            replace_method(module, "on_train_batch_start", self._start_batch)
-        call_after(module, "on_train_batch_end", self._end_batch)
+        call_after(module, "on_train_batch_end", self._follow_batch)
         call_after(module, "on_train_epoch_end", self._end_stage)
         call_after(module, "on_fit_end", self.end_fit)
         call_after(module, "on_validation_end", self._end_validation)
-
-    # before and after
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.step.watch(trainer.optimizers, trainer.strategy.model)
@@ -88,7 +159,6 @@ class TrainingCallback(Callback):
     def end_fit(self) -> None:
         """End the record, after the last hook of fit; last.ckpt gets the weights if hooks have replaced them."""
         session = self.session
-        session.profiler.end()
         self.results.display.close()
         session.recorder.end()
         weights = full_state_dict(session.module)
@@ -106,76 +176,21 @@ class TrainingCallback(Callback):
             self.results.end_stage(self.trainer, "train")
         self.end_fit()
 
-    # a batch
-
-    def on_train_batch_start(self, *_: Any) -> None:
-        """Begin a batch that the loader has yielded and that is on its device."""
-        session, progress = self.session, self.progress
-        session.phases.mark("data")
-        self.optimizer_steps = []
-        session.step.begin(session.data.next_share("train"), progress.position, progress.batches_per_step)
-        session.log.begin_batch("train", session.step.samples)
-
-    def _start_batch(self, original: Callable[..., int | None], *arguments: Any) -> int | None:
-        if (returned := original(*arguments)) == -1:  # the epoch ends here
-            self.session.log.enter("train")
-        return returned
-
-    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
-        """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
-        step = learning_rate([optimizer]), self.session.step.gradient_norms(optimizer)
-        earlier = self.optimizer_steps if self.plan.model.manual else []  # a closure may be called several times
-        self.optimizer_steps = [*earlier, step]
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.results.update_step_metrics(trainer)
-
-    def _end_batch(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        trainer, session, progress = self.trainer, self.session, self.progress
+    def _follow_batch(self, *_: Any) -> None:
+        """Save and stop after a batch, if that is due."""
+        trainer, progress = self.trainer, self.progress
         if trainer.fit_loop.restarting:  # otherwise no plateau schedule steps after an epoch that was resumed within
             private.end_restart(trainer.fit_loop)
-        is_last, batches = trainer.is_last_batch, trainer.accumulate_grad_batches
-        is_step_boundary = is_last or self.plan.model.manual or (batch_idx + 1) % batches == 0
-        self.results.update_step_metrics(trainer)  # with what the hooks of this batch have logged
-        counted = session.step.record_batch(session.recorder)
-        if self.plan.logger:
-            self.results.curve.add(*counted)
-        progress.position.batch += 1
-        if is_step_boundary:
-            self._end_step()
-        session.log.enter("train")
-        self.results.display.end_batch(trainer.progress_bar_metrics)
-        if progress.time_limit.ends(progress.position.steps):  # as by max_steps: should_stop would validate here
+        if progress.time_is_over():  # end as by max_steps: should_stop would validate the interrupted epoch
             trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
-        session.phases.step(session.step.share.samples)
-        session.profiler.end_batch()
-        if is_last:  # the end of the epoch saves by itself
-            position = progress.position
-            self.results.work = work_of(self.plan, session.device, session.phases.end_epoch())
-            log_histograms(self.plan, session.loggers, session.module, position.epochs + 1, position.steps)
+        if trainer.is_last_batch:  # the end of the epoch saves by itself
             return
         self.stop, interrupts = progress.should_stop(), progress.interrupts_epoch(trainer)
         if progress.epoch_goes_on(trainer) and not progress.is_validation_due(trainer):
-            is_due = interrupts or (is_step_boundary and session.checkpoints.due(progress.position.steps))
-            if is_due or self.stop:
+            position = progress.position
+            is_due = ends_step(trainer, position.batch) and self.session.checkpoints.due(position.steps)
+            if interrupts or is_due or self.stop:
                 self._save(self.stop)
-
-    def _end_step(self) -> None:
-        """Record an optimizer step, and log its values if a point of the curves is due."""
-        log, recorder, position, trainer = self.session.log, self.session.recorder, self.progress.position, self.trainer
-        rate = self.optimizer_steps[0][0] if self.optimizer_steps else learning_rate(trainer.optimizers)
-        norms = [norm for _, norms in self.optimizer_steps for norm in norms]
-        recorder.step(rate, norms, log.record_values() if log.step_values else None)
-        position.steps += 1
-        recorder.stepped(trainer.optimizers, trainer.is_last_batch)
-        if self.plan.logger and position.steps % self.plan.log_every_n_steps == 0:
-            values = log.step("logger")
-            curve = {"lr": rate, **self.results.curve.point()}  # of a name that the module logs itself, its value stays
-            points = {name: curve[name] for name in curve if name not in values}
-            self.session.loggers.log_metrics(points, position.steps)
-            self.results.to_loggers(values, position.epochs)
-
-    # an epoch
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the previous epoch only now: schedules that monitor a metric step after its last hook."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 
 @dataclass(frozen=True)
@@ -109,3 +110,8 @@ class RankLoader:
     def sampled_epoch(self) -> int:
         """Return the epoch under which samples are drawn: an evaluation is always the same."""
         return self.epoch if self.training and not self.fixed else 0
+
+
+def is_plain(loader: Any) -> bool:
+    """Whether a loader yields the batches of a DataLoader; a derived class with an `__iter__` may change them."""
+    return isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__

@@ -13,9 +13,8 @@ from lockstep import schemas
 from lockstep.checkpoint.content import Progress
 from lockstep.config_error import ConfigError, require
 from lockstep.launch.topology import RankContext
-from lockstep.loaders import BatchShare, RankLoader, RankSlice
+from lockstep.loaders import BatchShare, RankLoader, RankSlice, is_plain
 from lockstep.loaders.map_loader import MapLoader
-from lockstep.loaders.stream_loader import StreamLoader, is_plain
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.random_state import preserve_generators, seed_all, seeded
@@ -95,7 +94,11 @@ class LoaderSource:
         loaders: list[RankLoader] = []
         for loader, size in zip(user_loaders, sizes, strict=True):
             has_index = is_plain(loader) and not isinstance(loader.dataset, IterableDataset)
-            kind = MapLoader if has_index and loader.batch_sampler is not None else StreamLoader
+            kind: Any = MapLoader
+            if not has_index or loader.batch_sampler is None:
+                from lockstep.loaders.stream_loader import StreamLoader
+
+                kind = StreamLoader
             loaders.append(kind(loader, rank_slice, self.seed, stage == "train", size or None))
         return loaders
 
