@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import lockstep.raw
+
 from lockstep.launch.topology import RankContext
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics

@@ -10,7 +10,6 @@ from pathlib import Path
 from unittest.mock import patch
 
 import lockstep.lit
-import lockstep.raw
 from lockstep import schemas
 from lockstep.launch.start import start_ranks
 from lockstep.launch.stop import Stop
@@ -19,7 +18,16 @@ from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
-ENGINES = {"lightning": lockstep.lit.run, "raw": lockstep.raw.run}
+
+
+def run_raw(plan: Plan, context: RankContext) -> Metrics:
+    metrics: Metrics = importlib.import_module("lockstep.raw").run(plan, context)
+    return metrics
+
+
+ENGINES = {"lightning": lockstep.lit.run, "raw": run_raw}
+LOOPS = {"fast": True, "own": False}
+"""Whether each loop of the Lightning engine is the fast one."""
 
 
 class StopAfter(Stop):
@@ -62,6 +70,18 @@ def run_pickled_plans(plan: Plan, context: RankContext) -> Metrics:
     plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
     for each in plans:
         ENGINES[each.engine.name](each, context)
+    return {}
+
+
+def by_loops(plan: Plan, context: RankContext) -> Metrics:
+    """On a rank: the plan by the fast loop and by Lightning's own, in folders `fast` and `own`, with the metrics."""
+    for name, fast in LOOPS.items():
+        folder = Path(plan.run_dir) / name
+        folder.mkdir(parents=True, exist_ok=True)
+        engine = schemas.Lightning("lightning", fast_loop=fast)
+        metrics = lockstep.lit.run(replace(plan, engine=engine, run_dir=str(folder)), context)
+        if context.rank == 0:
+            (folder / METRICS).write_text(json.dumps(metrics))
     return {}
 
 

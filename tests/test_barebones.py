@@ -20,8 +20,8 @@ WATCHED = ("logger=[csv,tensorboard]", "trainer.barebones=false")
     ],
 )
 def test_barebones_writes_less_and_computes_the_same(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    """By either engine. What a module logs is in no file; the record has each step and each tensor."""
-    usual = trained(make_user_plan(*job, *DDP, *WATCHED, "engine=raw", folder="usual"))
+    """By either loop. What a module logs is in no file; the record has each step and each tensor."""
+    usual = trained(make_user_plan(*job, *DDP, *WATCHED, folder="usual"))
     runs = by_both(make_user_plan(*job, *DDP, WATCHED[0], BARE, folder="both"))
     for run in runs:
         assert {path.name for path in run.iterdir()} <= {"record.jsonl", "metrics.json", "ranks", "confusion.csv"}

@@ -1,8 +1,8 @@
-"""Lightning callbacks in both engines: the same numbers, or an error."""
+"""Lightning callbacks: the same numbers by both loops, and after a kill."""
 
 import csv
-from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,16 +12,12 @@ import torch
 
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.launch.failure import RankFailed
-from lockstep.launch.start import start_ranks
+from lockstep.lit import create_callbacks, run
 from lockstep.record.fingerprint import digest
-from lockstep.schemas.run import ENGINES
-from lockstep.session.callbacks import create_callbacks
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakePlan, MakeUserPlan, require_refused
-from tests.rank_helpers import ALONE, with_engine
-from tests.rank_helpers import ENGINES as ENGINE
+from tests.rank_helpers import ALONE
 from tests.resuming import alike, going_on_with, same_after_kill
 from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
@@ -44,22 +40,24 @@ AVERAGING = ("callbacks=swa", "+model.norm=false", "max_epochs=3")
         (AVERAGING, DDP, 3),
     ],
 )
-def test_both_engines_call_callbacks_alike(
+def test_both_loops_call_callbacks_alike(
     callbacks: tuple[str, ...], world: tuple[str, ...], epochs: int, make_user_plan: MakeUserPlan
 ) -> None:
     plan = make_user_plan(*JOB, *world, *callbacks, folder="both")
     runs = by_both(plan)
     require_identical(runs[0], runs[1])
-    for run in runs:
-        metrics = metrics_in(run)
+    for folder in runs:
+        metrics = metrics_in(folder)
         assert metrics["epochs"] == epochs
-        assert metrics["digest"] == digest(net_state(run / "checkpoints" / "last.ckpt")), "the weights that fit leaves"
-    alike(metrics_in(trained(going_on_with(with_engine(plan, "raw", runs[1])))), metrics)  # it is only tested again
-    without = trained(make_user_plan(*JOB, *world, "engine=raw", "max_epochs=5", folder="without"))
+        assert metrics["digest"] == digest(net_state(folder / "checkpoints" / "last.ckpt")), (
+            "the weights that fit leaves"
+        )
+    alike(metrics_in(trained(going_on_with(replace(plan, run_dir=str(runs[1]))))), metrics)  # it is only tested again
+    without = trained(make_user_plan(*JOB, *world, "max_epochs=5", folder="without"))
     assert compare(runs[1], without).verdict != "identical"
 
 
-def test_changes_by_callbacks_count_in_both_engines(make_user_plan: MakeUserPlan) -> None:
+def test_changes_by_callbacks_count_in_both_loops(make_user_plan: MakeUserPlan) -> None:
     """Within an epoch, too."""
     job = ("model=mlp", "data=digits", "max_epochs=2", "checkpoint.every_n_steps=null", "callbacks=strange")
     runs = by_both(make_user_plan(*job, *SINGLE))
@@ -67,23 +65,19 @@ def test_changes_by_callbacks_count_in_both_engines(make_user_plan: MakeUserPlan
     assert metrics_in(runs[0])["steps"] == 40, "no epoch ended early"
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "callbacks",
     [(*STOPPING, "checkpoint.every_n_steps=2"), AVERAGING, ("callbacks=ema", "callbacks.ema.decay=0.5")],
     ids=["stopping", "swa", "ema with BatchNorm"],
 )
-def test_the_state_of_callbacks_is_resumed(
-    engine: str, callbacks: tuple[str, ...], make_user_plan: MakeUserPlan
-) -> None:
-    same_after_kill(make_user_plan(*JOB, *DDP, *callbacks, f"engine={engine}"), 8)
+def test_the_state_of_callbacks_is_resumed(callbacks: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    same_after_kill(make_user_plan(*JOB, *DDP, *callbacks), 8)
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_training_goes_on_with_other_weights_than_fit_has_left(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_training_goes_on_with_other_weights_than_fit_has_left(make_user_plan: MakeUserPlan) -> None:
     """Of two epochs and of one and another one the halves are the same."""
     halves = ("callbacks=strange", "callbacks.strange._target_=strange_callbacks.Halves")
-    job = (*JOB, *SINGLE, f"engine={engine}", *halves)
+    job = (*JOB, *SINGLE, *halves)
     first = trained(make_user_plan(*job, "max_epochs=1", folder="first"))
     path = f"ckpt_path='{first / 'checkpoints' / 'last.ckpt'}'"
     unbroken = trained(make_user_plan(*job, folder="unbroken"))
@@ -93,28 +87,15 @@ def test_training_goes_on_with_other_weights_than_fit_has_left(engine: str, make
     assert digest(expected) == metrics_in(unbroken)["digest"]
 
 
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [("throughput", "Expected a precision plugin"), ("swa", r"^rank 0 failed: Attrib.* trainer.fit_loop.max_epochs")],
-)
-def test_a_callback_that_needs_lightnings_trainer_fails_by_raw(
-    name: str, error: str, make_user_plan: MakeUserPlan
-) -> None:
-    plan = make_user_plan(*JOB, *SINGLE, f"callbacks={name}", "engine=raw", "logger=csv", "strategy.in_process=true")
-    with pytest.raises(RankFailed, match=error):
-        start_ranks(plan, ENGINES["raw"])
-
-
-def test_learning_rates_are_logged_alike(make_user_plan: MakeUserPlan) -> None:
-    """LearningRateMonitor reads private attributes; it logs at the logged steps, also for a plain net."""
+def test_learning_rates_are_logged(make_user_plan: MakeUserPlan) -> None:
+    """At the logged steps, as LearningRateMonitor counts them, also for a plain net."""
     net = ("model=mlp", "model.net.hidden=[6]", "data=blobs", "batch_size=16", "scheduler=onecycle", *DDP)
-    curves = []
-    for engine in ENGINES:
-        options = ("callbacks=lr_monitor", "logger=csv", "log_every_n_steps=2", f"engine={engine}")
-        with next(trained(make_user_plan(*net, *options, folder=engine)).glob("csv/**/metrics.csv")).open() as file:
-            curves.append([(row["step"], row["lr-Adam"]) for row in csv.DictReader(file) if row["lr-Adam"]])
-    assert curves[0] == curves[1]
-    assert [int(step) for step, _ in curves[0]] == [1, 3, 5, 7, 9, 11]
+    run = trained(make_user_plan(*net, "callbacks=lr_monitor", "logger=csv", "log_every_n_steps=2"))
+    with next(run.glob("csv/**/metrics.csv")).open() as file:
+        curve = {int(row["step"]): float(row["lr-Adam"]) for row in csv.DictReader(file) if row["lr-Adam"]}
+    assert [*curve] == [1, 3, 5, 7, 9, 11]
+    rates = [step["lr"] for step in lines(run, "step")]
+    assert [*curve.values()] == pytest.approx([rates[step] for step in curve], rel=1e-6)
 
 
 SCHEDULED = ("callbacks=gradient_accumulation_scheduler", "max_epochs=4")
@@ -138,28 +119,22 @@ def scheduled(*changes: int) -> tuple[str, ...]:
 def test_batches_of_a_step_change_by_epoch(
     job: tuple[str, ...], steps: list[int], make_user_plan: MakeUserPlan
 ) -> None:
-    """In a ragged epoch both engines are bit-equal, and two ranks equal one process."""
+    """In a ragged epoch, too; both loops are bit-equal, and two ranks equal one process."""
     options = (*job, *(("+model.norm=false",) if job is JOB else ()), *scheduled(3, 5), "precision=64-true")
-    runs = {
-        (engine, world): trained(make_user_plan(*options, *worlds, f"engine={engine}", folder=f"{engine}-{world}"))
-        for engine in ENGINES
-        for world, worlds in (("single", SINGLE), ("ddp", DDP))
-        if (engine, world) != ("lightning", "single")
-    }
-    require_identical(runs["lightning", "ddp"], runs["raw", "ddp"])
-    require_close(runs["raw", "single"], runs["raw", "ddp"])
-    assert metrics_in(runs["raw", "ddp"])["steps"] == sum(steps)
-    recorded = lines(runs["raw", "ddp"], "step")
+    fast, own = by_both(make_user_plan(*options, *DDP, folder="ddp"))
+    require_identical(fast, own)
+    require_close(trained(make_user_plan(*options, *SINGLE, folder="single")), fast)
+    assert metrics_in(fast)["steps"] == sum(steps)
+    recorded = lines(fast, "step")
     epochs = [[step["samples"] for step in recorded if step["epoch"] == epoch] for epoch in (1, 2, 3, 4)]
     assert [len(samples) for samples in epochs] == steps
     assert len({sum(samples) for samples in epochs}) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_resumed_in_an_epoch_of_other_steps(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_resumed_in_an_epoch_of_other_steps(make_user_plan: MakeUserPlan) -> None:
     """Within the third epoch, steps 9 to 11: callbacks are not called at the start of a resumed epoch."""
-    plan = make_user_plan(*JOB, *DDP, *scheduled(2, 4), f"engine={engine}", "checkpoint.every_n_steps=1")
+    plan = make_user_plan(*JOB, *DDP, *scheduled(2, 4), "checkpoint.every_n_steps=1")
     same_after_kill(plan, 10)
 
 
@@ -177,11 +152,10 @@ def test_invalid_callbacks_are_rejected(words: str, make_user_plan: MakeUserPlan
     require_refused(INVALID[words], make_user_plan, *JOB, *SINGLE, *words.split())
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_a_module_may_not_change_the_schedule(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_a_module_may_not_change_the_schedule(make_user_plan: MakeUserPlan) -> None:
     """Its batches would have wrong weights."""
     with pytest.raises(ConfigError, match=r"callbacks=GradientAccumulationScheduler: it changes how many batches a"):
-        trained(make_user_plan("model=unseen", "data=blobs_data", *SINGLE, f"engine={engine}"))
+        trained(make_user_plan("model=unseen", "data=blobs_data", *SINGLE))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -207,16 +181,13 @@ def test_an_ordinary_trainer_calls_the_same_hooks(fails: bool, make_user_plan: M
         trainer.fit(module, datamodule=data)
         trainer.test(module, datamodule=data)
 
-    plans = {name: with_engine(plan, name, tmp_path / name) for name in ENGINE}
-    runs: list[Callable[[], object]] = [by_trainer, *(partial(ENGINE[name], plans[name], ALONE) for name in plans)]
-    for run in runs:
+    for training in (by_trainer, partial(run, plan, ALONE)):
         strange_hooks.CALLS.clear()
         with pytest.raises(ArithmeticError) if fails else nullcontext():
-            run()
+            training()
         calls.append([*strange_hooks.CALLS])
     assert "Hooks.on_exception" in calls[0] if fails else "Module.on_validation_model_train" in calls[0]
     assert calls[1] == calls[0]
-    assert calls[2] == calls[0]
 
 
 def test_a_function_that_makes_no_callback_is_rejected(make_plan: MakePlan) -> None:

@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.callbacks import ConfusionMatrix, FittedLine, Pictures
 from lockstep.config_error import ConfigError
+from lockstep.lit.virtual import join_outputs
 from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.run_files import CONFUSION
-from lockstep.schemas.run import ENGINES
-from lockstep.steps.step_outputs import join_outputs, predictions_of
+from lockstep.structures import predictions_of
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_identical
 from tests.conftest import USER_CODE, MakeUserPlan, events_of
@@ -62,10 +62,9 @@ def test_confusion_of_all_ranks(world: str, make_user_plan: MakeUserPlan) -> Non
         assert not (plain / CONFUSION).exists()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_pictures_of_a_module(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_pictures_of_a_module(make_user_plan: MakeUserPlan) -> None:
     """A validation of one sample on two ranks, drawn in the first and the last epoch."""
-    run = trained(make_user_plan(*JOB, *DDP, *BOARD, f"engine={engine}", "max_epochs=3"))
+    run = trained(make_user_plan(*JOB, *DDP, *BOARD, "max_epochs=3"))
     events = events_of(run, images=0, tensors=0)
     pictures = {tag: [one.step for one in events.Images(tag)] for tag in events.Tags()["images"]}
     assert pictures["val/confusion"] == pictures["weights/first layer"] == [5, 15]
@@ -104,7 +103,7 @@ def test_most_confident_errors_are_collected(tmp_path: Path) -> None:
 
 
 def test_predicted_classes_have_no_confidence(make_user_plan: MakeUserPlan) -> None:
-    run = trained(make_user_plan(*JOB, *SINGLE, *BOARD, "engine=raw", "+model.returns=preds"))
+    run = trained(make_user_plan(*JOB, *SINGLE, *BOARD, "+model.returns=preds"))
     assert table(run) == counted(run)
     assert set(events_of(run, images=0).Tags()["images"]) == {"val/confusion", "weights/first layer"}
 
@@ -184,6 +183,6 @@ def test_fitted_line_of_a_run(world: str, make_user_plan: MakeUserPlan) -> None:
 
 
 def test_fitted_line_needs_one_number(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*JOB, *SINGLE, "callbacks=fitted_line", "engine=raw", "strategy.in_process=true")
+    plan = make_user_plan(*JOB, *SINGLE, "callbacks=fitted_line", "strategy.in_process=true")
     with pytest.raises(ConfigError, match="FittedLine needs a net from one number to one number"):
         trained(plan)

@@ -9,21 +9,20 @@ import torch
 from lockstep.checkpoint.content import SECTION
 from lockstep.checkpoint.reading import check_checkpoint, identity, require_same
 from lockstep.config_error import ConfigError
-from lockstep.lit import run
+from lockstep.loaders.source import create_module
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
-from lockstep.record.recorder import depends_on_world
-from lockstep.session.lightning_module import create_module
+from lockstep.record import depends_on_world
 from tests.conftest import IN_PROCESS, MakePlan
-from tests.rank_helpers import ALONE
+from tests.rank_helpers import ALONE, ENGINES
 
 pytestmark = IN_PROCESS
 
 
 def trained(make_plan: MakePlan, *overrides: str) -> Plan:
-    """A plan whose run of one epoch, on one rank, has left checkpoints."""
+    """A plan whose run of one epoch, on one rank of the raw engine, has left checkpoints."""
     plan = make_plan("max_epochs=1", "logger=none", "accelerator=cpu", "test=false", *overrides)
-    run(plan, ALONE)
+    ENGINES["raw"](plan, ALONE)
     return plan
 
 
@@ -67,12 +66,13 @@ def test_finished_run_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     assert not check_checkpoint(replace(resumed, max_epochs=2))
 
 
-def test_another_net_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_another_net_is_refused(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
     trained(make_plan)
     path = f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"
     for model in ("model.net.hidden=[7]", "model=cnn"):
         with pytest.raises(ConfigError, match=r"it holds another net than model=.*; write the model and its opt"):
-            run(make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
+            ENGINES[engine](make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import nn
 from lockstep.checkpoint.content import SECTION, Progress, before_fit_end, state_of_rank
 from lockstep.checkpoint.saving import CheckpointManager, replace_weights, save
 from lockstep.plan import Plan
-from lockstep.record.recorder import Recorder
+from lockstep.record import Recorder
 from tests.conftest import MakePlan
 
 NET = nn.Linear(1, 1)

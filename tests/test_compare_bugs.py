@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lockstep.raw.trainer import Precision
 from torch.optim import Optimizer
 
 from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
+from lockstep.lit import step as module_step
 from lockstep.loaders import map_loader
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
-from lockstep.raw.trainer import Precision
 from lockstep.run_files import Metrics
-from lockstep.steps import module_step
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 from tests.test_compare import SMALL, first_of

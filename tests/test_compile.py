@@ -1,4 +1,4 @@
-"""`compile=true`: graphs add in another order; checkpoints know nothing of it."""
+"""`compile=true`: runs compile the same graphs, which add in another order; checkpoints know nothing of it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +13,13 @@ from lockstep.compare import compare
 from lockstep.compare.tolerance import FLOAT64
 from lockstep.config_error import ConfigError
 from lockstep.lit import run
+from lockstep.lit.compiling import _called, compile_errors, silence_compiler
+from lockstep.lit.session import torch_flags
 from lockstep.plan import Plan
 from lockstep.private_api.torch import compile_error_class
 from lockstep.run_files import Metrics
-from lockstep.session.torch_options import _called, compile_errors, silence_compiler, torch_flags
 from tests.conftest import USER_CODE, Command, MakePlan, require_refused
-from tests.rank_helpers import ALONE
+from tests.rank_helpers import ALONE, with_engine
 
 SMALL = ("logger=none", "threads=1", "precision=64-true", "max_epochs=2")
 
@@ -29,12 +30,6 @@ REFUSED = {
     "show_shapes=true": "show_shapes=true: it runs beside the net",
     "train=false ckpt_path=x.ckpt": "compile=true: it is for training, and train=false; write compile=false.",
 }
-
-
-def trained(plan: Plan, name: str) -> Metrics:
-    folder = Path(plan.run_dir) / name
-    folder.mkdir()
-    return run(replace(plan, run_dir=str(folder)), ALONE)
 
 
 @pytest.mark.parametrize("words", REFUSED)
@@ -52,6 +47,10 @@ def test_children_with_parameters_are_compiled() -> None:
     assert [*_called(module)] == [module.net, module.heads[0]]
 
 
+def trained(plan: Plan, folder: str) -> Metrics:
+    return run(with_engine(plan, "lightning", Path(plan.run_dir) / folder), ALONE)
+
+
 @pytest.mark.usefixtures("process_as_it_was")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
@@ -62,13 +61,14 @@ def test_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
     folder = Path(plan.run_dir)
     counters["stats"].clear()
     compiled = trained(plan, "compiled")
-    assert counters["stats"]["unique_graphs"] >= 2
+    assert counters["stats"]["unique_graphs"] >= 4
     trained(replace(plan, compile=False), "plain")
     comparison = compare(folder / "plain", folder / "compiled")
     assert (comparison.tolerance, comparison.within_tolerance) == (FLOAT64, True)
     assert comparison.quantities["configuration"].first is None, "a bound accounts for the difference"
     first = trained(replace(plan, max_epochs=1), "first")
-    resumed = replace(plan, ckpt_path=str(folder / "first" / "checkpoints" / "last.ckpt"))
+    last = folder / "first" / "checkpoints" / "last.ckpt"
+    resumed = replace(plan, ckpt_path=str(last))
     assert trained(resumed, "again")["digest"] == compiled["digest"]
     plainly = trained(replace(resumed, compile=False), "plainly")
     assert plainly["steps"] == 2 * int(first["steps"]), "checkpoints are interchangeable"

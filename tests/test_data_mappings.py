@@ -11,7 +11,7 @@ MLP = ("model=mlp", "model.net.hidden=[6]", "batch_size=16", "precision=64-true"
 
 
 def test_a_net_is_trained_on_the_named_keys_as_on_pairs(make_user_plan: MakeUserPlan) -> None:
-    job = (*MLP, "data=mapped", "engine=raw", "strategy.in_process=true")
+    job = (*MLP, "data=mapped", "strategy.in_process=true")
     pairs = ("data.dataset._target_=strange_loaders.BlobPairs", "~data.input_key", "~data.target_key")
     runs = (trained(make_user_plan(*job, *words, folder=name)) for name, words in (("mapped", ()), ("pairs", pairs)))
     assert len({metrics_in(run)["digest"] for run in runs}) == 1
@@ -26,7 +26,7 @@ def test_named_keys_in_every_world(data: str, make_user_plan: MakeUserPlan) -> N
     runs = by_both(make_user_plan(*job, *DDP, folder="both"))
     require_identical(runs[0], runs[1])
     for world in (SINGLE, VIRTUAL):
-        job_of_one = (*job, *world, "strategy.in_process=true", "engine=raw")
+        job_of_one = (*job, *world, "strategy.in_process=true")
         require_close(trained(make_user_plan(*job_of_one, folder=world[0])), runs[1])
 
 
@@ -46,9 +46,7 @@ def test_invalid_keys_are_rejected(words: str, make_user_plan: MakeUserPlan) -> 
 def test_a_mapping_without_keys_is_rejected(make_user_plan: MakeUserPlan) -> None:
     """By the module: one of a user's may take mappings."""
     words = ("data.input_key=null", "data.target_key=null", "model.net.sample_shape=[4]", "strategy.in_process=true")
-    plan = make_user_plan(
-        *MLP, "data=mapped", "engine=raw", *(f"+{word}" if "shape" in word else word for word in words)
-    )
+    plan = make_user_plan(*MLP, "data=mapped", *(f"+{word}" if "shape" in word else word for word in words))
     with pytest.raises(
         ConfigError, match=r"^data: a batch is a mapping of x, y; write data.input_key=KEY data.target_"
     ):

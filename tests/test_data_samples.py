@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lockstep.datamodules.tensors import targets_for_loss
+from lockstep.loaders import RankSlice
 from lockstep.loaders.map_loader import MapLoader
-from lockstep.loaders.rank_loader import RankSlice
 from lockstep.loaders.seeded import Seeded
 from lockstep.random_state import seed_by
 

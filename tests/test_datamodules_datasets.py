@@ -10,7 +10,7 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset, default_col
 from lockstep.config_error import ConfigError
 from lockstep.datamodules import Datasets
 from lockstep.datamodules.datasets import collate_values
-from lockstep.loaders.loader_source import create_data
+from lockstep.loaders.source import create_data
 from lockstep.schemas import Data
 from tests.test_datamodules import stock
 from tests.user_code.strange_data import Endless, MappedStream, Noisy, blobs, sine

@@ -1,4 +1,4 @@
-"""A bar over the whole run, in a terminal, by either engine and for either kind of model."""
+"""A bar over the whole run, in a terminal; the lines of epochs elsewhere."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.checkpoint.content import Progress
-from lockstep.session.display import Display
+from lockstep.lit.results import Display
 from tests.conftest import ROOT, MakePlan
 from tests.terminal import Terminal
 
@@ -49,10 +49,9 @@ def test_an_epoch_without_metrics_shows_those_of_its_last_batch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
 @pytest.mark.parametrize("job", [NET, MODULE], ids=["net", "module"])
-def test_a_terminal_shows_one_bar_over_the_run(engine: str, job: tuple[str, ...], tmp_path: Path) -> None:
-    command = (sys.executable, str(ROOT / "train.py"), *job, f"engine={engine}", f"hydra.run.dir={tmp_path / 'run'}")
+def test_a_terminal_shows_one_bar_over_the_run(job: tuple[str, ...], tmp_path: Path) -> None:
+    command = (sys.executable, str(ROOT / "train.py"), *job, f"hydra.run.dir={tmp_path / 'run'}")
     terminal = Terminal(*command, folder=tmp_path, COLUMNS="100")
     terminal.wait_for("  run  ")
     assert terminal.process.wait(30) == 0

@@ -17,8 +17,8 @@ from lockstep.command_line.compose import without_plus
 from lockstep.command_line.hydra_errors import planning
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
-from lockstep.record.recorder import run_metadata
-from lockstep.session.lightning_module import create_module
+from lockstep.loaders.source import create_module
+from lockstep.record import run_metadata
 from tests.comparing import metrics_in
 from tests.conftest import MNIST_ROOT, ROOT, Command, MakePlan
 from tests.test_layers import FILES, imports, room

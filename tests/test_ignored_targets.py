@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lockstep.compare import compare
-from lockstep.loaders.loader_source import create_data
+from lockstep.loaders.source import create_data
 from lockstep.plan import Plan
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_close, require_identical

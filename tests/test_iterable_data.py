@@ -11,14 +11,13 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
-from lockstep.loaders import seeded
-from lockstep.loaders.rank_loader import RankSlice
+from lockstep.loaders import RankSlice, seeded
 from lockstep.loaders.stream_loader import StreamLoader, fingerprint
 from tests.comparing import metrics_in, require_close
 from tests.conftest import MakeUserPlan
 from tests.test_user_module import DDP, trained
 
-CLOCK = ("model=regressor", "data=stream", "data._target_=strange_loaders.ByClockData", "engine=raw")
+CLOCK = ("model=regressor", "data=stream", "data._target_=strange_loaders.ByClockData")
 
 
 def test_ranks_that_read_different_samples_are_rejected(make_user_plan: MakeUserPlan, tmp_path: Path) -> None:

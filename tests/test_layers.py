@@ -164,7 +164,7 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
             {"lightning", "torchmetrics", "hydra"} | EXTRAS,
         ),
         (  # Lightning itself imports the others
-            "lockstep.raw, lockstep.lit, lockstep.models, lockstep.datamodules, lockstep.session.inspection",
+            "lockstep.raw, lockstep.lit, lockstep.models, lockstep.datamodules, lockstep.inspection",
             {"sklearn", "tensorboard"},
         ),
     ],

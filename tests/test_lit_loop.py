@@ -12,9 +12,8 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.lit.loop import FastTrainingEpochLoop
-from lockstep.session.callbacks import Hooks
-from lockstep.session.profiler import Phases
+from lockstep.lit.loop import FastTrainingEpochLoop, Hooks
+from lockstep.lit.progress import Phases
 from tests.conftest import IN_PROCESS
 
 pytestmark = IN_PROCESS
@@ -121,7 +120,7 @@ def trained(
         max_epochs=2, accelerator="cpu", num_sanity_val_steps=0, callbacks=[Listener(calls)], **quiet, **options
     )
     default = trainer.fit_loop.epoch_loop
-    step = SimpleNamespace(backward=lambda loss, batches, _: (loss / batches).backward())
+    step = SimpleNamespace(backward=lambda loss: (loss / trainer.accumulate_grad_batches).backward())
     data = SimpleNamespace(transfer=lambda batch: [tensor.to(module.dtype) for tensor in batch])
     session = SimpleNamespace(phases=Phases(torch.device("cpu")), step=step, data=data)
     first: Any = () if loop is _TrainingEpochLoop else (session,)

@@ -18,7 +18,6 @@ JOB = ("model=masked", "data=sentences_data", "precision=64-true", "accumulate_g
 CLIPPED = ("gradient_clip_val=0.05",)
 WORLDS = {
     "ddp": (*DDP, *CLIPPED),
-    "ring": (*DDP, *CLIPPED, "engine=raw", "engine.gradient_sync=ring"),
     "virtual": (*VIRTUAL, *CLIPPED),
     "backward": (*DDP, *CLIPPED, "model._target_=strange_masked.BackwardModel"),
     "fsdp": ("strategy=fsdp", "devices=2", *CLIPPED),
@@ -71,21 +70,19 @@ def test_without_a_weight_it_is_another_mean(make_user_plan: MakeUserPlan) -> No
     require_identical(*single)
     weights, _ = by_hand()
     assert largest_difference(single[1], weights) < 1e-12
-    never = trained(make_user_plan(*JOB, *DDP, "seed=0", "+model.weight=never", "engine=raw", folder="never"))
+    never = trained(make_user_plan(*JOB, *DDP, "seed=0", "+model.weight=never", folder="never"))
     assert largest_difference(never, weights) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("world", "engine"), [(DDP, "raw"), pytest.param(VIRTUAL, "lightning", marks=pytest.mark.slow)]
-)
-def test_killed_within_a_window(world: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*JOB, *CLIPPED, *world, f"engine={engine}", "trainer.val_check_interval=1")
+@pytest.mark.parametrize("world", [DDP, pytest.param(VIRTUAL, marks=pytest.mark.slow)])
+def test_killed_within_a_window(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*JOB, *CLIPPED, *world, "trainer.val_check_interval=1")
     same_after_kill(plan, 3)
 
 
 def test_a_window_is_resumed_in_another_world(make_user_plan: MakeUserPlan) -> None:
     """After four batches on two ranks, which is within the second window of three, in one process."""
-    job = (*JOB, "engine=raw", "max_epochs=1", "trainer.val_check_interval=2")
+    job = (*JOB, "max_epochs=1", "trainer.val_check_interval=2")
     whole = trained(make_user_plan(*job, *SINGLE, folder="whole"))
     last = killed(make_user_plan(*job, *DDP, folder="killed"), 2).ckpt_path
     assert torch.load(str(last), weights_only=True)["lockstep"]["position"]["batch"] == 4
@@ -103,10 +100,10 @@ REFUSED = {
 @pytest.mark.parametrize("override", REFUSED)
 def test_weights_that_are_refused(override: str, make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError) as refused:
-        trained(make_user_plan(*JOB, *SINGLE, "engine=raw", override))
+        trained(make_user_plan(*JOB, *SINGLE, override))
     assert str(refused.value).startswith(REFUSED[override])
 
 
 def test_single_equals_ranks_by_compare(make_user_plan: MakeUserPlan) -> None:
-    runs = [trained(make_user_plan(*JOB, *world, "engine=raw", folder=world[0][9:])) for world in (SINGLE, DDP)]
+    runs = [trained(make_user_plan(*JOB, *world, folder=world[0][9:])) for world in (SINGLE, DDP)]
     require_close(*runs)

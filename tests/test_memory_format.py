@@ -15,10 +15,10 @@ from torch import nn
 from lockstep.checkpoint.reading import identity
 from lockstep.compare.tolerance import tolerance_between
 from lockstep.config_error import ConfigError
+from lockstep.lit.session import prepared_module
 from lockstep.memory import TESTED, is_tested, memory_format_of
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet, SplitCNN
-from lockstep.session.lightning_module import prepare_module
 from tests.conftest import ROOT, MakePlan
 from tests.user_code.strange_nets import Halving
 
@@ -76,10 +76,10 @@ def test_every_convolution_of_the_built_in_nets_is_in_the_table() -> None:
 @pytest.mark.parametrize("model", ["cnn", "lenet", "split_cnn"])
 def test_built_in_nets_have_their_channels_last(model: str, make_plan: MakePlan) -> None:
     plan = make_plan(f"model={model}", "accelerator=cpu")
-    net = prepare_module(plan)[0].net
+    net = prepared_module(plan).net
     weight = next(module.weight for module in net.modules() if isinstance(module, nn.Conv2d))
     assert weight.is_contiguous(memory_format=torch.channels_last)
-    plain = prepare_module(replace(plan, memory_format="contiguous"))[0]
+    plain = prepared_module(replace(plan, memory_format="contiguous"))
     assert all(parameter.is_contiguous() for parameter in plain.parameters())
 
 

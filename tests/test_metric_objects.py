@@ -17,10 +17,10 @@ from torchmetrics.classification import (
 )
 
 from lockstep.launch.topology import RankContext
+from lockstep.lit.log import ExactLog
+from lockstep.lit.logged_values import widen_metrics
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
-from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.logged_values import widen_metrics
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.schemas.run import ENGINES
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.resuming import record, same_after_kill, start, untimed
@@ -26,10 +25,9 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize(("name", "engine"), [(name, [*ENGINES][place % 2]) for place, name in enumerate(JOBS)])
-def test_callbacks_change_nothing(name: str, engine: str, make_user_plan: MakeUserPlan) -> None:
-    """The engines take turns."""
-    options = (*JOBS[name], f"engine={engine}", "logger=csv", "log_every_n_steps=2")
+@pytest.mark.parametrize("name", JOBS)
+def test_callbacks_change_nothing(name: str, make_user_plan: MakeUserPlan) -> None:
+    options = (*JOBS[name], "logger=csv", "log_every_n_steps=2")
     plans = [make_user_plan(*options, f"callbacks={callbacks}", folder=callbacks) for callbacks in ("none", "timer")]
     alone, beside = map(trained, plans)
     assert untimed(metrics_in(alone)) == untimed(metrics_in(beside))
@@ -51,7 +49,7 @@ STOPPING = (
 
 def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan) -> None:
     """A checkpoint within an epoch has the sums of metrics; a run without callbacks can test it."""
-    job = ("model=mlp", "data=blobs", "model.net.hidden=[6]", "engine=raw")
+    job = ("model=mlp", "data=blobs", "model.net.hidden=[6]")
     plan = make_user_plan(*job, *DDP, "batch_size=16", *STOPPING, "checkpoint.every_n_steps=2")
     expected = start(plan)
     assert expected["epochs"] == 2
@@ -74,9 +72,7 @@ LOADERS = {
 def test_loaders_in_both_engines_and_worlds(name: str, make_user_plan: MakeUserPlan) -> None:
     job = (*NET, *LOADERS[name], "precision=64-true", "optimizer=sgd")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
-    runs = {
-        world: trained(make_user_plan(*job, "engine=raw", *options, folder=world)) for world, options in worlds.items()
-    }
+    runs = {world: trained(make_user_plan(*job, *options, folder=world)) for world, options in worlds.items()}
     by_lightning = trained(make_user_plan(*job, "engine=lightning", *DDP, folder="lightning"))
     require_identical(by_lightning, runs["ddp"])
     for world in ("ddp", "virtual"):
@@ -86,16 +82,16 @@ def test_loaders_in_both_engines_and_worlds(name: str, make_user_plan: MakeUserP
 
 def test_the_same_data_with_and_without_loaders(make_user_plan: MakeUserPlan) -> None:
     """Weights are bit-equal: order and weights of ragged batches are the same."""
-    job = (*NET, "engine=raw", *DDP)
+    job = (*NET, *DDP)
     first = metrics_in(trained(make_user_plan(*job, "data=pairs_data", folder="loaders")))
     second = metrics_in(trained(make_user_plan(*job, "data=pairs", "batch_size=8", folder="alone")))
     assert first["digest"] == second["digest"]
     assert first["val/acc"] == second["val/acc"]
 
 
-@pytest.mark.parametrize(("name", "world", "engine"), [("endless", DDP, "lightning"), ("pairs_data", SINGLE, "raw")])
-def test_loaders_are_resumed(name: str, world: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan) -> None:
-    job = (*NET, *LOADERS[name], *world, f"engine={engine}", "checkpoint.every_n_steps=1")
+@pytest.mark.parametrize(("name", "world"), [("endless", DDP), ("pairs_data", SINGLE)])
+def test_loaders_are_resumed(name: str, world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+    job = (*NET, *LOADERS[name], *world, "checkpoint.every_n_steps=1")
     plan = make_user_plan(*job)
     same_after_kill(plan, 5)
 

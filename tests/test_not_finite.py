@@ -8,7 +8,7 @@ import torch
 from lockstep.errors import NotFinite
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.record.recorder import Recorder
+from lockstep.record import Recorder
 from lockstep.schemas.run import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import lines
@@ -38,17 +38,15 @@ def where(world: int, accumulate: int) -> tuple[int, int]:
     return position // BATCH // accumulate + 1, position % BATCH % world
 
 
-@pytest.mark.parametrize(
-    ("engine", "strategy", "devices", "accumulate"), [("lightning", "ddp", 2, 1), ("raw", "single", 1, 2)]
-)
+@pytest.mark.parametrize(("strategy", "devices", "accumulate"), [("ddp", 2, 1), ("single", 1, 2)])
 def test_infinite_loss_ends_the_run(
-    engine: str, strategy: str, devices: int, accumulate: int, make_plan: MakePlan, tmp_path: Path
+    strategy: str, devices: int, accumulate: int, make_plan: MakePlan, tmp_path: Path
 ) -> None:
     world = (f"strategy={strategy}", f"devices={devices}", f"accumulate_grad_batches={accumulate}")
-    plan = with_engine(make_plan(*JOB, *world, "accelerator=cpu", "threads=1"), engine, tmp_path / "run")
+    plan = with_engine(make_plan(*JOB, *world, "accelerator=cpu", "threads=1"), "lightning", tmp_path / "run")
     step, rank = where(devices, accumulate)
     with pytest.raises(RankFailed) as failed:
-        start_ranks(plan, ENGINES[engine])
+        start_ranks(plan, ENGINES["lightning"])
     sentence = f"the loss of step {step} is inf; the checkpoints before it are kept; {WRITE}"
     assert str(failed.value) == f"rank {rank} failed: {sentence}"
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
@@ -58,16 +56,15 @@ def test_infinite_loss_ends_the_run(
 
 def test_detect_nan_false_trains_on(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*JOB, "strategy=ddp", "devices=2", "accelerator=cpu", "detect_nan=false")
-    assert start_ranks(with_engine(plan, "raw", tmp_path), ENGINES["raw"])["steps"] == 8
+    assert start_ranks(with_engine(plan, "lightning", tmp_path), ENGINES["lightning"])["steps"] == 8
     assert [line["loss_sum"] is None for line in lines(tmp_path, "step")] == [False] * 3 + [True] * 5
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_infinite_weights_are_not_saved(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+def test_infinite_weights_are_not_saved(make_plan: MakePlan, tmp_path: Path) -> None:
     """The first loss is finite, and so large a step down it is not."""
     plan = make_plan(*JOB, "data.inputs=[1,2,3,4,5,6,7,8]", "optimizer.lr=3e38", "accelerator=cpu")
     with pytest.raises(RankFailed, match=r"rank 0 failed: after step 1 the weight \S+ is -?inf; the check"):
-        start_ranks(with_engine(plan, engine, tmp_path), ENGINES[engine])
+        start_ranks(with_engine(plan, "lightning", tmp_path), ENGINES["lightning"])
     assert not list(tmp_path.rglob("*.ckpt"))
 
 

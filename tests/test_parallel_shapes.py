@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from lockstep.lit.session import show_shapes
 from lockstep.parallel.cpu_data_parallel import CpuDataParallel
-from lockstep.session.lightning_module import show_shapes
 from tests.conftest import Command
 
 LINE = "a replica sees (15, 5) and returns (15, 2)"

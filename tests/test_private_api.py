@@ -1,7 +1,6 @@
 """A version of a library without the private names that are used here: runs go on another way, to the same numbers."""
 
 import ast
-import importlib
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +86,6 @@ def test_lightning_sets_no_handler_of_sigterm(
     if not disabled:  # the control: Lightning's own would be there
         monkeypatch.setattr(private_lightning, "disable_signal_handlers", lambda _: None)
     default, handler = signal.getsignal(signal.SIGTERM), Handler()
-    monkeypatch.setattr(importlib.import_module("lockstep.lit.run"), "create_callbacks", lambda _: [handler])
+    monkeypatch.setattr("lockstep.lit.create_callbacks", lambda _: [handler])
     run(make_plan(*SMALL, "accelerator=cpu", "logger=none"), ALONE)
     assert (handler.handler == default) is disabled

@@ -12,7 +12,7 @@ from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.job import write_config
 from lockstep.plan import Plan
-from lockstep.record.recorder import earlier_lines
+from lockstep.record import earlier_lines
 from tests.comparing import lines
 from tests.conftest import IN_PROCESS, Command, MakePlan
 from tests.rank_helpers import ALONE, ENGINES
@@ -29,9 +29,8 @@ SMALL = (
 pytestmark = IN_PROCESS
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_record_is_synced_before_the_checkpoint_is_renamed(
-    engine: str, make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync, rename = os.fsync, os.replace
     synced: dict[int, int] = {}  # bytes by inode, since files are synced under another name
@@ -52,7 +51,7 @@ def test_record_is_synced_before_the_checkpoint_is_renamed(
 
     monkeypatch.setattr(os, "fsync", logging_sync)
     monkeypatch.setattr(os, "replace", logging_rename)
-    ENGINES[engine](make_plan(*SMALL, "max_epochs=2", "checkpoint.every_n_steps=2"), ALONE)
+    ENGINES["lightning"](make_plan(*SMALL, "max_epochs=2", "checkpoint.every_n_steps=2"), ALONE)
     assert len(sizes) == 4, "after steps 2 and 4, and after each epoch of 3 steps"
     assert len({*sizes}) == 4, "the record had grown each time"
 
@@ -63,7 +62,7 @@ def trained(make_plan: MakePlan, tmp_path: Path) -> Plan:
     folder = tmp_path / "run"
     folder.mkdir()
     plan = replace(make_plan(*SMALL, "max_epochs=1", "data.samples=9"), run_dir=str(folder))
-    ENGINES["raw"](plan, ALONE)
+    ENGINES["lightning"](plan, ALONE)
     last = folder / "checkpoints" / "last.ckpt"
     return replace(plan, max_epochs=2, ckpt_path=str(last), resume=True)
 
@@ -115,7 +114,7 @@ def test_record_is_continued_through_links(target: str, trained: Plan, tmp_path:
     ckpt_path = tmp_path / "link" / (folder / "checkpoints" / "last.ckpt").relative_to(folder / target)
     plan = replace(trained, ckpt_path=str(ckpt_path), resume=False)
     write_config(plan)
-    ENGINES["raw"](plan, ALONE)
+    ENGINES["lightning"](plan, ALONE)
     after = lines_of(folder)
     assert after[1:7] == before[1:7]
     assert [step["step"] for step in lines(folder, "step")] == [*range(1, 11)]
@@ -127,7 +126,7 @@ def test_record_is_continued_through_links(target: str, trained: Plan, tmp_path:
 
 def test_command_refuses_a_damaged_record_before_it_writes(trained: Plan, command: Command) -> None:
     """What the message says to write works."""
-    job = ("engine=raw", "data.samples=9", "max_epochs=2", *SMALL)
+    job = ("data.samples=9", "max_epochs=2", *SMALL)
     folder = Path(trained.run_dir)
     (folder / "record.jsonl").write_bytes(bytes(range(256)) * 40)
     before = sorted((path, path.stat().st_mtime_ns) for path in folder.rglob("*"))

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from lockstep.parallel.tensor_layout import gradient_norms
+from lockstep.record import Recorder
 from lockstep.record.fingerprint import digest
-from lockstep.record.recorder import Recorder
 from lockstep.record.step_lines import BatchStats, id_digests, step_lines
 from tests.comparing import lines
 from tests.conftest import MakePlan

@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
-from lockstep.record.recorder import depends_on_world, has_rank_buffers, run_metadata
+from lockstep.record import depends_on_world, has_rank_buffers, run_metadata
 from tests.conftest import MakePlan
 
 

@@ -5,10 +5,11 @@ import time
 import pytest
 import torch
 
-from lockstep.session.profiler import Phases
-from lockstep.session.session import Session
+from lockstep.lit import run
+from lockstep.lit.progress import Phases
+from lockstep.lit.training import TrainingCallback
 from tests.conftest import MakePlan
-from tests.test_raw import trained
+from tests.rank_helpers import ALONE
 
 
 def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,13 +30,13 @@ def test_what_follows_an_interrupted_epoch_is_not_training(
     make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hooks at the end of training, say, before a test."""
-    end = Session.end_fit
+    end = TrainingCallback.end_fit
 
-    def end_slowly(self: Session) -> None:
+    def end_slowly(self: TrainingCallback) -> None:
         time.sleep(3)
         end(self)
 
-    monkeypatch.setattr(Session, "end_fit", end_slowly)
-    metrics = trained("raw", make_plan("data=digits", "model=mlp", "logger=none", "trainer.max_steps=5", "devices=1"))
+    monkeypatch.setattr(TrainingCallback, "end_fit", end_slowly)
+    metrics = run(make_plan("data=digits", "model=mlp", "logger=none", "trainer.max_steps=5", "devices=1"), ALONE)
     assert metrics["steps"] == 5
     assert float(metrics["train_seconds"]) < 3

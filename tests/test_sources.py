@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.session.lightning_module import prepare_module
+from lockstep.lit.session import prepared_module
+from lockstep.loaders.source import create_data
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
@@ -75,8 +76,8 @@ def test_sgd_by_hand_is_sgd(command: Command, tmp_path: Path) -> None:
 
     def distance(steps: int, factor: float = 1.0) -> float:
         """Return how far the run ended from a plain loop on targets times a factor."""
-        module, source, _ = prepare_module(plan)
-        inputs, targets = source.data_module.load()["train"]
+        module = prepared_module(plan)
+        inputs, targets = create_data(plan.data, plan.seed).load()["train"]
         net = module.net
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
         for _ in range(steps):

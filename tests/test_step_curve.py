@@ -42,17 +42,14 @@ def test_a_point_is_the_mean_since_the_last(world: tuple[str, ...], make_user_pl
 
 def test_a_name_that_the_module_logs_stays_its_own(make_user_plan: MakeUserPlan) -> None:
     """Rank 0's last loss on the step, as Lightning logs it, and not the mean of two."""
-    run = trained(
-        make_user_plan(*MODULES["stream"], *EVERY, "model._target_=strange_steps.LogsLoss", *SINGLE, "engine=raw")
-    )
+    run = trained(make_user_plan(*MODULES["stream"], *EVERY, "model._target_=strange_steps.LogsLoss", *SINGLE))
     logged = {number: step["logged"][MEAN] for number, step in enumerate(lines(run, "step"), start=1)}
     assert points(run, MEAN) == pytest.approx({at: logged[at] for at in (2, 4, 6, 8)}, rel=1e-12)
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_the_curve_goes_on_after_a_kill(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_the_curve_goes_on_after_a_kill(make_user_plan: MakeUserPlan) -> None:
     """Between two points, of steps that an unbroken run has, too."""
-    job = (*MODULES["stream"], *EVERY, "log_every_n_steps=3", "checkpoint.every_n_steps=1", f"engine={engine}", *SINGLE)
+    job = (*MODULES["stream"], *EVERY, "log_every_n_steps=3", "checkpoint.every_n_steps=1", *SINGLE)
     plan = make_user_plan(*job)
     resumed = same_after_kill(plan, 3)
     whole, gone_on = (points(Path(folder), MEAN) for folder in (plan.run_dir, resumed.run_dir))

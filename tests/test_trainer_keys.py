@@ -1,4 +1,4 @@
-"""Arguments of Lightning's Trainer (trainer.*) mean the same in both engines."""
+"""Arguments of Lightning's Trainer (trainer.*) mean the same in both loops."""
 
 import csv
 import os
@@ -13,13 +13,12 @@ from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
 from lockstep.plan import Plan
-from lockstep.record.recorder import Recorder
+from lockstep.record import Recorder
 from lockstep.schemas.run import ENGINES
-from lockstep.session.progress import TimeLimit
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import MakePlan
-from tests.rank_helpers import ALONE, by_engines, on_ranks
+from tests.rank_helpers import ALONE, by_loops, on_ranks
 from tests.rank_helpers import ENGINES as RUN
 from tests.resuming import going_on_with, same_after_kill
 
@@ -28,10 +27,10 @@ DDP = ("strategy=ddp", "devices=2")
 
 
 def by_both(plan: Plan, folder: Path) -> Path:
-    """Run both engines, check that they agree, and return the folder of the raw engine's run."""
-    on_ranks(replace(plan, run_dir=str(folder)), by_engines)
-    require_identical(folder / "lightning", folder / "raw")
-    return folder / "raw"
+    """Run both loops, check that they agree, and return the folder of Lightning's own."""
+    on_ranks(replace(plan, run_dir=str(folder)), by_loops)
+    require_identical(folder / "fast", folder / "own")
+    return folder / "own"
 
 
 def validations(folder: Path) -> list[Any]:
@@ -70,7 +69,7 @@ def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
     stepped = net_state(by_both(plan, tmp_path / "value") / "checkpoints" / "last.ckpt")
     model = replace(plan.model, call={**plan.model.call, "optimizer": {**plan.model.call["optimizer"], "lr": 1e-12}})
     still = replace(plan, model=model, run_dir=str(tmp_path))
-    start_ranks(still, ENGINES["raw"])
+    start_ranks(still, ENGINES["lightning"])
     start = net_state(tmp_path / "checkpoints" / "last.ckpt")
     moved = torch.cat([(stepped[name] - start[name]).abs().flatten() for name in start])
     assert moved.max().item() == pytest.approx(0.001, rel=1e-4)
@@ -79,7 +78,7 @@ def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
 
 def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan) -> None:
     few = ("trainer.limit_train_batches=4", "accumulate_grad_batches=3", "checkpoint.every_n_steps=1", "max_epochs=3")
-    plan = make_plan(*SMALL, *DDP, *few, "scheduler=onecycle", "engine=raw")
+    plan = make_plan(*SMALL, *DDP, *few, "scheduler=onecycle")
     resumed = same_after_kill(plan, 4)
     with pytest.raises(ConfigError) as refused:
         check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
@@ -87,38 +86,19 @@ def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan) -> 
     assert "write trainer.limit_train_batches=4." in str(refused.value)
 
 
-@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-def test_max_time_ends_all_ranks_after_the_same_batch(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+def test_max_time_ends_all_ranks_after_the_same_batch(make_plan: MakePlan, tmp_path: Path) -> None:
     """The end may lie within an accumulated step, and resume=true continues there. Only rank 0's clock counts."""
     few = ("accumulate_grad_batches=3", "precision=64-true", "max_epochs=1", "test=false")
     unlimited = by_both(make_plan(*SMALL, *DDP, *few), tmp_path / "unlimited")
-    plan = make_plan(*SMALL, *DDP, *few, "trainer.max_time={seconds:0.0001}", f"engine={engine}")
-    plan = replace(plan, run_dir=str(tmp_path / engine))
-    (tmp_path / engine).mkdir()
-    assert start_ranks(plan, ENGINES[engine])["steps"] == 0
-    assert validations(tmp_path / engine) == []
+    plan = make_plan(*SMALL, *DDP, *few, "trainer.max_time={seconds:0.0001}")
+    plan = replace(plan, run_dir=str(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    assert start_ranks(plan, ENGINES["lightning"])["steps"] == 0
+    assert validations(tmp_path / "run") == []
     more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
-    assert start_ranks(more, ENGINES[engine])["steps"] == 7
-    assert lines(tmp_path / engine, "step") == lines(unlimited, "step")
-    assert lines(tmp_path / engine, "tensor") == lines(unlimited, "tensor")
-
-
-def test_rank_zero_is_asked_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 10 ms a batch and a limit of 10 s, rank 0 is asked 4 times a second, and training ends at the limit."""
-    clock, asked = [0.0], []
-    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-
-    def asking(answer: torch.Tensor, device: torch.device) -> torch.Tensor:
-        asked.append(clock[0])
-        return answer
-
-    monkeypatch.setattr("lockstep.session.progress.all_reduce_sums", asking)
-    limit = TimeLimit(10.0, 0, torch.device("cpu"))
-    while not limit.passed:
-        clock[0] += 0.01
-        limit.ends(0)
-    assert 10.0 <= clock[0] < 10.03
-    assert len(asked) < 50
+    assert start_ranks(more, ENGINES["lightning"])["steps"] == 7
+    assert lines(tmp_path / "run", "step") == lines(unlimited, "step")
+    assert lines(tmp_path / "run", "tensor") == lines(unlimited, "tensor")
 
 
 WITHIN = ("trainer.limit_train_batches=7", "accumulate_grad_batches=2", "max_epochs=2", "precision=64-true")
@@ -165,8 +145,7 @@ def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path)
 NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
-@pytest.mark.parametrize("engine", RUN)
-def test_torch_flags_hold_during_training(engine: str, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_flags_hold_during_training(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NVML, "1")  # as Lightning does when it is imported
     seen: list[Any] = []
     stepped = Recorder.stepped
@@ -180,7 +159,7 @@ def test_torch_flags_hold_during_training(engine: str, make_plan: MakePlan, monk
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     wanted = ("trainer.deterministic=warn", "trainer.benchmark=true", "trainer.detect_anomaly=true")
     before = flags()
-    RUN[engine](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), ALONE)
+    RUN["lightning"](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), ALONE)
     assert seen == [(True, True, True, True)]
     assert flags() == before
 

@@ -1,4 +1,4 @@
-"""Arguments of Lightning's Trainer with a LightningModule: both engines agree, and resume bit for bit."""
+"""Arguments of Lightning's Trainer with a LightningModule: both loops agree, and resume bit for bit."""
 
 import logging
 from dataclasses import replace
@@ -9,7 +9,7 @@ import torch
 
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.config_error import ConfigError
-from lockstep.lit.run import silence_warnings
+from lockstep.lit import silence_warnings
 from lockstep.plan import Plan
 from lockstep.record.step_lines import id_digests
 from tests.comparing import lines, metrics_in, require_identical
@@ -20,7 +20,7 @@ from tests.test_user_module import by_both as runs_by_both
 
 
 def by_both(make: MakeUserPlan, *job: str) -> Path:
-    """Run both engines, check that they agree, and return the folder of the raw engine's run."""
+    """Run both loops, check that they agree, and return the folder of Lightning's own."""
     runs = runs_by_both(make(*job, folder=f"both-{len(job)}"))
     require_identical(runs[0], runs[1])
     metrics = [metrics_in(run) for run in runs]
@@ -45,14 +45,14 @@ def test_max_steps_counts_what_optimizers_step(
 
 
 @pytest.mark.parametrize(
-    ("name", "bound", "engine"),
-    [("classifier", 12, "lightning"), pytest.param("gan", 14, "raw", marks=pytest.mark.slow)],
+    ("name", "bound"),
+    [("classifier", 12), pytest.param("gan", 14, marks=pytest.mark.slow)],
 )
 def test_a_limited_run_resumes_as_an_unlimited_one(
-    name: str, bound: int, engine: str, make_user_plan: MakeUserPlan, tmp_path: Path
+    name: str, bound: int, make_user_plan: MakeUserPlan, tmp_path: Path
 ) -> None:
     """Killed, resumed to the limit, then continued without it: the same as a run that never had a limit."""
-    job = (*MODULES[name], *SINGLE, f"engine={engine}", "max_epochs=4")
+    job = (*MODULES[name], *SINGLE, "max_epochs=4")
     plan = make_user_plan(*job, "checkpoint.every_n_steps=2", f"trainer.max_steps={bound}")
     expected = start(plan)
     resumed = same_after_kill(plan, 6, expected=expected)
@@ -103,6 +103,6 @@ def test_validation_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
 
 
 def test_killed_after_a_validation_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*MODULES["autoencoder"], *SINGLE, *WITHIN, "engine=raw")
+    plan = make_user_plan(*MODULES["autoencoder"], *SINGLE, *WITHIN)
     resumed = same_after_kill(plan, 8)
     assert any("after_batch" in line for line in lines(Path(resumed.run_dir), "validation"))

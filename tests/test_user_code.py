@@ -12,7 +12,7 @@ from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.start import start_ranks
-from lockstep.loaders.loader_source import create_data
+from lockstep.loaders.source import create_data
 from lockstep.plan import Plan
 from lockstep.schemas.run import ENGINES
 from tests import conftest
@@ -57,11 +57,10 @@ WORLDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_every_strategy_is_single(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_every_strategy_is_single(make_user_plan: MakeUserPlan) -> None:
     """Frozen, tied and unused parameters; in float64 to 1e-10, and another seed is another run."""
     for unused, worlds in WORLDS.items():
-        job = ("model=odd", f"+model.net.unused={unused}", "data=noisy", "precision=64-true", f"engine={engine}")
+        job = ("model=odd", f"+model.net.unused={unused}", "data=noisy", "precision=64-true")
         single = trained(make_user_plan(*job, folder=f"single-{unused}"))
         for number, world in enumerate(worlds):
             require_close(single, trained(make_user_plan(*job, *world, folder=f"{number}-{unused}")))
@@ -70,11 +69,10 @@ def test_every_strategy_is_single(engine: str, make_user_plan: MakeUserPlan) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_killed_in_any_step_it_ends_the_same(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_killed_in_any_step_it_ends_the_same(make_user_plan: MakeUserPlan) -> None:
     """Augmented samples, dropout of each rank's own, a step in each epoch."""
     world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
-    every = ("checkpoint.every_n_steps=1", f"engine={engine}")
+    every = "checkpoint.every_n_steps=1"
     plan = make_user_plan("model=odd", "model.net.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
     same_after_kill(plan, 2, 5)
 
@@ -96,15 +94,14 @@ INVALID = {
 
 @pytest.mark.parametrize("words", INVALID)
 def test_invalid_input_is_named_where_it_is(words: str, make_user_plan: MakeUserPlan) -> None:
-    job = ("model=residual", "data=blobs", "strategy=ddp", "devices=2", "engine=raw")
+    job = ("model=residual", "data=blobs", "strategy=ddp", "devices=2")
     require_refused(INVALID[words], make_user_plan, *job, *words.split())
 
 
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
-def test_any_torch_optimizer(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_any_torch_optimizer(make_user_plan: MakeUserPlan) -> None:
     """Two ranks do what a plain loop does, to 1e-10, and what a resume goes on with."""
     job = ("model=residual", "data=blobs", "optimizer=rmsprop", "precision=64-true", "batch_size=96")
-    plan = make_user_plan(*job, f"engine={engine}", "strategy=ddp", "devices=2", "checkpoint.every_n_steps=1")
+    plan = make_user_plan(*job, "strategy=ddp", "devices=2", "checkpoint.every_n_steps=1")
     expected = start(plan)
 
     torch.manual_seed(plan.seed)
@@ -142,9 +139,9 @@ def test_an_import_error_has_the_users_lines(command: Command) -> None:
 def test_another_number_of_workers_goes_on_and_another_data_set_does_not(
     make_user_plan: MakeUserPlan, tmp_path: Path
 ) -> None:
-    plan = make_user_plan("model=odd", "data=noisy", "engine=raw", "max_epochs=1")
+    plan = make_user_plan("model=odd", "data=noisy", "max_epochs=1")
     trained(plan)
-    again = ("model=odd", "data=noisy", "engine=raw", f"ckpt_path={tmp_path / 'run' / 'checkpoints' / 'last.ckpt'}")
+    again = ("model=odd", "data=noisy", f"ckpt_path={tmp_path / 'run' / 'checkpoints' / 'last.ckpt'}")
     check_checkpoint(make_user_plan(*again, "data.loader.num_workers=2", folder="workers"), False)
     with pytest.raises(
         ConfigError, match=r"^data.dataset.samples=90: the run of .* had data.dataset.samples=101, .*; write"
@@ -156,7 +153,7 @@ def test_another_number_of_workers_goes_on_and_another_data_set_does_not(
 def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUserPlan) -> None:
     """Data, first weights and noise of all three generators: two runs are one, and ranks have the same data."""
     target = "data.dataset._target_=strange_data.drawn"
-    job = ("model=noise", "data=blobs", target, "engine=raw", f"strategy={strategy}", "devices=2")
+    job = ("model=noise", "data=blobs", target, f"strategy={strategy}", "devices=2")
     one, again = trained(make_user_plan(*job, folder="one")), trained(make_user_plan(*job, folder="again"))
     require_identical(one, again)
     if strategy == "ddp":
@@ -180,13 +177,13 @@ def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_user_
     target = f"strange_nets.{'no_net' if kind == 'no_net' else 'Wrong'}"
     net = (f"model.net._target_={target}", f"model.net.kind={kind}")
     with pytest.raises(ConfigError, match=re.escape(sentence)):
-        trained(make_user_plan("model=wrong", *net, "data=blobs", "engine=raw"))
+        trained(make_user_plan("model=wrong", *net, "data=blobs"))
 
 
 @pytest.mark.parametrize("world", [("strategy=ddp", "devices=2"), ("strategy=single", "strategy.in_process=true")])
 def test_the_error_of_a_nets_call_has_its_lines(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError) as raised:
-        make_user_plan("model=wrong", "model.net.kind=raises", "data=blobs", "engine=raw", *world)
+        make_user_plan("model=wrong", "model.net.kind=raises", "data=blobs", *world)
     first, file, _, error, last = str(raised.value).splitlines()
     assert first == "Traceback (most recent call last):"
     assert file.endswith("in __init__")

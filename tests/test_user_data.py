@@ -9,7 +9,7 @@ from torch import Tensor
 from lockstep import schemas
 from lockstep.config_error import ConfigError
 from lockstep.datamodules import Datasets
-from lockstep.loaders.loader_source import create_data
+from lockstep.loaders.source import create_data
 from tests.conftest import USER_CODE
 
 

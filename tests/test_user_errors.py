@@ -35,11 +35,9 @@ def frames(text: str) -> list[tuple[str, str]]:
     return [(Path(file).name, function) for file, function in re.findall(r'File "(.*)", line \d+, in (.*)', text)]
 
 
-@pytest.mark.parametrize(("engine", "strategy"), [("lightning", "ddp"), ("raw", "ddp_spawn")])
-def test_an_error_in_a_net_is_shown_from_the_users_first_frame_on(
-    engine: str, strategy: str, make_user_plan: MakeUserPlan
-) -> None:
-    world = (f"engine={engine}", f"strategy={strategy}", "devices=2")
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
+def test_an_error_in_a_net_is_shown_from_the_users_first_frame_on(strategy: str, make_user_plan: MakeUserPlan) -> None:
+    world = (f"strategy={strategy}", "devices=2")
     text = shown(make_user_plan(*FAILING, "+model.net.where=rank 1", *world))
     assert text.splitlines()[0] == "rank 1 failed: Traceback (most recent call last):"
     assert frames(text) == [("strange_nets.py", "forward")]
@@ -51,7 +49,7 @@ VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=true")
 
 def test_of_virtual_ranks_it_says_which(make_user_plan: MakeUserPlan) -> None:
     """The third call is that of rank 0 in the second batch; below the user's frame torch's are shown."""
-    text = shown(make_user_plan(*FAILING, "+model.net.where=layer", "engine=raw", *VIRTUAL))
+    text = shown(make_user_plan(*FAILING, "+model.net.where=layer", *VIRTUAL))
     assert frames(text) == [("strange_nets.py", "forward"), ("strange_nets.py", "forward"), ("linear.py", "forward")]
     assert text.splitlines()[-1] == "In rank 0 of strategy=virtual."
 
@@ -64,16 +62,16 @@ def test_a_lightning_module_fails_in_its_line(make_user_plan: MakeUserPlan) -> N
 
 
 @pytest.mark.parametrize(
-    ("engine", "workers", "world"),
+    ("workers", "world"),
     [
-        ("lightning", 2, ("strategy=single", "strategy.in_process=true")),
-        pytest.param("raw", 0, ("strategy=ddp", "devices=2"), marks=pytest.mark.slow),
+        (2, ("strategy=single", "strategy.in_process=true")),
+        pytest.param(0, ("strategy=ddp", "devices=2"), marks=pytest.mark.slow),
     ],
 )
 def test_an_error_in_a_data_set_with_its_cause(
-    engine: str, workers: int, world: tuple[str, ...], make_user_plan: MakeUserPlan
+    workers: int, world: tuple[str, ...], make_user_plan: MakeUserPlan
 ) -> None:
-    job = ("model=residual", "data=noisy", "data.dataset._target_=strange_data.Unreadable", f"engine={engine}")
+    job = ("model=residual", "data=noisy", "data.dataset._target_=strange_data.Unreadable")
     text = shown(make_user_plan(*job, f"data.loader.num_workers={workers}", *world))
     assert frames(text) == [("strange_data.py", name) for name in ("label", "__getitem__", "label")]
     assert text.count("ValueError: no label at 40") == 1
@@ -97,27 +95,22 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize(
-    ("how", "engine"),
+    ("how", "samples"),
     [
-        ("gathers", "lightning"),
-        ("gathers by torch", "raw"),
-        ("is interrupted", "lightning"),
-        ("iterates", "lightning"),
-        pytest.param("loops", "raw", marks=pytest.mark.slow),
-        pytest.param("waits alone", "lightning", marks=pytest.mark.slow),
-        ("gathers", "raw"),
-        pytest.param("loops", "lightning", marks=pytest.mark.slow),
-        pytest.param("has a thread and fails", "raw", marks=pytest.mark.slow),
+        *(("gathers", 63), ("gathers", 61)),  # in the last batch rank 1 has one sample, or none
+        *(("gathers by torch", 63), ("is interrupted", 63), ("iterates", 63)),
+        pytest.param("loops", 63, marks=pytest.mark.slow),
+        pytest.param("waits alone", 63, marks=pytest.mark.slow),
+        pytest.param("has a thread and fails", 63, marks=pytest.mark.slow),
     ],
 )
-def test_how_a_rank_of_a_module_ends(how: str, engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_how_a_rank_of_a_module_ends(how: str, samples: int, make_user_plan: MakeUserPlan) -> None:
     """The cause is named, in the user's own frames."""
     module = ("model=classifier", "model._target_=strange_endings.Ending", f"+model.how={how}")
-    samples = 61 if (how, engine) == ("gathers", "raw") else 63  # in the last batch rank 1 has one sample, or none
     data = ("data=blobs_data", f"+data.samples={samples}", "process_group.timeout=3")
-    plan = make_user_plan(*module, *data, f"engine={engine}", "strategy=ddp", "devices=2")
+    plan = make_user_plan(*module, *data, "strategy=ddp", "devices=2")
     with pytest.raises((RankFailed, ConfigError), match=ENDINGS[how]):
-        start_ranks(plan, ENGINES[engine])
+        start_ranks(plan, ENGINES["lightning"])
 
 
 @pytest.mark.parametrize("fast", ["true", "false"])
@@ -134,8 +127,8 @@ def test_stop_iteration_is_no_end_of_the_data(where: str, stage: str, fast: str,
 def test_a_thread_keeps_no_rank_for_ever(make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]) -> None:
     """Python waits for a thread that is no daemon."""
     module = ("model=classifier", "model._target_=strange_endings.Ending", "+model.how=has a thread", "max_epochs=1")
-    plan = make_user_plan(*module, "data=blobs_data", "engine=raw", "strategy=ddp", "devices=2")
-    assert start_ranks(plan, ENGINES["raw"])["steps"] == 4
+    plan = make_user_plan(*module, "data=blobs_data", "strategy=ddp", "devices=2")
+    assert start_ranks(plan, ENGINES["lightning"])["steps"] == 4
     assert capfd.readouterr().err.startswith("rank 1 has not ended 8 s after training, because of a thread")
 
 
@@ -152,7 +145,7 @@ def test_a_data_set_that_ends(
     how: str, workers: int, frames_shown: list[tuple[str, str]], last: str, make_user_plan: MakeUserPlan
 ) -> None:
     samples = ("data=noisy", "data.dataset._target_=strange_endings.Samples", f"+data.dataset.how={how}")
-    text = shown(make_user_plan("model=residual", *samples, f"data.loader.num_workers={workers}", "engine=raw"))
+    text = shown(make_user_plan("model=residual", *samples, f"data.loader.num_workers={workers}"))
     assert frames(text) == frames_shown, text
     assert text.splitlines()[-1].startswith(last)
 
@@ -160,9 +153,9 @@ def test_a_data_set_that_ends(
 def test_an_error_of_lockstep_is_shown_with_all_frames(
     make_plan: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.import_module("lockstep.raw.run"), "RawTrainer", None)
-    text = shown(make_plan("engine=raw", "logger=none", "strategy.in_process=true"))
-    assert frames(text) == [("in_process.py", "run_in_process"), ("worker.py", "run_engine"), ("run.py", "run")]
+    monkeypatch.setattr("lockstep.lit.create_trainer", None)
+    text = shown(make_plan("logger=none", "strategy.in_process=true"))
+    assert frames(text) == [("in_process.py", "run_in_process"), ("worker.py", "run_engine"), ("__init__.py", "run")]
 
 
 def under_torchrun(command: Command, *job: str) -> Ended:
@@ -181,7 +174,7 @@ def test_torchrun_ends_if_a_rank_loops(command: Command) -> None:
 
 @pytest.mark.slow
 def test_torchrun_shows_it_once(command: Command) -> None:
-    ended = under_torchrun(command, *FAILING, "+model.net.where=rank 1", "engine=raw")
+    ended = under_torchrun(command, *FAILING, "+model.net.where=rank 1")
     assert ended.status == 1
     assert ended.err.count("RuntimeError: of 6 rows") == 1
     assert "rank 1 failed: Traceback" in ended.err

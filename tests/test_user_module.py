@@ -1,4 +1,4 @@
-"""A user's LightningModule and data, unmodified: both engines and all worlds compute the same numbers."""
+"""A user's LightningModule and data, unmodified: both loops and all worlds compute the same numbers."""
 
 import csv
 import json
@@ -14,14 +14,14 @@ from torch.utils.data import DataLoader, Sampler
 
 from lockstep.compare import compare
 from lockstep.launch.start import start_ranks
+from lockstep.loaders import RankSlice
 from lockstep.loaders.map_loader import MapLoader, epoch_order
-from lockstep.loaders.rank_loader import RankSlice
 from lockstep.plan import Plan
 from lockstep.schemas.run import ENGINES
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import QUIET, USER_CODE, Command, MakeUserPlan
-from tests.rank_helpers import by_engines, on_ranks
+from tests.rank_helpers import LOOPS, by_loops, on_ranks
 
 MODULES = {
     "classifier": ("model=classifier", "data=blobs_data"),
@@ -44,13 +44,13 @@ def trained(plan: Plan) -> Path:
 
 
 def by_both(plan: Plan) -> list[Path]:
-    """Run the plan by both engines on the same ranks, one after the other, and return the folders."""
-    on_ranks(plan, by_engines)
-    return [Path(plan.run_dir) / name for name in ENGINES]
+    """Run the plan by the fast loop and by Lightning's own on the same ranks, and return the folders."""
+    on_ranks(plan, by_loops)
+    return [Path(plan.run_dir) / name for name in LOOPS]
 
 
 def in_both_worlds(make_user_plan: MakeUserPlan, *job: str, single: Sequence[str] = SINGLE) -> list[Path]:
-    """Return the runs of one process and of two ranks, after checking that both engines are identical in each."""
+    """Return the runs of one process and of two ranks, after checking that both loops are identical in each."""
     runs_by_world = []
     for world, overrides in (("single", single), ("ddp", DDP)):
         runs = by_both(make_user_plan(*job, *overrides, folder=world))
@@ -60,14 +60,14 @@ def in_both_worlds(make_user_plan: MakeUserPlan, *job: str, single: Sequence[str
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_engines_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None:
-    """Engines are bit-equal; in float64 two ranks equal one process to 1e-10; another seed gives another run."""
+def test_loops_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None:
+    """Loops are bit-equal; in float64 two ranks equal one process to 1e-10; another seed gives another run."""
     job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
     single, ddp = in_both_worlds(make_user_plan, *job)
     require_close(single, ddp)
     if name != "classifier":
         return
-    other = trained(make_user_plan(*job, "engine=raw", "seed=1", *SINGLE, folder="other"))
+    other = trained(make_user_plan(*job, "seed=1", *SINGLE, folder="other"))
     assert not compare(single, other).within_tolerance
 
 
@@ -76,15 +76,13 @@ def test_virtual_ranks_equal_ddp(name: str, make_user_plan: MakeUserPlan) -> Non
     """With dropout and BatchNorm per rank."""
     overrides = () if name == "stream" else ("+model.dropout=0.3",)
     job = (*MODULES[name], *overrides, "precision=64-true")
-    ddp = trained(make_user_plan(*job, "engine=raw", *DDP, folder="ddp"))
-    lightning, raw = by_both(make_user_plan(*job, *VIRTUAL, folder="virtual"))
-    require_identical(lightning, raw)
-    require_close(ddp, raw)
+    ddp = trained(make_user_plan(*job, *DDP, folder="ddp"))
+    require_close(ddp, trained(make_user_plan(*job, *VIRTUAL, folder="virtual")))
 
 
 def test_unequal_shares_are_weighted_and_step_values_are_reduced(make_user_plan: MakeUserPlan) -> None:
     """Ranks without a sample, batches of a dataclass, a schedule that steps by the loss of each batch."""
-    job = ("model=uneven", "data=uneven_data", "precision=64-true", "engine=raw", "logger=csv", "log_every_n_steps=1")
+    job = ("model=uneven", "data=uneven_data", "precision=64-true", "logger=csv", "log_every_n_steps=1")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
     runs = {name: trained(make_user_plan(*job, *overrides, folder=name)) for name, overrides in worlds.items()}
     for name in ("ddp", "virtual"):
@@ -123,13 +121,13 @@ def test_evaluations_have_a_separate_batch_size(make_user_plan: MakeUserPlan) ->
         require_identical(runs[0], runs[1])
         assert metrics_in(runs[0])["val_size"] == shares
         assert [step["samples"] for step in lines(runs[0], "step")] == [8] * 4 * 3
-    larger = trained(make_user_plan(*TUNED, *SINGLE, "engine=raw", "batch_size=19", folder="larger"))
+    larger = trained(make_user_plan(*TUNED, *SINGLE, "batch_size=19", folder="larger"))
     assert [step["samples"] for step in lines(larger, "step")][:2] == [19, 19]
     assert metrics_in(larger)["val_size"] == 12
 
 
 def test_a_rank_without_samples_draws_nothing(make_user_plan: MakeUserPlan) -> None:
-    job = (*THAWING, "+model.dropout=0.3", "+model.counts=false", "engine=raw")
+    job = (*THAWING, "+model.dropout=0.3", "+model.counts=false")
     ddp, virtual = (trained(make_user_plan(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))
     require_close(ddp, virtual)
 
@@ -159,14 +157,14 @@ def test_a_sampler_with_a_generator_within_it_is_drawn_once_an_epoch() -> None:
 
 
 def test_epochs_ended_early(make_user_plan: MakeUserPlan) -> None:
-    """Both engines end them as Lightning does; the checkpoint can be tested."""
+    """Both loops end them as Lightning does; the checkpoint can be tested."""
     job = ("model=short", "data=none", *SINGLE)
     runs = by_both(make_user_plan(*job, folder="both"))
     require_identical(runs[0], runs[1])
     metrics = [metrics_in(run) for run in runs]
     assert [values["steps"] for values in metrics] == [4, 4]
     last = f"ckpt_path={runs[0] / 'checkpoints' / 'last.ckpt'}"
-    again = trained(make_user_plan(*job, "engine=raw", "train=false", last, folder="tested"))
+    again = trained(make_user_plan(*job, "train=false", last, folder="tested"))
     assert metrics_in(again)["test_loss"] == metrics[0]["test_loss"]
 
 
@@ -180,7 +178,7 @@ def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp
         "log_every_n_steps=1",
     )
     job = (*MODULES["classifier"], *history, "seed=7", "+data.noise=0")
-    by_lightning, folder = by_both(make_user_plan(*job, *SINGLE, folder="single"))
+    fast, folder = by_both(make_user_plan(*job, *SINGLE, folder="single"))
     two_ranks = by_both(make_user_plan(*job, *DDP, folder="ddp"))
     import strange_callbacks  # type: ignore[import-not-found]
     import strange_loaders  # type: ignore[import-not-found]
@@ -226,8 +224,8 @@ def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp
     assert {"train_loss_epoch", "train_acc_epoch", "largest", "val_f1/dataloader_idx_1"} <= wanted.keys()
     for name, value in wanted.items():
         assert metrics[name] == pytest.approx(value, rel=1e-6), name
-    require_same_history(tmp_path / "history_0.jsonl", by_lightning / "history_0.jsonl")
-    require_same_history(by_lightning / "history_0.jsonl", folder / "history_0.jsonl")
+    require_same_history(tmp_path / "history_0.jsonl", fast / "history_0.jsonl")
+    require_same_history(fast / "history_0.jsonl", folder / "history_0.jsonl")
     require_same_history(*(run / "history_1.jsonl" for run in two_ranks))
 
 
@@ -247,16 +245,16 @@ def require_same_history(*files: Path) -> None:
 
 @pytest.mark.slow
 def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
-    job = (*MODULES["classifier"], *DDP, "engine=both", "+data.workers=2", *QUIET[1:], "logger=csv")
+    job = (*MODULES["classifier"], *DDP, "+data.workers=2", *QUIET[1:], "logger=csv")
     ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
     assert ended.status == 0, ended.err
     metrics = metrics_in(ended.run_dir)
-    assert (metrics["verdict"], metrics["model"], metrics["data"]) == ("identical", "Classifier", "BlobsData")
+    assert (metrics["model"], metrics["data"]) == ("Classifier", "BlobsData")
     assert metrics["val_count/dataloader_idx_0"] == 13
     assert metrics["val_count/dataloader_idx_1"] == 11
     assert metrics["batch_size"] == 8
     assert command.survivors() == []
-    steps = lines(ended.run_dir / "raw", "step")
+    steps = lines(ended.run_dir, "step")
     assert [step["samples"] for step in steps] == [8, 8, 8, 8, 6] * 2
     assert all({"train_loss_step"} == step["logged"].keys() for step in steps)
     assert steps[0]["logged"]["train_loss_step"] == pytest.approx(steps[0]["loss_sum"] / 8, rel=1e-12)

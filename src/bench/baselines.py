@@ -19,10 +19,9 @@ from torchvision.datasets import MNIST
 from bench.workloads import BenchPayload
 from lockstep import datamodules
 from lockstep.launch.topology import RankContext
-from lockstep.loaders.loader_source import create_data
+from lockstep.lit.progress import synchronize
+from lockstep.loaders.source import create_data, create_module
 from lockstep.plan import Plan
-from lockstep.session.lightning_module import create_module
-from lockstep.session.profiler import synchronize
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from bench.workloads import BenchPayload
 from lockstep.launch.topology import RankContext
-from lockstep.lit.run import silence_warnings
+from lockstep.lit import silence_warnings
 from lockstep.random_state import seed_all
 from lockstep.targets.locate import create
 

@@ -222,6 +222,6 @@ def _inspected(values: dict[str, Any]) -> dict[str, Any]:
 
 def inspect(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a plan, with facts about its module and data."""
-    from lockstep.session.inspection import inspect_options  # with torch
+    from lockstep.inspection import inspect_options  # with torch
 
     return inspect_options(options)

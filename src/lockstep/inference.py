@@ -12,11 +12,11 @@ from lockstep.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, rea
 from lockstep.checkpoint.former import plan_of
 from lockstep.config_error import ConfigError, config_error, shorten
 from lockstep.files import absolute, short_path
+from lockstep.loaders.source import create_module
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
 from lockstep.random_state import preserve_generators
 from lockstep.schemas.run import ENGINES
-from lockstep.session.lightning_module import create_module
 from lockstep.targets.kinds import overrides
 
 HINT = "the folder of a run, or one of its checkpoints"

@@ -22,7 +22,7 @@ from lockstep.datamodules.tensors import SplitData
 from lockstep.disk import disk_errors_as_config_errors
 from lockstep.files import atomic_write, save_table
 from lockstep.inference import load_with_plan
-from lockstep.loaders.loader_source import create_data
+from lockstep.loaders.source import create_data
 from lockstep.plan import Plan
 from lockstep.precision import MIXED
 from lockstep.streams import outlive_readers

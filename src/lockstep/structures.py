@@ -50,3 +50,22 @@ def tensors_in(structure: Any) -> list[Tensor]:
 def tensors_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the tensors of a state_dict by name, without the extra state of layers, which may be any object."""
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
+
+
+def predictions_of(outputs: Any) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """Return predicted classes and targets, int64, in the outputs of a validation or test step, and scores of classes.
+
+    Outputs are {"logits" or "preds": …, "targets": …}; scores are logits or probabilities (batch, classes, …), or None
+    if the step returns classes. Return None if there are no predictions, or targets are no classes.
+    """
+    if not isinstance(outputs, Mapping):
+        return None
+    scores, targets = outputs.get("logits", outputs.get("preds")), outputs.get("targets")
+    if not isinstance(scores, Tensor) or not isinstance(targets, Tensor) or targets.is_floating_point():
+        return None
+    if scores.shape == targets.shape and not scores.is_floating_point():
+        return scores.long(), targets.long(), None
+    has_scores = scores.dim() == targets.dim() + 1 and scores.shape[1] > 1
+    if not has_scores or scores.shape[:1] + scores.shape[2:] != targets.shape:
+        return None
+    return scores.argmax(1), targets.long(), scores

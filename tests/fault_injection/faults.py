@@ -25,8 +25,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from lockstep.checkpoint import saving
 from lockstep.launch.signals import ENDING
 from lockstep.launch.topology import RankContext
-from lockstep.record.recorder import Recorder
-from lockstep.steps import module_step
+from lockstep.lit import step as module_step
+from lockstep.record import Recorder
 
 
 def arm(context: RankContext) -> None:

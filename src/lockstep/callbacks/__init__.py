@@ -1,7 +1,7 @@
-"""Lightning callbacks of Lockstep; `monitoring_callbacks` are those that each run has."""
+"""Lightning callbacks of Lockstep."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule
@@ -9,25 +9,8 @@ from lightning.pytorch import Callback, LightningModule
 from lockstep.callbacks.confusion_matrix import ConfusionMatrix
 from lockstep.callbacks.pictures import Pictures
 from lockstep.config_error import config_error
-from lockstep.schemas.target import tensorboard_of
 
-if TYPE_CHECKING:
-    from lockstep.session.session import Session
-
-__all__ = ["ConfusionMatrix", "FittedLine", "Pictures", "monitoring_callbacks"]
-
-
-def monitoring_callbacks(session: "Session") -> list[Callback]:
-    """Return the callbacks that show a module's predictions: on every rank, since counts are of all ranks."""
-    plan, board, options = session.plan, session.loggers.board, tensorboard_of(session.plan)
-    shows = options is not None and options.images and plan.train and session.data.runs("val")
-    if not shows and not plan.test:
-        return []
-    confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
-    if board is None or not shows:
-        return [confusion]
-    filters, progress = not plan.strategy.sharded, session.progress
-    return [confusion, Pictures(board, confusion, lambda: progress.position.steps, filters)]
+__all__ = ["ConfusionMatrix", "FittedLine", "Pictures"]
 
 
 class FittedLine(Callback):

@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule
 from torch import Tensor
 
 from lockstep.run_files import save_confusion
-from lockstep.steps.step_outputs import predictions_of
+from lockstep.structures import predictions_of
 
 
 class ConfusionMatrix(Callback):

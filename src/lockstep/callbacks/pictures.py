@@ -16,8 +16,7 @@ from torch.nn.functional import interpolate
 from lockstep.callbacks.confusion_matrix import ConfusionMatrix, class_names
 from lockstep.config_error import truncate
 from lockstep.loggers.writers import TensorBoardWriter
-from lockstep.steps.step_outputs import predictions_of
-from lockstep.structures import tensors_in
+from lockstep.structures import predictions_of, tensors_in
 
 SHARE = 0.005
 """The share of a run's time for drawing pictures, and as much for writing them: after t seconds none for t / SHARE."""

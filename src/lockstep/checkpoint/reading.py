@@ -13,7 +13,7 @@ from lockstep.checkpoint.content import SECTION, Content, Progress, before_fit_e
 from lockstep.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.config_error import ConfigError, as_typed, config_error, require, shorten
 from lockstep.plan import Plan
-from lockstep.record.recorder import earlier_lines
+from lockstep.record import earlier_lines
 from lockstep.run_files import METRICS, run_of
 from lockstep.schemas.groups import is_below
 from lockstep.schemas.target import KEY

@@ -21,8 +21,8 @@ from lockstep.parallel.tensor_layout import full_tensor, shard_like
 from lockstep.plan import Plan
 from lockstep.progress import notice
 from lockstep.random_state import random_state, restore_random_state
+from lockstep.record import Recorder, depends_on_world, not_finite
 from lockstep.record.fingerprint import buffers_of, digest
-from lockstep.record.recorder import Recorder, depends_on_world, not_finite
 from lockstep.run_files import Metrics
 from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.groups import better

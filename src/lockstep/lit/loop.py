@@ -6,15 +6,17 @@ looked up once an epoch. Hooks, their arguments and order, and all counts are th
 (manual optimization, a scaled loss, L-BFGS, an overridden method of OVERRIDES), Lightning's own loop does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
+
+from lockstep.lit.session import Session
+from lockstep.lit.step import loss_of
 from lockstep.optimizers import clear_gradients, needs_no_closure
 from lockstep.private_api import lightning as private
-from lockstep.session.callbacks import Hooks
-from lockstep.session.session import Session
-from lockstep.steps.step_outputs import loss_of
 from lockstep.targets.kinds import overrides
 
 OVERRIDES = (
@@ -22,6 +24,25 @@ OVERRIDES = (
     *("optimizer_zero_grad", "configure_gradient_clipping"),
 )
 """Methods of a module that may change what the loop does: if one is overridden, Lightning's own loop runs."""
+
+
+class Hooks:
+    """The overridden hooks of callbacks, in their order, then the module's; each name is looked up once."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer, self.module = trainer, trainer.lightning_module
+        self.overridden: dict[str, list[Callable[..., Any]]] = {}
+
+    def named(self, name: str) -> list[Callable[..., Any]]:
+        if name not in self.overridden:
+            callbacks = [callback for callback in self.trainer.callbacks if overrides(callback, name)]
+            hooks = [partial(getattr(callback, name), self.trainer, self.module) for callback in callbacks]
+            self.overridden[name] = [*hooks, *([getattr(self.module, name)] if overrides(self.module, name) else [])]
+        return self.overridden[name]
+
+    def call(self, name: str, *arguments: Any) -> None:
+        for hook in self.named(name):
+            hook(*arguments)
 
 
 class FastTrainingEpochLoop(private.TrainingEpochLoop):
@@ -35,7 +56,8 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         """Look up the overridden hooks, and whether this epoch takes the fast path."""
         super().on_run_start(data_fetcher)
         trainer, module = self.trainer, self.trainer.lightning_module
-        self.hooks = Hooks(trainer, module)
+        self.hooks = Hooks(trainer)
+        self.takes_batch_idx = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
         self.fast_path = (
             module.automatic_optimization
             and not any(overrides(module, name) for name in OVERRIDES)
@@ -91,7 +113,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         if is_step_boundary:
             progress.step.increment_ready()
         with nullcontext() if is_step_boundary else getattr(strategy, "block_backward_sync", nullcontext)():
-            returned = strategy.training_step(*hooks.step_arguments("training_step", batch, batch_idx))
+            returned = strategy.training_step(batch, *([batch_idx] if self.takes_batch_idx else []))
             loss = loss_of(returned)
             self.phases.mark("forward")
             if batch_idx % batches == 0:
@@ -106,7 +128,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 strategy.pre_backward(loss)
                 if hooks.named("on_before_backward"):
                     hooks.call("on_before_backward", loss / batches)
-                self.session.step.backward(loss, batches, None)
+                self.session.step.backward(loss)
                 hooks.call("on_after_backward")
                 strategy.post_backward(loss)
         self.phases.mark("backward")

@@ -26,8 +26,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from lockstep.loaders.rank_loader import BatchShare, RankLoader, RankSlice
-from lockstep.loaders.seeded import Places, seeded_loader, start_workers
+from lockstep.loaders import BatchShare, RankLoader, RankSlice
 from lockstep.random_state import preserve_generators, seed_all
 from lockstep.step_plan import batch_count
 
@@ -47,7 +46,6 @@ class MapLoader(RankLoader):
         self.global_batch_size = (batch_size or sampler.batch_size) if self.regular else 0
         self.drop_last = self.regular and sampler.drop_last
         self.drawn: tuple[int, list[Any]] = (-1, [])
-        self.places = Places()
         self.reader: DataLoader[Any] | None = None
 
     def __len__(self) -> int:
@@ -136,7 +134,10 @@ class MapLoader(RankLoader):
         is_plain = type(dataset) is TensorDataset and self.loader.collate_fn is default_collate
         if is_plain and all(tensor.layout is torch.strided for tensor in dataset.tensors):
             return fetch_in_blocks(dataset.tensors, slices)  # faster than any worker, and nothing random happens
+        from lockstep.loaders.seeded import Places, seeded_loader, start_workers
+
         if self.reader is None:
+            self.places = Places()
             self.reader = seeded_loader(self.loader, self.places, self.seed)
         self.places.epoch, self.places.slices = self.sampled_epoch, slices
         return start_workers(self.reader)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.config_error import ConfigError
-from lockstep.loaders.rank_loader import RankLoader, RankSlice
+from lockstep.loaders import RankLoader, RankSlice, is_plain
 from lockstep.loaders.seeded import loader_options, start_workers
 from lockstep.parallel.messages import all_gather_bytes
 from lockstep.random_state import preserve_generators, random_state, restore_random_state, seed_by
@@ -102,11 +102,6 @@ class StreamLoader(RankLoader):
             if not isinstance(self.loader.dataset, IterableDataset):
                 options["sampler"] = self.loader.sampler
         return start_workers(DataLoader(self.loader.dataset, **options))
-
-
-def is_plain(loader: Any) -> bool:
-    """Whether a loader yields the batches of a DataLoader; a derived class with an `__iter__` may change them."""
-    return isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
 
 
 def samples_in(batch: Any) -> int:

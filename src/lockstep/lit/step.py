@@ -1,72 +1,92 @@
 """The training step of a LightningModule: its loss is weighted so that the gradient is of the global batch.
 
-Methods of this one object are wrapped: `training_step` records its loss and runs virtual ranks, `backward` weights the
-loss by samples, `optimizer_step` and `lr_schedulers` make all ranks step alike.
+Lightning averages gradients over ranks, and over the batches of an optimizer step, whatever samples each has. So a
+rank's loss gets a weight with which the gradient is that of the mean loss over the global batch, ragged or not.
+
+Methods of this one object are wrapped: `training_step` records its loss, `backward` weights the loss, `all_gather`
+checks shapes, and `optimizer_step` gives L-BFGS the loss over all ranks.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.checkpoint.content import Progress
 from lockstep.config_error import config_error, require
-from lockstep.loaders.rank_data import RankData
-from lockstep.loaders.rank_loader import BatchShare
-from lockstep.optimizers import update_together
+from lockstep.lit.log import ExactLog
+from lockstep.lit.logged_values import preserve_metrics
+from lockstep.loaders import BatchShare
+from lockstep.loaders.source import RankData
+from lockstep.optimizers import needs_no_closure, update_together
+from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.parallel.fixed_bucket_ddp import average_late
-from lockstep.parallel.messages import all_gather_json
+from lockstep.parallel.messages import all_gather_json, all_reduce_sums
+from lockstep.parallel.sync_batchnorm import uncounted
 from lockstep.parallel.tensor_layout import gradient_norms
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
-from lockstep.record.recorder import Recorder
+from lockstep.record import Recorder
 from lockstep.record.step_lines import Scalar, to_scalar
-from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.logged_values import preserve_metrics
-from lockstep.steps.step_outputs import LossWeights, Scale, backward, loss_of, loss_weight
 from lockstep.structures import tensors_in
 from lockstep.targets.kinds import overrides, replace_method
 
 TRAIN_LOSS = "train/loss"
 
 
-class ModuleStep:
-    """`loss`: that of the current batch; `virtual`: the ranks that run in turn in this process, if there are several.
+def loss_of(outputs: Any) -> Tensor | None:
+    """Return the loss in the return value of a training_step."""
+    loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+    return loss if isinstance(loss, Tensor) else None
 
-    weight: the factor on the loss of the current batch.
+
+class ModuleStep:
+    """The step of one batch.
+
     share, loader: this rank's part of the batch, and the index of its loader in an evaluation.
-    batches: over which the engine averages the gradients of an optimizer step.
+    loss, weight: that of the batch, and the factor on it.
+    batches: over which Lightning averages the gradients of an optimizer step.
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
+    virtual: the ranks that run in turn in this process, if there are several.
     """
 
     virtual: Any = None
-    weight = 1.0
     share: BatchShare
     loader = 0
+    loss: Tensor | None = None
+    weight = 1.0
+    batches = 1
+    averaged: frozenset[int] | None = None
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
         self.ranks = plan.world_size * plan.strategy.virtual_ranks(plan)
-        self.averaged: frozenset[int] | None = None
-        self.loss: Tensor | None = None
-        self.batches, self.weights = 1, LossWeights(plan)
+        self.weights = LossWeights(plan)
         self.backward_passes = 0
         self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
         if plan.strategy.shards_weights(plan):
-            for name in ("validation_step", "test_step"):
-                if overrides(module, name):
-                    replace_method(module, name, self._padded_step)
-        replace_method(module, "backward", self.weighted_backward)
+            self._replace_evaluation_steps(self._padded_step)
+        replace_method(module, "backward", self._weighted_backward)
         replace_method(module, "all_gather", self._all_gather)
+
+    def _replace_evaluation_steps(self, step: Callable[..., Any]) -> None:
+        for name in ("validation_step", "test_step"):
+            if overrides(self.module, name):
+                replace_method(self.module, name, step)
 
     def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         for optimizer in optimizers:
             update_together(optimizer)
+            if self.plan.strategy.shards_weights(self.plan):
+                self.plan.strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
+            elif self.plan.strategy.sharded and needs_no_closure(optimizer):  # others may use all parameters at once
+                DividedOptimizer(optimizer)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
@@ -82,14 +102,34 @@ class ModuleStep:
         self.weights.batch = None
         if position.batch % batches == 0:
             self.weights.window = 0.0
-        self.weight = loss_weight(self.plan, share, self.samples, self.plan.world_size, batches)
+        self.weight = self.loss_weight(self.samples, self.plan.world_size)
 
-    def backward(self, loss: Tensor, batches: int, scale: Scale | None) -> None:
-        """Run backward from the loss of one of `batches` batches, by the module's `backward` if it overrides it."""
-        if self.has_default_backward:
-            backward(loss, self.weight, batches, scale)
+    def loss_weight(self, samples: int, averaged_over: int) -> float:
+        """Return the factor on the mean loss over `samples` samples of the batch.
+
+        averaged_over: ranks whose gradients are averaged afterwards; 1 if they are added.
+        """
+        share, batches = self.share, self.batches
+        if samples == 0:
+            return 0.0
+        if self.plan.loss_reduction == "none":
+            return averaged_over / self.ranks
+        if self.plan.loss_reduction == "sum":
+            return float(averaged_over)
+        return averaged_over * batches * samples / (share.step_samples or share.samples * batches)
+
+    def backward(self, loss: Tensor) -> None:
+        """Run backward from the loss of a batch, by the module's `backward` if it overrides it.
+
+        The bits are those of `(loss / batches * weight).backward()`, which takes longer.
+        """
+        if not self.has_default_backward:
+            self.module.backward(loss / self.batches)
+        elif loss.numel() != 1 or self.weight == self.batches == 1:
+            loss.backward()  # type: ignore[no-untyped-call]  # raises torch's error for a loss that is no scalar
         else:
-            self.module.backward((loss if scale is None else scale(loss)) / batches)
+            gradient = torch.full_like(loss, self.weight)
+            loss.backward(gradient / self.batches if self.batches > 1 else gradient)  # type: ignore[no-untyped-call]
 
     def gradient_norms(self, optimizer: Optimizer) -> Sequence[Tensor]:
         """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
@@ -148,8 +188,6 @@ class ModuleStep:
         """Run a step, of a dummy batch without traces: what it logs, and its loss, have weight 0."""
         if not self.share.is_dummy:
             return step(batch, *rest, **options)
-        from lockstep.parallel.sync_batchnorm import uncounted
-
         with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
             return step(batch, *rest, **options)
 
@@ -181,7 +219,7 @@ class ModuleStep:
             reason = f"its training_step returns None, and the other of {self.ranks} ranks would wait for its gradient"
         raise config_error("model", self.plan.model.name, reason, "one that returns a loss, or a dictionary with loss")
 
-    def weighted_backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
+    def _weighted_backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
         self.backward_passes += 1
         original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **options)
 
@@ -201,3 +239,50 @@ class ModuleStep:
             return (total / self.plan.world_size).to(loss.dtype)
 
         original(epoch, batch_idx, optimizer, closure)
+
+
+class LossWeights:
+    """A loss that is a mean over something else than samples: tokens that count, pixels that are not ignored.
+
+    Its training_step returns `{"loss": …, "weight": n}`, the loss a mean over n. Gradients of loss × n are added over
+    the batches and ranks of an optimizer step, and divided once by the sum of n: exact, however unequal these are.
+    batch: the weight of this rank's current batch, None if its step returned none.
+    is_used: whether the steps return weights; None before the first one.
+    window: the sum over earlier batches of the optimizer step.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.is_used: bool | None = None
+        self.batch: float | None = None
+        self.window = 0.0
+
+    def read(self, outputs: Any) -> float | None:
+        """Return the weight in the outputs of a training_step; raise if it is invalid, or only some steps have one."""
+        value = outputs.get("weight") if isinstance(outputs, dict) else None
+        if value is None and not self.is_used:
+            if outputs is not None:
+                self.is_used = False
+            return None
+        if outputs is None:  # a step that is left out
+            return None
+        plan, key, name = self.plan, "model", self.plan.model.name
+        reason, hint = "its training_step returns a weight in some steps alone", "one that returns it in every step"
+        require(value is not None and self.is_used is not False, key, name, reason, hint)
+        if self.is_used is None:
+            reason, hint = "it optimizes manually, and its training_step returns a weight", "one that returns a loss"
+            require(not plan.model.manual, key, name, reason, hint)
+            reason, hint = "training_step returns the weight of a mean", "loss_reduction=mean"
+            require(plan.loss_reduction == "mean", "loss_reduction", plan.loss_reduction, reason, hint)
+            self.is_used = True
+        weight = float(value)  # type: ignore[arg-type]
+        reason = f"its training_step returns the weight {weight}"
+        require(0 <= weight < math.inf, key, name, reason, "one that returns a number of 0 or more")
+        return weight
+
+    def divide(self, parameters: Sequence[nn.Parameter], device: torch.device) -> None:
+        """Divide the gradients by the sum of the weights over ranks and batches. To be called by every rank."""
+        total = all_reduce_sums(torch.tensor(self.window + (self.batch or 0.0), dtype=torch.float64), device).item()
+        for parameter in parameters:
+            if total and parameter.grad is not None:
+                parameter.grad.div_(total)

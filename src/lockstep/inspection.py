@@ -11,22 +11,31 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from lockstep import schemas
-from lockstep.config_error import ConfigError, require
-from lockstep.loaders.loader_source import create_data, create_source, facts_of, set_up
-from lockstep.random_state import preserve_generators
+from lockstep.config_error import ConfigError, config_error, require
+from lockstep.loaders import RankSlice
+from lockstep.loaders.source import LoaderSource, create_data, create_module, create_source
+from lockstep.random_state import preserve_generators, seeded
 from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.former import net_error
 from lockstep.schemas.target import ARGS, BATCH_SIZE, KEY
-from lockstep.session.callbacks import check_callback
-from lockstep.session.lightning_module import configured, create_module
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import NET, net_of
+from lockstep.structures import map_leaves
 from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
 from lockstep.targets.locate import check, create, filled, locate, user_errors
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
+ONE_PROCESS = {
+    **dict.fromkeys(("world_size", "num_devices", "num_nodes"), 1),
+    **dict.fromkeys(("global_rank", "local_rank", "node_rank"), 0),
+    "is_global_zero": True,
+}
+"""Attributes of `self.trainer` and of its strategy before any rank starts."""
+SINGLE = RankSlice(0, 1)
+UNMADE = "its loaders cannot be made."
 
 
 @preserve_generators()  # in a notebook it runs in the user's process
@@ -55,7 +64,7 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
     model = replace(model, **_facts_of_module(model, module))
     if owner is None:
         _set_up(module, data, seed, trainer)
-    facts, defaults = facts_of(create_source(data, module, seed, options["batch_size"], owner or module))
+    facts, defaults = _facts_of_loaders(create_source(data, module, seed, options["batch_size"], owner or module))
     data = replace(data, **facts)
     options = {**options, "model": model, "data": data}
     options |= {name: options[name] or default for name, default in defaults.items()}
@@ -102,6 +111,16 @@ def _attributes(owner: Any) -> dict[str, Any]:
     return {**facts, "class_names": tuple(map(str, names))}
 
 
+def check_callback(choice: schemas.Callback, cls: type, saves: bool) -> None:
+    """Raise if a class is no callback of Lightning, or saves checkpoints in a run that `saves` none."""
+    from lightning.pytorch.callbacks import Callback, Checkpoint
+
+    reason = f"it makes a {cls.__name__}, and not a Callback of Lightning"
+    require(issubclass(cls, Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
+    reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
+    require(saves or not issubclass(cls, Checkpoint), "callbacks", cls.__name__, reason, hint)
+
+
 def check_optimizer(key: str, call: Mapping[str, Any]) -> None:
     """Create an optimizer of one parameter, so that wrong values are told by the key that was typed."""
     check(key, {**call, ARGS: [None]})
@@ -115,8 +134,7 @@ def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
     """Raise if a schedule does not fit the run or a checkpoint. Other errors may be of a module without weights."""
     module.trainer = trainer
     try:
-        _, schedules = configured(module.configure_optimizers())
-        states = [(config.scheduler, config.scheduler.state_dict()) for config in schedules]
+        states = [(schedule, schedule.state_dict()) for schedule in schedules_in(module.configure_optimizers())]
     except ConfigError:
         raise
     except Exception:  # raised again on the ranks, if it is one there
@@ -127,10 +145,45 @@ def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
         require(is_loadable(plain(state)), "scheduler", type(schedule).__name__, reason, hint)
 
 
+def schedules_in(configured: Any) -> list[Any]:
+    """Return the schedules in what `configure_optimizers` returns, in any form that Lightning takes."""
+    stateful: list[Any] = []
+    map_leaves(stateful.append, lambda each: hasattr(each, "state_dict"), configured)
+    return [each for each in stateful if not isinstance(each, Optimizer)]
+
+
 def _set_up(owner: Any, data: schemas.Data, seed: int, trainer: SimpleNamespace) -> None:
-    """Set up data under a lock of its source file: it may download, and all ranks of torchrun call this."""
+    """Prepare the data, and set it up for training. `trainer` has the attributes that are known already.
+
+    Under a lock of its source file: it may download, and all ranks of torchrun call this.
+    """
+    vars(trainer).update(ONE_PROCESS)
+    trainer.strategy = owner.trainer = trainer
     with ExitStack() as stack:
         with suppress(OSError, TypeError):  # it may be defined in no file
             file = stack.enter_context(Path(str(inspect.getsourcefile(type(owner)))).open())
             fcntl.flock(file, fcntl.LOCK_EX)
-        set_up(owner, data, seed, trainer)
+        with user_errors(f"data.{KEY}={data.name}", UNMADE):
+            owner.prepare_data()
+            seeded(seed, lambda: owner.setup("fit"))
+
+
+def _facts_of_loaders(source: LoaderSource) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return facts about loaders whose data is set up, and their batch size and drop_last for the plan."""
+    owner, name = source.owner, source.choice.name
+    with user_errors(f"data.{KEY}={name}", UNMADE):
+        if not source.has("train"):
+            chosen = name if source.choice.is_module else "none"
+            raise config_error("data", chosen, "it has no train_dataloader", "data with one")
+        train = source.loaders("train", SINGLE)[0]
+        defaults = {"batch_size": train.global_batch_size, "drop_last": train.drop_last}
+        facts: dict[str, Any] = {"train_samples": train.samples, "regular": train.regular}
+        with suppress(TypeError, NotImplementedError):  # of unknown length
+            facts["train_batches"] = len(train)
+        for stage in ("val", "test"):
+            if stage == "test" and source.has("test"):
+                seeded(source.seed, lambda: owner.setup("test"))
+            loaders = source.loaders(stage, SINGLE) if source.has(stage) else []
+            facts[f"{stage}_size"] = sum(loader.samples or 1 for loader in loaders)
+            facts[f"{stage}_batch_sizes"] = tuple(loader.global_batch_size for loader in loaders)
+    return facts, defaults

@@ -11,11 +11,11 @@ from typing import Any, Literal
 import torch.distributed as dist
 from torch import nn
 
+from lockstep.lit.logged_values import LOADER, Value, compute_together, metric_objects, reduction_of, state_sizes
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward, widen_counts
 from lockstep.record.step_lines import Scalar, reduced, to_scalar
-from lockstep.steps.logged_values import LOADER, Value, compute_together, metric_objects, reduction_of, state_sizes
 
 
 class ExactLog:

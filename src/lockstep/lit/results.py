@@ -1,8 +1,9 @@
 """The results of a run: values of each stage over all ranks, for the record, metrics.json, loggers and callbacks."""
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never
 
 import torch
 from torch import Tensor
@@ -10,22 +11,26 @@ from torch import Tensor
 from lockstep.checkpoint.content import Progress
 from lockstep.checkpoint.saving import CheckpointManager
 from lockstep.config_error import config_error
+from lockstep.lit.log import ExactLog
+from lockstep.lit.logged_values import Value
+from lockstep.lit.progress import Phases, RunProgress, phases_text
 from lockstep.loggers import Loggers
 from lockstep.parallel.messages import all_reduce_sums
 from lockstep.parallel.tensor_layout import full_state_dict
+from lockstep.plan import Plan
+from lockstep.record import run_metadata
 from lockstep.record.fingerprint import digest
-from lockstep.record.recorder import run_metadata
 from lockstep.record.step_lines import Scalar
 from lockstep.run_files import Metrics
-from lockstep.session.display import Display
-from lockstep.session.profiler import Phases, phases_text
-from lockstep.session.progress import RunProgress
-from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.logged_values import Value
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""
 STEP_LOSS = "train/loss_step"
+BAR = "{desc}: {percentage:3.0f}%|{bar:8}| {n_fmt}/{total_fmt} [{remaining}, {rate_noinv_fmt}{postfix}]"
+"""Of tqdm: narrow, so that 80 columns have room for a metric."""
 
 
 class StepCurve:
@@ -35,14 +40,12 @@ class StepCurve:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.point_time = device, 0.0
+        self.device, self.point_time = device, time.perf_counter()
         self.totals: tuple[Scalar, float, float] = 0.0, 0.0, 0.0
 
-    def begin_epoch(self, is_resumed: bool) -> None:
+    def begin(self) -> None:
         """Begin anew, so that no point has the time between two epochs."""
-        self.point_time = time.perf_counter()
-        if not is_resumed:
-            self.totals = 0.0, 0.0, 0.0
+        self.point_time, self.totals = time.perf_counter(), (0.0, 0.0, 0.0)
 
     def add(self, loss_sum: Scalar, weight: float, samples: int) -> None:
         """Add a batch whose loss times `weight` is `loss_sum`."""
@@ -53,13 +56,63 @@ class StepCurve:
         """Return the values since the last point, over all ranks; begin the next one. To be called by every rank."""
         loss, weight, samples = all_reduce_sums(self.sums, self.device).tolist()
         speed = samples / (time.perf_counter() - self.point_time)
-        self.begin_epoch(is_resumed=False)
+        self.begin()
         return {**({STEP_LOSS: loss / weight} if weight else {}), "samples_per_second": speed}
 
     @property
     def sums(self) -> Tensor:
         """Return the totals, for a message or a checkpoint."""
         return torch.tensor([float(total) for total in self.totals], dtype=torch.float64)
+
+
+class Display:
+    """`has_bar`: False if a callback shows one of its own. The bar is removed at the end."""
+
+    bar: "tqdm[Never] | None" = None
+    latest: Mapping[str, float] = {}
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        self.epochs, self.batches = plan.max_epochs, plan.steps.epoch_batches
+        wanted = plan.trainer.enable_progress_bar
+        self.has_bar = rank == 0 and (sys.stdout.isatty() if wanted is None else wanted)
+        self.has_lines = rank == 0 and not self.has_bar
+
+    def begin_epoch(self, position: Progress) -> None:
+        """Start the clock of an epoch; batches of an earlier run do not count for the bar's speed."""
+        self.began = time.perf_counter()
+        if not self.has_bar:
+            return
+        title = f"epoch {position.epochs + 1}/{self.epochs}"
+        if self.bar is None:
+            from tqdm import tqdm  # for a terminal alone
+
+            total, done = self.epochs * self.batches or None, position.epochs * self.batches + position.batch
+            style: Any = {"unit": "batch", "mininterval": 0.2, "leave": False, "dynamic_ncols": True}
+            self.bar = tqdm(desc=title, total=total, initial=done, bar_format=BAR if total else None, **style)
+        self.bar.set_description_str(title, refresh=False)
+
+    def end_batch(self, metrics: Mapping[str, float]) -> None:
+        """Show that a batch has ended, and the values of the module's `prog_bar` whenever tqdm draws the bar."""
+        if self.bar is not None and self.bar.update():
+            self.show(metrics)
+
+    def show(self, metrics: Mapping[str, float]) -> None:
+        """Show the latest metrics in the bar, those of validation first: a narrow terminal cuts the rest off."""
+        self.latest = metrics
+        if self.bar is not None:
+            named = sorted(metrics.items(), key=lambda item: (not item[0].startswith("val"), item[0]))
+            self.bar.set_postfix_str(" ".join(f"{name} {float(value):.4g}" for name, value in named))
+
+    def end_epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Print the line of an epoch, counted from 1; without metrics, with the values of its last batch."""
+        if self.has_lines:
+            named = "  ".join(f"{name} {value:.4f}" for name, value in sorted((metrics or self.latest).items()))
+            print(f"epoch {epoch}/{self.epochs}  {named}  {time.perf_counter() - self.began:.2f} s", flush=True)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
 
 
 class Results:
@@ -95,6 +148,13 @@ class Results:
             trainer.logged_metrics.update(as_tensors(self.log.step("logger")))
             trainer.progress_bar_metrics.update(self.log.step("prog_bar"))
 
+    def reduce_stage(self, trainer: Any, stage: str) -> None:
+        """Reduce the values of a stage, so that its last hooks can read them. To be called by every rank."""
+        if self.log.in_batch:  # Lightning's loops take it for the end of the data
+            raise RuntimeError(f"StopIteration, raised in a {stage} batch by a step or a hook, would end the epoch")
+        if not self.progress.checking:
+            self._update_metrics(trainer, self.log.epoch(stage))
+
     def end_stage(self, trainer: Any, stage: str) -> None:
         """Add what the last hooks of a stage have logged; record and log its values. To be called by every rank."""
         logged, position = self.log.end_epoch(stage), self.progress.position
@@ -104,13 +164,13 @@ class Results:
         self.values |= values
         if stage != "test":
             self.epoch_values |= values
-        to_loggers = self.update_metrics(trainer, logged)
+        to_loggers = self._update_metrics(trainer, logged)
         self.display.show(trainer.progress_bar_metrics)
         if stage == "train":
             to_loggers |= self.work
         self.to_loggers(to_loggers, position.begun if stage == "test" else position.epochs)
 
-    def update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
+    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
         """Update what callbacks read; return the values for loggers."""
         monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
         to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}

@@ -1,13 +1,12 @@
-"""Flags of torch; and `compile=true`, torch.compile of the nets that a module calls, in place: names stay the same.
+"""`compile=true`: torch.compile of the nets that a module calls, in place: names stay the same.
 
 A graph is compiled for each shape of a batch: the kernels depend on the batch alone, and resumed runs compute the same
 bits. `dynamic`: one graph for any shape, if shapes vary. Random numbers are those without compiling.
 """
 
 import logging
-import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -22,9 +21,7 @@ SHAPES = 8  # shapes of a batch for which a net is compiled; batches of others a
 
 
 def compile_nets(plan: Plan, rank: int, module: Any) -> None:
-    """Compile what the steps of a LightningModule call, if the plan says so."""
-    if not plan.compile:
-        return
+    """Compile what the steps of a LightningModule call."""
     torch.compiler.reset()  # an earlier run of this process counts its shapes, too
     options: dict[str, Any] = {"dynamic": plan.compile == "dynamic", "options": {"fallback_random": True}}
     parts: list[Any] = [*_called(module)]
@@ -54,7 +51,7 @@ def compile_errors(plan: Plan) -> AbstractContextManager[None]:
     """Raise a ConfigError if torch cannot compile the net."""
 
     def convert(error: Exception) -> ConfigError | None:
-        if not plan.compile or not isinstance(error, compile_error_class()):
+        if not isinstance(error, compile_error_class()):
             return None
         reason = f"torch cannot compile the net ({shorten(str(error).strip().splitlines()[0])})"
         return config_error("compile", plan.compile, reason, "compile=false")
@@ -79,26 +76,3 @@ def _shorten_warning(record: logging.LogRecord) -> bool:
         return True
     notice(f"compile=true: batches have more than {SHAPES} shapes, and others are not compiled; write compile=dynamic")
     return False
-
-
-@contextmanager
-def torch_flags(plan: Plan) -> Iterator[None]:
-    """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
-    trainer = plan.trainer
-    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
-    deterministic = trainer.deterministic
-    if deterministic is None and plan.compile and plan.accelerator == "cpu":
-        deterministic = "warn"  # else threads of a compiled graph add the gradients of an embedding in any order
-    if deterministic is not None:
-        torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
-    if trainer.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
-        torch.backends.cudnn.benchmark = False
-    if trainer.benchmark is not None:
-        torch.backends.cudnn.benchmark = trainer.benchmark
-    try:
-        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), compile_errors(plan), plan.strategy.errors():
-            yield
-    finally:
-        torch.set_deterministic_debug_mode(before[0])
-        torch.backends.cudnn.benchmark = before[1]

@@ -8,15 +8,18 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+import torch
+
 from lockstep.checkpoint.content import Progress
-from lockstep.loaders.rank_data import RankData
-from lockstep.loaders.rank_loader import BatchShare
+from lockstep.lit.log import ExactLog
+from lockstep.lit.step import ModuleStep
+from lockstep.loaders import BatchShare
+from lockstep.loaders.source import RankData
 from lockstep.parallel.virtual_ranks import VirtualRanks
 from lockstep.plan import Plan
-from lockstep.steps.exact_log import ExactLog
-from lockstep.steps.module_step import ModuleStep
-from lockstep.steps.step_outputs import join_outputs, loss_weight
-from lockstep.targets.kinds import overrides, replace_method
+from lockstep.structures import predictions_of
+
+PREDICTIONS = ("logits", "preds", "targets")
 
 
 class VirtualSteps(ModuleStep):
@@ -29,9 +32,7 @@ class VirtualSteps(ModuleStep):
         super().__init__(plan, module, log, data)
         self.virtual = VirtualRanks(module, plan.strategy.virtual_ranks(plan), plan.seed)
         self.rank = -1
-        for name in ("validation_step", "test_step"):
-            if overrides(module, name):
-                replace_method(module, name, self._evaluation_step)
+        self._replace_evaluation_steps(self._evaluation_step)
 
     def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
         super().begin(share, position, batches)
@@ -62,7 +63,7 @@ class VirtualSteps(ModuleStep):
         """Return what the loss of each rank counts in their mean, and its factor in the loss for backward."""
         weights = [weight for each in outputs if (weight := self.weights.read(each)) is not None]
         if not weights:
-            factors = [loss_weight(self.plan, self.share, count, 1, self.batches) for count in self.counts]
+            factors = [self.loss_weight(count, averaged_over=1) for count in self.counts]
             return self.counts, factors
         self.weights.batch = sum(weights)
         return weights, [weight * self.batches for weight in weights]
@@ -86,3 +87,11 @@ class VirtualSteps(ModuleStep):
                 outputs.append(step(rank_batch, *rest, **options))
         self.rank, self.log.virtual_rank, self.log.samples = -1, 0, self.samples
         return outputs
+
+
+def join_outputs(outputs: Sequence[Any]) -> Any:
+    """Return the outputs of the first rank, with the predictions of all of them."""
+    first = outputs[0]
+    if len(outputs) == 1 or not all(predictions_of(each) is not None for each in outputs):
+        return first
+    return {**first, **{name: torch.cat([each[name] for each in outputs]) for name in PREDICTIONS if name in first}}
