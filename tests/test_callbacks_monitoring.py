@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.callbacks import ConfusionMatrix, FittedLine, Pictures
+from lockstep.callbacks import ConfusionMatrix, FittedLine
+from lockstep.callbacks.pictures import Pictures
 from lockstep.config_error import ConfigError
 from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.run_files import CONFUSION
-from lockstep.schemas.run import ENGINES
 from lockstep.steps.step_outputs import join_outputs, predictions_of
 from tests.checkpoints import net_state
-from tests.comparing import metrics_in, require_identical
+from tests.comparing import metrics_in
 from tests.conftest import USER_CODE, MakeUserPlan, events_of
-from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
+from tests.test_user_module import DDP, SINGLE, VIRTUAL, trained
 
 JOB = ("model=shown", "data=images", "precision=64-true")
 BOARD = ("logger=tensorboard",)
@@ -50,22 +50,18 @@ def counted(run: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_confusion_of_all_ranks(world: str, make_user_plan: MakeUserPlan) -> None:
-    """Nine samples in batches of four, by both engines; the numbers of the run are as without the callbacks."""
-    runs = by_both(make_user_plan(*JOB, *WORLDS[world]))
-    require_identical(*runs)
-    for run in runs:
-        assert table(run) == counted(run)
-    without = by_both(make_user_plan(*JOB, *WORLDS[world], "+model.returns=''", folder="without"))
-    for run, plain in zip(runs, without, strict=True):
-        assert metrics_in(run)["digest"] == metrics_in(plain)["digest"]
-        assert metrics_in(run)["val/loss"] == metrics_in(plain)["val/loss"]
-        assert not (plain / CONFUSION).exists()
+    """Nine samples in batches of four; the numbers of the run are as without the callbacks."""
+    run = trained(make_user_plan(*JOB, *WORLDS[world]))
+    assert table(run) == counted(run)
+    plain = trained(make_user_plan(*JOB, *WORLDS[world], "+model.returns=''", folder="without"))
+    assert metrics_in(run)["digest"] == metrics_in(plain)["digest"]
+    assert metrics_in(run)["val/loss"] == metrics_in(plain)["val/loss"]
+    assert not (plain / CONFUSION).exists()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_pictures_of_a_module(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_pictures_of_a_module(make_user_plan: MakeUserPlan) -> None:
     """A validation of one sample on two ranks, drawn in the first and the last epoch."""
-    run = trained(make_user_plan(*JOB, *DDP, *BOARD, f"engine={engine}", "max_epochs=3"))
+    run = trained(make_user_plan(*JOB, *DDP, *BOARD, "max_epochs=3"))
     events = events_of(run, images=0, tensors=0)
     pictures = {tag: [one.step for one in events.Images(tag)] for tag in events.Tags()["images"]}
     assert pictures["val/confusion"] == pictures["weights/first layer"] == [5, 15]
@@ -104,7 +100,7 @@ def test_most_confident_errors_are_collected(tmp_path: Path) -> None:
 
 
 def test_predicted_classes_have_no_confidence(make_user_plan: MakeUserPlan) -> None:
-    run = trained(make_user_plan(*JOB, *SINGLE, *BOARD, "engine=raw", "+model.returns=preds"))
+    run = trained(make_user_plan(*JOB, *SINGLE, *BOARD, "+model.returns=preds"))
     assert table(run) == counted(run)
     assert set(events_of(run, images=0).Tags()["images"]) == {"val/confusion", "weights/first layer"}
 
@@ -174,16 +170,16 @@ def test_fitted_line_in_an_ordinary_trainer(tmp_path: Path, monkeypatch: pytest.
 def test_fitted_line_of_a_run(world: str, make_user_plan: MakeUserPlan) -> None:
     """Exactly that of the final weights, on each rank; a net from real numbers has no confusion matrix."""
     fitted = ("callbacks=fitted_line", "callbacks.fitted_line.predict=[7]", "precision=64-true")
-    for run in by_both(make_user_plan("model=line", "data=line", "data.samples=50", *WORLDS[world], *fitted)):
-        weights, metrics = net_state(run / "checkpoints" / "last.ckpt"), metrics_in(run)
-        slope, intercept = weights["net.weight"].item(), weights["net.bias"].item()
-        assert metrics["intercept"] == intercept
-        assert metrics["slope"] == (slope + intercept) - intercept
-        assert metrics["predict/7"] == pytest.approx(7 * slope + intercept, rel=1e-15)
-        assert not (run / CONFUSION).exists()
+    run = trained(make_user_plan("model=line", "data=line", "data.samples=50", *WORLDS[world], *fitted))
+    weights, metrics = net_state(run / "checkpoints" / "last.ckpt"), metrics_in(run)
+    slope, intercept = weights["net.weight"].item(), weights["net.bias"].item()
+    assert metrics["intercept"] == intercept
+    assert metrics["slope"] == (slope + intercept) - intercept
+    assert metrics["predict/7"] == pytest.approx(7 * slope + intercept, rel=1e-15)
+    assert not (run / CONFUSION).exists()
 
 
 def test_fitted_line_needs_one_number(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*JOB, *SINGLE, "callbacks=fitted_line", "engine=raw", "strategy.in_process=true")
+    plan = make_user_plan(*JOB, *SINGLE, "callbacks=fitted_line", "strategy.in_process=true")
     with pytest.raises(ConfigError, match="FittedLine needs a net from one number to one number"):
         trained(plan)

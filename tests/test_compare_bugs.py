@@ -35,7 +35,7 @@ def plant_an_unreduced_gradient(rank: int) -> None:
     def wrong(module: Classifier) -> None:
         if next(calls) == 7 and rank == 1:
             for parameter in module.parameters():
-                parameter.grad = parameter.grad * 2  # type: ignore[operator]
+                parameter.grad *= 2  # type: ignore[assignment, operator]
 
     Classifier.on_after_backward = wrong  # type: ignore[assignment, method-assign]
 

@@ -18,7 +18,7 @@ __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
 NONE = "–"  # shown for the option that a run does not have
 SQUARED = ("exp_avg_sq", "square_avg")  # mean squared gradients, by whose root Adam and its like, and RMSprop divide
-ROUNDING = {"64-true": (1e-12, 1e-10), "32-true": (1e-5, 1e-2)}
+ROUNDING = {"64-true": (1e-12, 1e-10), "32-true": (1e-5, 5e-3)}
 """By precision: the largest gradient that may be rounding noise, and the agreement of all squared gradients if nothing
 but noise differs; both relative to the largest. 16-bit gradients show neither."""
 UNRELATED = 0.1  # relative difference of the squares of one element: rounding noise is drawn anew in each run
