@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.callbacks import ConfusionMatrix, FittedLine, Pictures
+from lockstep.callbacks import ConfusionMatrix, FittedLine
+from lockstep.callbacks.pictures import Pictures
 from lockstep.config_error import ConfigError
 from lockstep.lit.virtual import join_outputs
 from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.run_files import CONFUSION
 from lockstep.structures import predictions_of
 from tests.checkpoints import net_state
-from tests.comparing import metrics_in, require_identical
+from tests.comparing import metrics_in
 from tests.conftest import USER_CODE, MakeUserPlan, events_of
-from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
+from tests.test_user_module import DDP, SINGLE, VIRTUAL, trained
 
 JOB = ("model=shown", "data=images", "precision=64-true")
 BOARD = ("logger=tensorboard",)
@@ -50,16 +51,13 @@ def counted(run: Path) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_confusion_of_all_ranks(world: str, make_user_plan: MakeUserPlan) -> None:
-    """Nine samples in batches of four, by both engines; the numbers of the run are as without the callbacks."""
-    runs = by_both(make_user_plan(*JOB, *WORLDS[world]))
-    require_identical(*runs)
-    for run in runs:
-        assert table(run) == counted(run)
-    without = by_both(make_user_plan(*JOB, *WORLDS[world], "+model.returns=''", folder="without"))
-    for run, plain in zip(runs, without, strict=True):
-        assert metrics_in(run)["digest"] == metrics_in(plain)["digest"]
-        assert metrics_in(run)["val/loss"] == metrics_in(plain)["val/loss"]
-        assert not (plain / CONFUSION).exists()
+    """Nine samples in batches of four; the numbers of the run are as without the callbacks."""
+    run = trained(make_user_plan(*JOB, *WORLDS[world]))
+    assert table(run) == counted(run)
+    plain = trained(make_user_plan(*JOB, *WORLDS[world], "+model.returns=''", folder="without"))
+    assert metrics_in(run)["digest"] == metrics_in(plain)["digest"]
+    assert metrics_in(run)["val/loss"] == metrics_in(plain)["val/loss"]
+    assert not (plain / CONFUSION).exists()
 
 
 def test_pictures_of_a_module(make_user_plan: MakeUserPlan) -> None:
@@ -173,13 +171,13 @@ def test_fitted_line_in_an_ordinary_trainer(tmp_path: Path, monkeypatch: pytest.
 def test_fitted_line_of_a_run(world: str, make_user_plan: MakeUserPlan) -> None:
     """Exactly that of the final weights, on each rank; a net from real numbers has no confusion matrix."""
     fitted = ("callbacks=fitted_line", "callbacks.fitted_line.predict=[7]", "precision=64-true")
-    for run in by_both(make_user_plan("model=line", "data=line", "data.samples=50", *WORLDS[world], *fitted)):
-        weights, metrics = net_state(run / "checkpoints" / "last.ckpt"), metrics_in(run)
-        slope, intercept = weights["net.weight"].item(), weights["net.bias"].item()
-        assert metrics["intercept"] == intercept
-        assert metrics["slope"] == (slope + intercept) - intercept
-        assert metrics["predict/7"] == pytest.approx(7 * slope + intercept, rel=1e-15)
-        assert not (run / CONFUSION).exists()
+    run = trained(make_user_plan("model=line", "data=line", "data.samples=50", *WORLDS[world], *fitted))
+    weights, metrics = net_state(run / "checkpoints" / "last.ckpt"), metrics_in(run)
+    slope, intercept = weights["net.weight"].item(), weights["net.bias"].item()
+    assert metrics["intercept"] == intercept
+    assert metrics["slope"] == (slope + intercept) - intercept
+    assert metrics["predict/7"] == pytest.approx(7 * slope + intercept, rel=1e-15)
+    assert not (run / CONFUSION).exists()
 
 
 def test_fitted_line_needs_one_number(make_user_plan: MakeUserPlan) -> None:

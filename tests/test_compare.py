@@ -38,11 +38,11 @@ def first_of(comparison: Comparison) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders `single` and `ddp` of one plan in float64, by the raw engine."""
+    """The folders `single` and `ddp` of one plan in float64."""
     folder = tmp_path_factory.mktemp("runs")
     for strategy, devices in (("single", 1), ("ddp", 3)):
         world = (f"strategy={strategy}", f"devices={devices}", f"hydra.run.dir={folder / strategy}")
-        lockstep.run(["engine=raw", "model.net.hidden=[16]", *SMALL, *world])
+        lockstep.run(["model.net.hidden=[16]", *SMALL, *world])
     return folder
 
 
@@ -258,37 +258,6 @@ def test_likely_reason_of_two_modules_and_interruption_are_named(copied: Path) -
     assert "neither run finished" in " ".join(comparison.text().split())
     comparison.save(copied)
     assert json.loads((copied / "comparison.json").read_text())["likely_reason"] == LIKELY
-
-
-class Dense(torch.nn.Module):
-    """A bias and weights of constant pixels in front of BatchNorm, as in many published nets."""
-
-    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
-        super().__init__()
-        first, last = torch.nn.Linear(math.prod(sample_shape), 16), torch.nn.Linear(16, num_outputs)
-        self.net = torch.nn.Sequential(first, torch.nn.BatchNorm1d(16), torch.nn.ReLU(), last)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.net(x.flatten(1))
-        return y
-
-
-def test_noise_that_adam_scales_up_is_named(tmp_path: Path) -> None:
-    """The black pixels of digits are constant. A difference in other gradients has another reason."""
-    job = ("engine=raw", "model=linear", "++model.net._target_=tests.test_compare.Dense", "sync_batchnorm=true", *SMALL)
-    for strategy, devices in (("single", 1), ("ddp", 2)):
-        world = (f"strategy={strategy}", f"devices={devices}", f"hydra.run.dir={tmp_path / strategy}")
-        lockstep.run([*job, "max_epochs=12", "optimizer.lr=0.05", *world])
-    runs = tmp_path / "single", tmp_path / "ddp"
-    comparison = compare(*runs)
-    assert first_of(comparison)[0] in ("weights saved", "validation"), "which comes first depends on the processor"
-    assert "zero except for rounding noise (below 1e-12 of the largest), which the optimizer" in str(comparison.likely)
-    assert compare(*runs, 0.0).likely is None
-    checkpoint = runs[1] / "checkpoints" / "last.ckpt"
-    state = torch.load(checkpoint, weights_only=True)
-    state["optimizer_states"][0]["state"][4]["exp_avg_sq"] *= 1 + 1e-8
-    torch.save(state, checkpoint)
-    assert compare(*runs).likely is None
 
 
 def test_runs_of_an_earlier_version_are_compared() -> None:

@@ -1,47 +1,43 @@
-"""Each bug that is planted in an engine is found at the right step of the right quantity."""
+"""Each bug that is planted in a run is found at the right step of the right quantity."""
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from lockstep.raw.trainer import Precision
 from torch.optim import Optimizer
 
+import lockstep.lit
 from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
-from lockstep.lit import step as module_step
 from lockstep.loaders import map_loader
-from lockstep.parallel import reduce
+from lockstep.models import Classifier
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.conftest import MakePlan
-from tests.rank_helpers import ENGINES, on_ranks, with_engine
+from tests.rank_helpers import on_ranks
 from tests.test_compare import SMALL, first_of
 
 
-def lightning_run(plan: Plan, context: RankContext) -> Metrics:
-    return ENGINES["lightning"](with_engine(plan, "lightning", Path(plan.run_dir) / "right"), context)
-
-
-def raw_run(plan: Plan, context: RankContext, gradient_sync: str = "ddp") -> Metrics:
-    return ENGINES["raw"](with_engine(plan, "raw", Path(plan.run_dir) / "wrong", gradient_sync), context)
+def trained(plan: Plan, context: RankContext, name: str) -> Metrics:
+    """Train in a subfolder."""
+    folder = Path(plan.run_dir) / name
+    folder.mkdir(exist_ok=True)
+    return lockstep.lit.run(replace(plan, run_dir=str(folder)), context)
 
 
 def plant_an_unreduced_gradient(rank: int) -> None:
     """At step 7, on rank 1."""
     calls = iter(range(1, 1000))
-    right = reduce.all_reduce
 
-    def wrong(gradients: reduce.Gradients) -> None:
-        before = [gradient.clone() for gradient in gradients]
-        right(gradients)
+    def wrong(module: Classifier) -> None:
         if next(calls) == 7 and rank == 1:
-            for gradient, local in zip(gradients, before, strict=True):
-                gradient.copy_(local)
+            for parameter in module.parameters():
+                parameter.grad *= 2  # type: ignore[assignment, operator]
 
-    reduce.BY_HAND["all_reduce"] = wrong
+    Classifier.on_after_backward = wrong  # type: ignore[assignment, method-assign]
 
 
 def plant_two_swapped_samples() -> None:
@@ -59,27 +55,25 @@ def plant_two_swapped_samples() -> None:
 
 def plant_a_rate_off_by_one_ulp() -> None:
     """At step 9 alone, in the last bit."""
-    right, steps = Precision.step, 0
+    steps = iter(range(1, 1000))
 
-    def wrong(self: Precision, optimizer: Optimizer, closure: Callable[[], Any]) -> None:
-        nonlocal steps
-        steps += 1
+    def wrong(module: Classifier, epoch: int, batch: int, optimizer: Any, closure: Callable[[], Any]) -> None:
         [group] = optimizer.param_groups
         before = group["lr"]
-        if steps == 9:
+        if next(steps) == 9:
             group["lr"] = math.nextafter(before, 1)
-        right(self, optimizer, closure)
+        optimizer.step(closure=closure)
         group["lr"] = before
 
-    Precision.step = wrong  # type: ignore[method-assign]
+    Classifier.optimizer_step = wrong  # type: ignore[assignment]
 
 
 def with_three_bugs(plan: Plan, context: RankContext) -> Metrics:
-    lightning_run(plan, context)
+    trained(plan, context, "right")
     plant_an_unreduced_gradient(context.rank)
     plant_two_swapped_samples()
     plant_a_rate_off_by_one_ulp()
-    return raw_run(plan, context, "all_reduce")
+    return trained(plan, context, "wrong")
 
 
 def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
@@ -98,20 +92,21 @@ def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
 
 
 def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
-    """By 1 %, in both engines: the gradients are all-reduced, so every norm is equal on all ranks."""
-    right = module_step.update_together  # type: ignore[attr-defined]
+    """By 1 %, in both runs: the gradients are all-reduced, so every norm is equal on all ranks."""
+    right = Classifier.configure_optimizers
 
-    def wrong(optimizer: Optimizer) -> Optimizer:
-        for group in right(optimizer).param_groups:
+    def wrong(module: Classifier) -> Optimizer:
+        optimizer: Optimizer = right(module)
+        for group in optimizer.param_groups:
             group["lr"] *= 1.01 if context.rank == 1 else 1
         return optimizer
 
-    module_step.update_together = wrong  # type: ignore[attr-defined]
-    lightning_run(plan, context)
-    return raw_run(plan, context)
+    Classifier.configure_optimizers = wrong  # type: ignore[assignment, method-assign]
+    trained(plan, context, "right")
+    return trained(plan, context, "wrong")
 
 
-def test_ranks_that_diverge_alike_in_both_engines(make_plan: MakePlan) -> None:
+def test_ranks_that_diverge_alike_in_both_runs(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp", "devices=2", "model.net.hidden=[16]", "record.weights=step", *SMALL)
     on_ranks(plan, with_a_larger_rate_on_rank_1)
     runs = Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong"

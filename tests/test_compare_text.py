@@ -112,7 +112,7 @@ def test_two_precisions_are_compared_by_their_values(tolerance: Any, verdict: st
         ({}, {}, "the same arithmetic in the same order"),
         ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, "sums in another order, in float64"),
         (ALONE, {}, "sums in another order, or in another precision, round differently; training amplifies it"),
-        ({**ALONE, **DROPOUT}, DROPOUT, ""),
+        ({**ALONE, **DROPOUT}, DROPOUT, "independent dropout masks; strategy=virtual draws those of ddp"),
     ],
 )
 def test_the_expectation_has_a_reason(a: dict[str, object], b: dict[str, object], reason: str) -> None:

@@ -18,7 +18,7 @@ def test_two_ranks_learn_what_one_does(
     user_code: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
-    job = (CONFIGS, *user_code, "max_epochs=5", "engine=raw", "precision=64-true", "logger=none")
+    job = (CONFIGS, *user_code, "max_epochs=5", "precision=64-true", "logger=none")
     for name, world in {
         "one": ["strategy=single", "strategy.in_process=true"],
         "two": ["strategy=ddp", "devices=2"],

@@ -1,4 +1,4 @@
-"""Loggers: the same points from both engines, of all ranks' samples, to one or several of them."""
+"""Loggers: the same points, of all ranks' samples, to one or several of them."""
 
 import csv
 import importlib.util
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep import loggers, schemas
 from lockstep.build import plan_from
@@ -19,7 +20,6 @@ from lockstep.command_line.compose import compose_job
 from lockstep.command_line.hydra_errors import planning
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.loggers.lightning_adapter import set_rank
 from lockstep.plan import Plan
 from lockstep.schemas.run import ENGINES
 from tests.comparing import lines, metrics_in
@@ -93,64 +93,40 @@ def recorded_calls(folder: Path) -> list[Any]:
     return [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
 
 
-def test_both_engines_call_several_loggers_alike(make_user_plan: MakePlan, tmp_path: Path) -> None:
+def test_several_loggers_get_the_same_points(make_user_plan: MakePlan, tmp_path: Path) -> None:
     """A user's, a table and TensorBoard; two ranks, one of which writes the points of both.
 
     Seven steps an epoch, the last ragged.
     """
     plan = make_user_plan(*WORLD, "logger=[csv,tensorboard,recording]", "checkpoint.every_n_steps=3")
-    calls, tables, curves = {}, {}, {}
-    for engine, path in ENGINES.items():
-        folder = tmp_path / engine
-        folder.mkdir()
-        metrics = start_ranks(replace(plan, run_dir=str(folder)), path)
-        calls[engine] = recorded_calls(folder)
-        assert len({pid for _, pid, *_ in calls[engine]}) == 1
-        assert calls[engine][-1][0] == "success"
-        with (folder / "csv" / "metrics.csv").open() as file:
-            tables[engine] = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
-        events = events_of(folder)
-        curves[engine] = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
-        assert curves[engine]["test/acc"][0].value == pytest.approx(metrics["test/acc"])
-        steps = lines(folder, "step")
-        halves = [steps[:7], steps[7:]]
-        losses = [sum(step["loss_sum"] for step in half) / sum(step["samples"] for step in half) for half in halves]
-        assert [point.value for point in curves[engine]["train/loss"]] == pytest.approx(losses, abs=1e-5)
-        seconds = sum(1257 / point.value for point in curves[engine]["work/samples_per_second"])
-        assert 0.6 < seconds / metrics["train_seconds"] < 1.4, "half the samples would have taken twice as long"
-    same, hparams = ([pick(calls[engine]) for engine in ENGINES] for pick in (metrics_of, hparams_of))
-    assert without_speed(same[0]) == without_speed(same[1])
-    assert [step for values, step in same[0] if "lr" in values] == [7, 14]
-    epochs = [(values["epoch"], step) for values, step in same[0] if "epoch" in values]
+    metrics = start_ranks(plan, ENGINES["lightning"])
+    calls = recorded_calls(tmp_path)
+    assert len({pid for _, pid, *_ in calls}) == 1
+    assert calls[-1][0] == "success"
+    events = events_of(tmp_path)
+    curves = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+    assert curves["test/acc"][0].value == pytest.approx(metrics["test/acc"])
+    steps = lines(tmp_path, "step")
+    halves = [steps[:7], steps[7:]]
+    losses = [sum(step["loss_sum"] for step in half) / sum(step["samples"] for step in half) for half in halves]
+    assert [point.value for point in curves["train/loss"]] == pytest.approx(losses, abs=1e-5)
+    seconds = sum(1257 / point.value for point in curves["work/samples_per_second"])
+    assert 0.6 < seconds / metrics["train_seconds"] < 1.4, "half the samples would have taken twice as long"
+    points = [call[2:] for call in calls if call[0] == "metrics"]
+    assert [step for values, step in points if "lr" in values] == [7, 14]
+    epochs = [(values["epoch"], step) for values, step in points if "epoch" in values]
     assert epochs == [(0, 7), (0, 7), (1, 14), (1, 14), (2, 14)], "of a step, and of an epoch; then the test"
-    assert hparams[0] == hparams[1] != []
-    for engine in ENGINES:
-        rows = [{**values, "step": step} for values, step in metrics_of(calls[engine])]
-        assert tables[engine] == rows, "all get the same values"
-        for tag in ("train/loss", "val/loss"):
-            assert [point.step for point in curves[engine][tag]] == [7, 14]
+    assert [call[2]["optimizer.lr"] for call in calls if call[0] == "hparams"]
+    with (tmp_path / "csv" / "metrics.csv").open() as file:
+        table = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+    assert table == [{**values, "step": step} for values, step in points], "all get the same values"
+    for tag in ("train/loss", "val/loss"):
+        assert [point.step for point in curves[tag]] == [7, 14]
 
 
-def metrics_of(calls: list[Any]) -> list[Any]:
-    return [call[2:] for call in calls if call[0] == "metrics"]
-
-
-def hparams_of(calls: list[Any]) -> list[Any]:
-    return [{**call[2], "engine": ""} for call in calls if call[0] == "hparams"]
-
-
-def without_speed(calls: list[Any]) -> list[Any]:
-    timed = ("samples_per_second", "work/")
-    return [({k: value for k, value in values.items() if not k.startswith(timed)}, at) for values, at in calls]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_loggers_save_before_a_checkpoint_and_end_a_failed_run(
-    engine: str, make_user_plan: MakePlan, tmp_path: Path
-) -> None:
+def test_loggers_save_before_a_checkpoint_and_end_a_failed_run(make_user_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_user_plan(
-        *("logger=recording", "max_epochs=1", "log_every_n_steps=1", "checkpoint.every_n_steps=3", "test=false"),
-        f"engine={engine}",
+        *("logger=recording", "max_epochs=1", "log_every_n_steps=1", "checkpoint.every_n_steps=3", "test=false")
     )
     with pytest.raises(RankFailed):
         start(plan, "raise@0:step:5")
@@ -210,7 +186,7 @@ def test_other_ranks_write_nothing(make_user_plan: MakePlan, tmp_path: Path) -> 
         board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
         opened.close()
     finally:
-        set_rank(0)
+        rank_zero_only.rank = 0  # type: ignore[attr-defined]
     assert not list(tmp_path.iterdir())
 
 
@@ -224,7 +200,7 @@ def test_tracker_stays_in_the_run_folder_and_off_the_network(tracker: str, comma
         server.settimeout(0)
         proxy = f"http://127.0.0.1:{server.getsockname()[1]}"
         away = {"http_proxy": proxy, "https_proxy": proxy, "HTTPS_PROXY": proxy, "no_proxy": "", "HOME": str(home)}
-        line = (sys.executable, str(ROOT / "train.py"), *SMALL, "engine=raw", f"logger={tracker}", "tags=[mnist,lenet]")
+        line = (sys.executable, str(ROOT / "train.py"), *SMALL, f"logger={tracker}", "tags=[mnist,lenet]")
         ended = command.fresh(*line, **away)  # type: ignore[arg-type]
         assert (ended.status, ended.err) == (0, "")
         with pytest.raises(BlockingIOError):

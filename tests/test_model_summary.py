@@ -1,4 +1,4 @@
-"""The summary of a net: both engines print it once, and training is unchanged by it."""
+"""The summary of a net is printed once, and training is unchanged by it."""
 
 import re
 from collections.abc import Callable
@@ -8,13 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import lockstep.lit
 from lockstep.config_error import ConfigError
 from lockstep.monitor import show_layers
 from lockstep.plan import Plan
-from lockstep.schemas.run import ENGINES
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE
-from tests.rank_helpers import ENGINES as RUN
 from tests.test_user_module import MODULES, SINGLE
 
 SMALL = ("model.net.hidden=[8]", "max_epochs=1", "threads=1", "test=false", "trainer.limit_train_batches=2")
@@ -49,7 +48,6 @@ def test_net_and_generators_are_unchanged(make_plan: MakePlan, capsys: pytest.Ca
     assert not capsys.readouterr().out, "above rank 0"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("job", "key", "text"),
     [
@@ -64,16 +62,15 @@ def test_summary_of_each_kind_of_net(
     job: tuple[str, ...],
     key: str,
     text: str,
-    engine: str,
     make_user_plan: Callable[..., Plan],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Printed before the first epoch's line, once; with and without it the same losses."""
     digests = []
     for asked in (True, False):
-        words = (*job, *SINGLE, f"engine={engine}", "max_epochs=1", f"{key}={asked}".lower())
+        words = (*job, *SINGLE, "max_epochs=1", f"{key}={asked}".lower())
         plan = make_user_plan(*words, folder=str(asked))
-        digests.append(RUN[engine](plan, ALONE)["digest"])
+        digests.append(lockstep.lit.run(plan, ALONE)["digest"])
         out = capsys.readouterr().out
         assert (out.count(text), out.count("Trainable params")) == (asked, asked)
         assert not asked or out.index(text) < out.index("epoch 1/1")

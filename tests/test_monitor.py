@@ -9,6 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
+import lockstep.lit
 from lockstep import run, schemas
 from lockstep.command_line.compose import swept_keys
 from lockstep.compare import RecordedRun
@@ -19,7 +20,6 @@ from lockstep.run_label import folder_of, run_label
 from lockstep.schemas.run import ENGINES
 from tests.conftest import MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ALONE
-from tests.rank_helpers import ENGINES as RUN
 from tests.test_user_module import MODULES, SINGLE
 
 SMALL = ("model.net.hidden=[8]", "batch_size=200", "max_epochs=2", "threads=1", "log_every_n_steps=3")
@@ -73,17 +73,16 @@ def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:
     assert hparams_of(make_plan())["gradient_clip_val"] == "null", "told apart from a number, and not left out"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_run_in_tensorboard(engine: str, make_plan: MakePlan) -> None:
+def test_run_in_tensorboard(make_plan: MakePlan) -> None:
     """Groups by meaning, hyper-parameters beside them, no card for a final value; texts, pictures and a layout.
 
     The confusion counts are those of all ranks.
     """
-    words = ("strategy=ddp", "devices=2", f"engine={engine}", "logger.tensorboard.histograms=2")
+    words = ("strategy=ddp", "devices=2", "logger.tensorboard.histograms=2")
     plan = make_plan(*SMALL, *words)
     plan = replace(plan, command=schemas.Command(("strategy=ddp", "optimizer.lr=0.01")))
     (Path(plan.run_dir) / "config.yaml").write_text("model:\n  name: mlp\n")
-    metrics = start_ranks(plan, ENGINES[engine])
+    metrics = start_ranks(plan, ENGINES["lightning"])
     events = events_of(Path(plan.run_dir), images=0, tensors=0, scalars=0)
     curves = {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
     steps = {f"work/step_seconds/{phase}" for phase in ("data", "forward", "backward", "optimizer", "rest")}
@@ -145,17 +144,15 @@ def test_differences_of_two_runs() -> None:
     assert curves[1] == {"largest": 0.25, "loss": 0.25, "gradient norm": pytest.approx(0.1)}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan) -> None:
-    """`self.logger.experiment` of a LightningModule, in both engines, in the run's own folder."""
+def test_module_draws_with_its_experiment(make_user_plan: MakePlan) -> None:
+    """`self.logger.experiment` of a LightningModule writes into the run's folder."""
     words = ("model=drawing", "data=none", *SINGLE, "logger=tensorboard", "max_epochs=1", "test=false")
-    plan = make_user_plan(*words, f"engine={engine}")
-    RUN[engine](plan, ALONE)
+    plan = make_user_plan(*words)
+    lockstep.lit.run(plan, ALONE)
     assert [one.step for one in events_of(Path(plan.run_dir), images=0).Images("mine")] == [1]
 
 
 @pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("job", "weight"),
     [
@@ -170,12 +167,12 @@ def test_module_draws_with_its_experiment(engine: str, make_user_plan: MakePlan)
     ids=["automatic", "manual", "a plain net with callbacks", "images"],
 )
 def test_curves_and_pictures_of_each_kind_of_module(
-    engine: str, job: tuple[str, ...], weight: str, make_user_plan: MakePlan
+    job: tuple[str, ...], weight: str, make_user_plan: MakePlan
 ) -> None:
     """Seconds by phase, histograms, first filters."""
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "test=false")
-    plan = make_user_plan(*job, *SINGLE, *asked, f"engine={engine}", "max_epochs=2")
-    metrics = RUN[engine](plan, ALONE)
+    plan = make_user_plan(*job, *SINGLE, *asked, "max_epochs=2")
+    metrics = lockstep.lit.run(plan, ALONE)
     events = events_of(Path(plan.run_dir), images=0)
     names = events.Tags()
     phases = {name.rpartition("/")[2]: name for name in names["scalars"] if "/step_seconds/" in name}
@@ -190,15 +187,14 @@ def test_curves_and_pictures_of_each_kind_of_module(
     assert ("weights/first layer" in names["images"]) == of_pictures
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_histograms_of_shards_are_of_full_tensors(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_histograms_of_shards_are_of_full_tensors(make_user_plan: MakeUserPlan) -> None:
     """Under fsdp as under ddp."""
     asked = ("devices=2", "logger=tensorboard", "logger.tensorboard.histograms=1", "test=false", "max_epochs=2")
     by_strategy = []
     for strategy in ("ddp", "fsdp"):
-        words = ("model=regressor", "data=stream", *asked, "precision=64-true", f"engine={engine}")
+        words = ("model=regressor", "data=stream", *asked, "precision=64-true")
         plan = make_user_plan(*words, f"strategy={strategy}", folder=strategy)
-        start_ranks(plan, ENGINES[engine])
+        start_ranks(plan, ENGINES["lightning"])
         events = events_of(Path(plan.run_dir))
         by_strategy.append({name: events.Histograms(name) for name in events.Tags()["histograms"]})
     ddp, fsdp = by_strategy

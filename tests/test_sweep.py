@@ -72,7 +72,7 @@ def losses(run: Path) -> list[float]:
 
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     """The memory of a rank ends in the fifth step, which the second job does not have."""
-    line = ("engine=raw", "model=regression", "data=line", "strategy=ddp", "devices=2", "max_epochs=1", "logger=none")
+    line = ("model=regression", "data=line", "strategy=ddp", "devices=2", "max_epochs=1", "logger=none")
     train = (sys.executable, str(ROOT / "tests" / "fault_injection" / "train.py"))
     ended = command(*train, "-m", *line, "data.samples=1000,100", PYTHONPATH=str(ROOT), FAULT="memory@1:step:5")
     assert ended.status == 1

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from lockstep.run_files import save_config
-from lockstep.sweep.jobs import WORLD, RankingMetric, SweepJob, best_text, ranking_metric, rows_of
+from lockstep.sweep.jobs import WORLD, RankingMetric, SweepJob, best_text, jobs_of, ranking_metric, rows_of
 
 MONITORED = {"monitor": "val/acc", "mode": "max"}
 
@@ -36,6 +36,12 @@ def test_the_first_of_the_best_by_the_monitor_of_the_checkpoint(tmp_path: Path) 
     assert metric.best([*jobs, unfinished]) is jobs[1]
     command = "  python train.py optimizer.lr=1 'model.net.hidden=[8]'"
     assert best_text(jobs, metric) == ["best: job 1, best val/acc 0.75", command]
+
+
+def test_jobs_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in (10, 2, 0):
+        job(tmp_path, number, best=0.5, **MONITORED)
+    assert [each.name for each in jobs_of(tmp_path, since=0)] == ["0", "2", "10"]
 
 
 @pytest.mark.parametrize(

@@ -50,14 +50,16 @@ def test_a_narrow_terminal_has_the_columns_that_matter() -> None:
 
 
 def test_jobs_are_compared_with_the_first_of_their_plan(tmp_path: Path) -> None:
-    """A speed-up needs worlds that differ; of two jobs with other rates one is faster by chance."""
+    """A speed-up needs worlds that differ, as of two jobs with other rates one is faster by chance; and equal batches."""
     small = ("logger=none", "test=false", "max_epochs=1", "threads=1", "trainer.limit_train_batches=2")
-    worlds = (("engine=raw",), ("engine=raw", "optimizer.lr=0.2"), ("engine=both",), ("strategy=virtual", "devices=2"))
+    ranks = ("strategy=virtual", "devices=2")
+    worlds = (), ("optimizer.lr=0.2",), ("engine=both",), ranks, (*ranks, "batch_size=32")
     for number, words in enumerate(worlds):
         run(["optimizer.lr=0.1", *small, *words, f"hydra.run.dir={tmp_path / str(number)}"])
-    jobs = [SweepJob(tmp_path / str(number), tmp_path) for number in range(4)]
+    jobs = [SweepJob(tmp_path / str(number), tmp_path) for number in range(len(worlds))]
     assert [(row.cells["speed_up"], row.cells["verdict"]) for row in rows_of(jobs[:2])] == [(None, "")] * 2
-    rows = rows_of(jobs)
+    *rows, other_batches = rows_of(jobs)
+    assert (other_batches.cells["speed_up"], other_batches.cells["verdict"]) == (None, "")
     assert all(row.cells["speed_up"] for row in rows)
     verdicts = [row.cells["verdict"].partition(" ")[0] for row in rows]
     assert verdicts in (["reference", "another", "identical", last] for last in ("identical", "within"))

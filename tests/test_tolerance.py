@@ -8,9 +8,10 @@ from lockstep.compare.tolerance import (
     FLOAT32,
     FLOAT64,
     IDENTICAL,
-    INCOMPARABLE,
     LIKELY,
+    MASKS,
     MIXED,
+    STATISTICS,
     Tolerance,
     likely_reason,
     tolerance_between,
@@ -46,13 +47,60 @@ FOUR_RANKS = {"world_size": 4}
         ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, IDENTICAL),
         ({**ALONE, "precision": "bf16-mixed"}, {"precision": "bf16-mixed"}, MIXED),
         (DROPOUT, {**DROPOUT, "strategy": "ddp_spawn"}, IDENTICAL),
-        ({**ALONE, **DROPOUT}, DROPOUT, INCOMPARABLE),
+        ({**ALONE, **DROPOUT}, DROPOUT, MASKS),
         (DROPOUT, {**DROPOUT, "threads": 2}, FLOAT32),
         ({**ALONE, "dropout_rng": "global"}, {"dropout_rng": "global"}, FLOAT32),
     ],
 )
 def test_tolerance_between_two_runs(a: dict[str, object], b: dict[str, object], tolerance: Tolerance) -> None:
     assert tolerance_between(run_metadata(**a), run_metadata(**b)) == tolerance
+
+
+DP = {**ALONE, "strategy": "dp", "devices": 2}
+VIRTUAL = {**ALONE, "strategy": "virtual", "devices": 2}
+FSDP = {"strategy": "fsdp", "gradient_sync": "fsdp"}
+OWN_STATISTICS = {"per_rank_buffers": True}  # BatchNorm of each part of a batch
+
+
+@pytest.mark.parametrize(
+    ("lightning", "raw", "tolerance"),
+    [
+        ({}, {"gradient_sync": "ring"}, IDENTICAL),
+        (ALONE, ALONE, IDENTICAL),
+        (PIPELINE, ALONE, IDENTICAL),
+        ({**PIPELINE, **DROPOUT}, {**ALONE, **DROPOUT}, IDENTICAL),
+        ({**PIPELINE, "micro_batches": 4}, ALONE, FLOAT32),
+        ({**PIPELINE, **DROPOUT, "micro_batches": 4}, {**ALONE, **DROPOUT}, MASKS),
+        ({**PIPELINE, **OWN_STATISTICS, "micro_batches": 4}, ALONE, STATISTICS),
+        (DP, ALONE, FLOAT32),
+        ({**DP, "precision": "bf16-mixed"}, {**ALONE, "precision": "bf16-mixed"}, MIXED),
+        ({**DP, **DROPOUT}, {**ALONE, **DROPOUT}, MASKS),
+        ({**DP, **OWN_STATISTICS}, ALONE, STATISTICS),
+        ({**FSDP, **OWN_STATISTICS}, OWN_STATISTICS, FLOAT32),
+        ({**FSDP, **DROPOUT}, DROPOUT, FLOAT32),
+        (VIRTUAL, OWN_STATISTICS, FLOAT32),
+        ({**VIRTUAL, **DROPOUT}, DROPOUT, FLOAT32),
+    ],
+)
+def test_tolerance_between_two_engines(
+    lightning: dict[str, object], raw: dict[str, object], tolerance: Tolerance
+) -> None:
+    """`engine=both` runs dp and model_parallel beside a raw single, fsdp and virtual beside a raw ddp."""
+    left, right = run_metadata(engine="lightning", **lightning), run_metadata(engine="raw", **raw)
+    expected = tolerance_between(left, right)
+    assert (expected, expected.reason) == (tolerance, tolerance.reason)
+    in_float64 = [{**run, "precision": "64-true"} for run in (left, right)]
+    if tolerance == FLOAT32:
+        assert tolerance_between(in_float64[0], in_float64[1]) == FLOAT64
+
+
+def test_ranks_with_their_own_statistics_have_a_bound() -> None:
+    """Under dp they are of contiguous parts, which no rank of ddp has."""
+    ranks, dp = run_metadata(**OWN_STATISTICS), run_metadata(**DP, **OWN_STATISTICS)
+    assert tolerance_between(run_metadata(**ALONE), ranks) == FLOAT32
+    assert tolerance_between(dp, ranks) == STATISTICS
+    assert tolerance_between(dp, dp) == IDENTICAL
+    assert str(STATISTICS) == "the same samples alone"
 
 
 def test_bounds_are_those_of_the_docs() -> None:

@@ -1,7 +1,4 @@
-"""What people watch of a run beside its numbers, and its net; its loggers write it: see docs/monitoring.md.
-
-Both engines call the same methods at the same moments; above rank 0 nothing is written.
-"""
+"""What people watch of a run beside its numbers, and its net; loggers of rank 0 write it: see docs/monitoring.md."""
 
 import os
 import platform
@@ -25,7 +22,6 @@ from lockstep.progress import print_beside_bar
 from lockstep.random_state import preserve_generators
 from lockstep.run_files import CONFIG
 from lockstep.run_label import MONITORING, HyperParameter, folder_of, plain_hparam
-from lockstep.schemas import Lightning
 from lockstep.schemas.groups import is_below
 from lockstep.schemas.target import tensorboard_of
 
@@ -62,12 +58,12 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
 
 def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of a batch by phase, and the peak memory of this process or of tensors on a GPU, as curves."""
-    by_hand = plan.gradient_sync == plan.engine.gradient_sync != Lightning.gradient_sync  # others overlap with backward
-    phases = {phase: value for phase, value in seconds.items() if phase != "communication" or by_hand}
-    times = {f"work/step_seconds/{phase}": value for phase, value in phases.items()}
-    on_gpu = device.type == "cuda"
-    kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return times | {"work/memory_GiB": torch.cuda.max_memory_allocated(device) / 2**30 if on_gpu else kibibytes / 2**20}
+    phases = {name: value for name, value in seconds.items() if name != "communication"}  # it overlaps with backward
+    times = {f"work/step_seconds/{name}": value for name, value in phases.items()}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device)
+    return times | {"work/memory_GiB": peak / 2**30}
 
 
 def texts_of(plan: Plan) -> dict[str, str]:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from lockstep.callbacks.confusion_matrix import ConfusionMatrix, class_names
+from lockstep.callbacks import ConfusionMatrix, class_names
 from lockstep.config_error import truncate
 from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.structures import predictions_of, tensors_in

@@ -18,8 +18,10 @@ __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
 NONE = "–"  # shown for the option that a run does not have
 SQUARED = ("exp_avg_sq", "square_avg")  # mean squared gradients, by whose root Adam and its like, and RMSprop divide
-NOISE = 1e-12  # the largest gradient that is rounding noise of float64, relative to the largest gradient of the net
-AGREEMENT = 1e-10  # of the squared gradients, relative to the largest, if nothing else than noise differs
+ROUNDING = {"64-true": (1e-12, 1e-10), "32-true": (1e-5, 5e-3)}
+"""By precision: the largest gradient that may be rounding noise, and the agreement of all squared gradients if nothing
+but noise differs; both relative to the largest. 16-bit gradients show neither."""
+UNRELATED = 0.1  # relative difference of the squares of one element: rounding noise is drawn anew in each run
 
 
 def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
@@ -51,7 +53,8 @@ def compare_runs(
     given = Tolerance(tolerance or 0.0, reason="the tolerance that was given")
     expected = tolerance_between(*metadata) if tolerance is None else given
     options = differing_options(left.config, right.config)
-    comparison = Comparison(str(left.folder), str(right.folder), expected, options)
+    engines = str(metadata[0].get("engine")), str(metadata[1].get("engine"))
+    comparison = Comparison(str(left.folder), str(right.folder), expected, options, engines)
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
         compare_ranks(comparison, run)
@@ -65,7 +68,7 @@ def compare_runs(
         comparison.add_all(left.files(with_content), right.files(with_content))
     first = comparison.first_divergence
     if with_files and first is not None:
-        noise = noise_reason(left.last, right.last) if first.tolerance.within else None
+        noise = noise_reason(left, right) if first.tolerance.within else None
         comparison.likely = noise or likely_reason(*metadata, first.name)
     return comparison
 
@@ -85,28 +88,32 @@ def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, t
     return options
 
 
-def noise_reason(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
+def noise_reason(a: RecordedRun, b: RecordedRun) -> str | None:
     """Return the reason that gradients are zero but for rounding, and scaled up, if the last checkpoints show that.
 
     The loss does not depend on a parameter whose gradient is zero, such as the weights of a constant input in front of
     BatchNorm: however far these drift, all other gradients agree.
     """
-    left, right = _squared_gradients(a), _squared_gradients(b)
+    precisions = {run.run_metadata["precision"] for run in (a, b)}
+    left, right = _squared_gradients(a.last), _squared_gradients(b.last)
     shapes, others = ({key: squares.shape for key, squares in run.items()} for run in (left, right))
-    if not shapes or shapes != others:
+    if not shapes or shapes != others or not precisions <= ROUNDING.keys():
         return None
+    noise, agreement = max(ROUNDING[precision] for precision in precisions)
     largest = max(squares.max().item() for squares in (*left.values(), *right.values()))
-    counts = []
+    counts, unrelated = [], False
     for key, squares in left.items():
-        if (squares - right[key]).abs().max() > AGREEMENT * largest:
+        distance, either = (squares - right[key]).abs(), squares.maximum(right[key])
+        if distance.max() > agreement * largest:
             return None
-        either = squares.maximum(right[key])
-        counts.append(int(((either > 0) & (either < NOISE**2 * largest)).sum()))
-    if not any(counts):
+        is_noise = (either > 0) & (either < noise**2 * largest)
+        unrelated |= bool((distance > UNRELATED * either)[is_noise].any())
+        counts.append(int(is_noise.sum()))
+    if not unrelated:
         return None
     return (
         f"The gradients of both agree. Those of {sum(counts)} elements in {sum(map(bool, counts))} of {len(counts)} "
-        f"parameters are zero except for rounding noise (below {NOISE:g} of the largest), which the optimizer scales "
+        f"parameters are zero except for rounding noise (below {noise:g} of the largest), which the optimizer scales "
         "up. They are of a bias, or the weights of a constant input, in front of BatchNorm."
     )
 

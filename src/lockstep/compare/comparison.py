@@ -11,8 +11,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from lockstep.compare.comparison_rules import BITS_ONLY, CONFIGURATION, EXPECTED, FILES, rule_of
-from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
+from lockstep.compare.comparison_rules import BITS_ONLY, CONFIGURATION, EXPECTED, FILES, OPTIONAL, UNWRITTEN, rule_of
+from lockstep.compare.tolerance import IDENTICAL, Tolerance
 from lockstep.config_error import shorten
 from lockstep.files import save_json, short_path
 from lockstep.run_files import COMPARISON, CONFIG
@@ -65,7 +65,7 @@ class Quantity:
 class Comparison:
     """The quantities of two runs, by name.
 
-    `options`: those that differ, with both values, as they are typed.
+    `options`: those that differ, with both values, as they are typed. `engines`: of the two runs.
     `unfinished`: both were interrupted. `left_out`: the keys not compared, by reason. `likely`: of a difference.
     """
 
@@ -73,6 +73,7 @@ class Comparison:
     b: str
     tolerance: Tolerance
     options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    engines: tuple[str, str] = ("lightning", "lightning")
     quantities: dict[str, Quantity] = field(default_factory=dict)
     unfinished: bool = False
     left_out: dict[str, set[str]] = field(default_factory=dict)
@@ -86,9 +87,15 @@ class Comparison:
 
     def add(self, key: str, a: object, b: object, where: str, step: float) -> None:
         """Compare two values by the rule of their key, or list the key as not compared."""
-        rule = rule_of(key)
-        if rule.how == "not" or (rule.how == "bits" and self.tolerance.within):
-            self.left_out.setdefault(rule.quantity if rule.how == "not" else BITS_ONLY, set()).add(rule.pattern)
+        rule, reason = rule_of(key), None
+        if rule.how == "not":
+            reason = rule.quantity
+        elif rule.how == "bits" and self.tolerance.within:
+            reason = BITS_ONLY
+        elif "raw" in self.engines and (a is MISSING or b is MISSING) and key.startswith(OPTIONAL):
+            reason = UNWRITTEN
+        if reason is not None:
+            self.left_out.setdefault(reason, set()).add(rule.pattern)
             return
         tolerance = IDENTICAL if rule.how == "exact" else self.tolerance
         quantity = self.quantities.setdefault(rule.quantity, Quantity(rule.quantity, tolerance))
@@ -189,8 +196,8 @@ def in_words(largest: float, tolerance: Tolerance) -> str:
     """Return a difference that is allowed, in words. After the steps of a bound it may exceed it: it drifts."""
     if largest == 0:
         return "identical"
-    if tolerance == INCOMPARABLE:
-        return f"other masks: {largest:.1e}"
+    if not tolerance.is_bound:
+        return f"not comparable: {largest:.1e}"
     return f"within {largest:.1e}" if largest <= tolerance.within else f"drifts to {largest:.1e}"
 
 

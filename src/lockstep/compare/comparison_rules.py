@@ -26,11 +26,12 @@ class Rule(NamedTuple):
 
 CONFIGURATION = "configuration"
 UNKNOWN = "keys unknown to this version"
-BITS_ONLY = "digests and states of ranks (only identical runs share them)"
+BITS_ONLY = "digests, best epochs and states of ranks (only identical runs share them)"
 EXPECTED = "what the tolerance accounts for"
 MONITORING = "how a run is watched and saved"
 CURVES = "curves and logs"
 VERDICTS = "verdicts of comparing"
+UNWRITTEN = "what engine=raw does not write"
 
 FILES = ("last.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
 WORLD = "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng"
@@ -38,6 +39,8 @@ RUN = "metrics.json: record.jsonl:run."
 RANKS = "last.ckpt:lockstep.ranks.*."
 CHECKS = "deterministic benchmark detect_anomaly"
 HPARAMS = "hparams* hyper_parameters* datamodule_h*"
+OPTIONAL = ("confusion.csv:", "last.ckpt:lockstep.", "last.ckpt:MixedPrecision", "record.jsonl:fingerprint.")
+"""Beginnings of keys that a run of engine=raw may leave out."""
 
 RULES: tuple[tuple[How, str, str, str], ...] = (
     *(("exact", name, name, ":") for name in FILES),
@@ -73,7 +76,8 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", "times", "metrics.json:", "*seconds epoch_seconds_* samples_per_second"),
     ("not", VERDICTS, "metrics.json:", "verdict within_tolerance max_diff"),
     ("exact", CONFIGURATION, "metrics.json:", "parameters"),
-    ("not", MONITORING, "metrics.json:", "monitor mode best_epoch"),
+    ("not", MONITORING, "metrics.json:", "monitor mode"),
+    ("bits", "best epoch", "metrics.json:", "best_epoch"),
     ("bound", "validation", "metrics.json:", "val/* best"),
     *(("bound", stage, "metrics.json:", f"{stage}/*") for stage in ("train", "test")),
     ("bound", "confusion matrix", "confusion.csv:", "*"),

@@ -165,7 +165,7 @@ def compare_ranks(comparison: Comparison, run: RecordedRun) -> None:
     """Compare the gradient norms and fingerprints of the ranks of one run."""
     for (epoch, step), line in run.steps.items():
         place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
-        comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread"), 0.0, place, step)
+        comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread", 0.0), 0.0, place, step)
     for (epoch, step), line in run.lines["fingerprint"].items():
         for kind in FINGERPRINTED:
             if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else line.get("sharded"):

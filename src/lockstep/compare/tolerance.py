@@ -23,9 +23,14 @@ class Tolerance:
     steps: float = math.inf
     reason: str = field(default="", compare=False)
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether losses and weights are compared; otherwise their size does not count."""
+        return self.within < sys.float_info.max
+
     def __str__(self) -> str:
-        if self == INCOMPARABLE:
-            return "the same samples alone (independent dropout masks; strategy=virtual draws those of ddp)"
+        if not self.is_bound:
+            return "the same samples alone"
         bound = f"within {self.within:g}" if self.within else "identical"
         return bound if math.isinf(self.steps) else f"{bound} in the first {self.steps} steps"
 
@@ -35,7 +40,8 @@ IDENTICAL = Tolerance(0.0, reason="the same arithmetic in the same order")
 FLOAT64 = Tolerance(1e-10, reason="sums in another order, in float64")
 FLOAT32 = Tolerance(1e-4, 3, ROUNDED)
 MIXED = Tolerance(0.1, 3, ROUNDED)  # the last two are ten times or more what was measured (docs/agreement.md)
-INCOMPARABLE = Tolerance(sys.float_info.max)
+MASKS = Tolerance(sys.float_info.max, reason="independent dropout masks; strategy=virtual draws those of ddp")
+STATISTICS = Tolerance(sys.float_info.max, reason="each part of a batch is normalized by itself")
 
 LIKELY = (
     "Their ranks have other shares of a batch: a loss across samples, statistics of a batch, noise, or a logged value "
@@ -45,11 +51,14 @@ EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "re
 
 
 def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
-    """Return the expected agreement of two runs."""
+    """Return the expected agreement of two runs, whichever engine runs them."""
     if _arithmetic(a) == _arithmetic(b):
         return IDENTICAL
-    if "per_rank" in (_dropout(a), _dropout(b)) and _batch_layout(a) != _batch_layout(b):
-        return INCOMPARABLE
+    if _batch_layout(a) != _batch_layout(b):
+        if "per_rank" in (_dropout(a), _dropout(b)):
+            return MASKS
+        if any(run.get("per_rank_buffers") and run["world_size"] == 1 for run in (a, b)):  # contiguous parts
+            return STATISTICS
     precisions = {a["precision"], b["precision"]}
     if precisions == {"64-true"}:
         return FLOAT64

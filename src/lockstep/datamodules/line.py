@@ -1,4 +1,4 @@
-"""y = slope·x + intercept + noise·ε, x and ε standard normal (S2): the regression whose answer is known."""
+"""y = slope·x + intercept + noise·ε, x and ε standard normal: the regression whose answer is known."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Points of two classes in the plane: the seven of S0, or as many generated ones of the same two classes."""
+"""Points of two classes in the plane: seven given ones, or as many generated ones of the same two classes."""
 
 import torch
 
@@ -9,16 +9,16 @@ POINTS = torch.tensor(
     [[-1.2, 3.1], [-0.9, 2.9], [-0.5, 2.6], [2.3, -1.1], [2.7, -1.5], [-0.8, 2.8], [2.6, -1.6]], dtype=torch.float64
 )
 CLASSES = torch.tensor([0, 0, 0, 1, 1, 0, 1])
-"""Those of S0: the first five to train on, two to test."""
+"""Of the seven points: the first five are to train on, two to test (docs/sources.md, DDP on seven points)."""
 
 TEST_SAMPLES = 1000
 SPREAD = 0.5  # standard deviation of the generated points around their class's centre, in both directions
 
 
 class Points(InMemory):
-    """float64 points (n, 2) and classes: S0's five and two, or `samples` to train on and 1,000 to test.
+    """float64 points (n, 2) and classes: five to train on and two to test, or `samples` to train on and 1,000 to test.
 
-    Generated points alternate between the classes, whose centres are the means of S0's five points.
+    Generated points alternate between the classes, whose centres are the means of those five points.
     """
 
     sample_shape, num_outputs, num_classes = (2,), 2, 2

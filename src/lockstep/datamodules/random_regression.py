@@ -1,4 +1,4 @@
-"""Random rows with real targets (S3, S4): a hidden linear map of standard normal features, and noise."""
+"""Random rows with real targets: a hidden linear map of standard normal features, and noise."""
 
 import torch
 

@@ -16,14 +16,18 @@ Split = tuple[Tensor, ...]
 
 
 class SplitData(LightningDataModule):
-    """The base of data modules: a loader for each split in `datasets`; that of training shuffles, except a stream."""
+    """The base of data modules: a loader for each split in `datasets`; that of training shuffles, except a stream.
+
+    evaluation_batch: Lockstep joins batches of a validation or test to this many samples, since larger ones are faster;
+        a Trainer alone leaves them as they are.
+    """
 
     sample_shape: tuple[int, ...]
     num_outputs: int | None
     num_classes: int | None = 0
     class_names: tuple[str, ...] = ()
     mean, std = 0.0, 1.0  # of pixels from 0 to 1
-    evaluation_batch = 1024  # samples that Lockstep joins to a batch of an evaluation: larger batches are faster
+    evaluation_batch = 1024
 
     def __init__(self, batch_size: int = 64) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where curves go: every logger of a plan is one of Lightning's, called alike by both engines. Rank 0 writes."""
+"""Where curves go: every logger of a plan is one of Lightning's, and rank 0 writes."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -6,8 +6,8 @@ from typing import Any
 
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.utilities import rank_zero_only
 
-from lockstep.loggers.lightning_adapter import create_logger, set_rank
 from lockstep.loggers.writers import CSVWriter, TensorBoardWriter
 from lockstep.plan import Plan
 from lockstep.run_label import FOLDER, HyperParameter, folder_of
@@ -57,7 +57,7 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
 
     Above rank 0 they are such that write nothing.
     """
-    set_rank(rank)
+    rank_zero_only.rank = rank  # type: ignore[attr-defined]  # the fork server has imported Lightning before any rank
     loggers: list[Any] = []
     for choice in plan.logger:
         is_board = isinstance(choice.options, TensorBoard)
@@ -68,6 +68,8 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
         elif isinstance(choice.options, CSV):
             loggers.append(CSVWriter(plan, steps))
         else:
+            from lockstep.loggers.lightning_adapter import create_logger  # few runs have another
+
             loggers.append(create_logger(choice, plan, steps))
             loggers[-1].log_hyperparams({**hparams})
     return Loggers(loggers)

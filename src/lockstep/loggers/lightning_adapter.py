@@ -7,7 +7,6 @@ from typing import Any, cast
 from unittest.mock import patch
 
 import lightning.pytorch.loggers as pl_loggers
-from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep import schemas
 from lockstep.config_error import require
@@ -65,8 +64,3 @@ def mlflow(experiment: str, save_dir: str, run_name: str, run_tags: list[str]) -
     logging.getLogger("lightning.pytorch.loggers").setLevel(logging.ERROR)  # it warns of every new store
     store, tags = (Path(save_dir).absolute() / "mlruns").as_uri(), {"tags": ", ".join(run_tags)} if run_tags else None
     return pl_loggers.MLFlowLogger(experiment, run_name, store, tags)
-
-
-def set_rank(rank: int) -> None:
-    """Tell Lightning the rank of this process: the fork server has imported it before the ranks were known."""
-    rank_zero_only.rank = rank  # type: ignore[attr-defined]

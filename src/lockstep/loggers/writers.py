@@ -1,4 +1,4 @@
-"""The loggers of Lockstep, which are Lightning's, too. A Trainer's `finalize` saves them, and the run closes them."""
+"""Lightning loggers that write tables and TensorBoard's files. `finalize` of a Trainer saves, `close` ends the run."""
 
 import csv
 from argparse import Namespace

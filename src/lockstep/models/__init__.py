@@ -1,8 +1,19 @@
 """LightningModules that train a net. To copy: one of these, or the shorter src/example/lightning_module.py."""
 
-from lockstep.models.autoencoder import Autoencoder
-from lockstep.models.classifier import Classifier
-from lockstep.models.language_model import LanguageModel
-from lockstep.models.regressor import Regressor
+from typing import TYPE_CHECKING
 
-__all__ = ["Autoencoder", "Classifier", "LanguageModel", "Regressor"]
+from lockstep.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from lockstep.models.autoencoder import Autoencoder as Autoencoder
+    from lockstep.models.classifier import Classifier as Classifier
+    from lockstep.models.language_model import LanguageModel as LanguageModel
+    from lockstep.models.regressor import Regressor as Regressor
+
+MODULES = {
+    "Autoencoder": "autoencoder",
+    "Classifier": "classifier",
+    "LanguageModel": "language_model",
+    "Regressor": "regressor",
+}
+__getattr__, __dir__ = lazy_names(__name__, MODULES)

@@ -1,4 +1,4 @@
-"""The SimpleCNN of the source notebook (S3): four 3×3 convolutions without padding, then three affine maps."""
+"""SimpleCNN: four 3×3 convolutions without padding, then three affine maps (docs/sources.md, the long notebook)."""
 
 from collections.abc import Sequence
 from typing import Literal

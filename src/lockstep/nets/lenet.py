@@ -1,7 +1,4 @@
-"""The "Net" of the source on three ways to be parallel (S1): two 5×5 convolutions, two affine maps, dropout.
-
-It returns logits: the log-softmax of the source stands once, in the loss.
-"""
+"""Two nets of two 5×5 convolutions and two affine maps, for MNIST (docs/sources.md, three ways to be parallel)."""
 
 from torch import Tensor, nn
 
@@ -10,7 +7,7 @@ from lockstep.nets.cnn import check_images, pool_to_4x4
 
 
 class LeNet(nn.Module):
-    """(batch, channels, height, width) → (batch, num_outputs); 21,840 parameters for one channel and ten outputs."""
+    """(batch, channels, height, width) → (batch, num_outputs), with dropout; 21,840 parameters on MNIST."""
 
     def __init__(self, sample_shape: tuple[int, ...], num_outputs: int, dropout: float = 0.5) -> None:
         super().__init__()
@@ -35,7 +32,7 @@ class LeNet(nn.Module):
 
 
 class SplitCNN(nn.Module):
-    """(batch, channels, height, width) → (batch, num_outputs): the model-parallel net of S1.
+    """(batch, channels, height, width) → (batch, num_outputs), for `strategy=model_parallel`.
 
     `stages` names its parts in order, for a strategy that spreads them; here they run one after the other.
     """

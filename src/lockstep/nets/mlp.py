@@ -21,7 +21,7 @@ class Linear(nn.Module):
 
 
 class MLP(nn.Module):
-    """(batch, *sample_shape) → (batch, num_outputs), through layers of the `hidden` sizes, (30, 20) in S0.
+    """(batch, *sample_shape) → (batch, num_outputs), through layers of the `hidden` sizes, such as (30, 20).
 
     num_outputs: None: as many as a sample has numbers.
     """
