@@ -1,4 +1,4 @@
-"""What is missing is refused before user code or torch is imported; otherwise the title of the run comes first."""
+"""What is missing is refused before user code or torch is imported; the title comes after the checks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +12,7 @@ from lockstep.config_error import ConfigError
 from lockstep.job import prepare
 from lockstep.launch import forkserver
 from tests.conftest import require_refused
+from tests.inspections import asked_here
 
 MISSING = {
     "ckpt_path=nope.ckpt model=example": "nope.ckpt: there is no such file; write the path of a .ckpt file, or null.",
@@ -46,11 +47,18 @@ def test_what_is_missing_is_refused_without_an_import(words: str, capsys: pytest
 
 
 @pytest.mark.parametrize(("resumes", "folder"), [("false", ": logs/train/here"), ("true", "")])
-def test_the_title_comes_before_user_code(
-    resumes: str, folder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_the_title_comes_after_the_checks(
+    resumes: str, folder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A refused run has none."""
     (tmp_path / "logs" / "train" / "before" / "checkpoints").mkdir(parents=True)
     (tmp_path / "logs" / "train" / "before" / "checkpoints" / "last.ckpt").touch()
+    words = ("data=points", "strategy=ddp", "devices=2", "accelerator=cpu", "logger=none", f"resume={resumes}")
     with pytest.raises(ConfigError, match="Imported"):
-        make("model=example", "strategy=ddp", "devices=2", "engine=both", "accelerator=cpu", f"resume={resumes}")
-    assert capsys.readouterr().out == f"Net on Digits, ddp × 2, both, cpu{folder}\n"
+        make(*words)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(forkserver, "start_forkserver", lambda *_: None)
+    monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
+    monkeypatch.setattr("lockstep.job.choose_checkpoint", lambda plan, _: (plan, []))
+    make(*words)
+    assert capsys.readouterr().out == f"MLP on Points, ddp × 2, lightning, cpu{folder}\n"

@@ -58,6 +58,7 @@ def _download(file: DataFile, path: Path, urls: Sequence[str]) -> None:
     lock, errors = path.with_name(".download.lock"), []
     with FileLock(lock, timeout=FILES_AT_ONCE * DOWNLOAD_LIMIT):
         for url in () if path.exists() else urls:  # another process may have saved it before this one got the lock
+            print(f"downloading {Path(url).name} to {path.parent}", flush=True)
             try:
                 content = _content(url, 2 * file.length)
                 file.read(BytesIO(content), Path(url).name)

@@ -2,7 +2,7 @@
 
 import fcntl
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +19,13 @@ from lockstep.parallel.net_proxy import NET, net_of
 from lockstep.random_state import preserve_generators
 from lockstep.safe_loading import is_loadable, plain
 from lockstep.schemas.former import net_error
-from lockstep.schemas.target import ARGS, BATCH_SIZE, KEY
+from lockstep.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.session.callbacks import check_callback
 from lockstep.session.lightning_module import configured, create_module
 from lockstep.step_plan import StepPlan
+from lockstep.targets.early_checks import check_partials
 from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
-from lockstep.targets.locate import check, create, filled, locate, user_errors
+from lockstep.targets.locate import FROM_DATA, check, filled, locate
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
 
@@ -43,8 +44,8 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
         if isinstance(target, type):
             check_callback(callback, target, saves=not options["trainer"].barebones)
     trainer = SimpleNamespace(**{name: options[name] for name in NAMES}, max_steps=options["trainer"].max_steps)
-    if model.optimizer is not None:
-        check_optimizer(model.optimizer_key, model.optimizer)
+    check_partials(model)
+    check("model", {**model.call, RECURSIVE: False}, dict.fromkeys(FROM_DATA))
     owner = None
     if data.is_module:
         owner = create_data(data, seed)
@@ -100,15 +101,6 @@ def _attributes(owner: Any) -> dict[str, Any]:
     shape, names = getattr(owner, "sample_shape", None), getattr(owner, "class_names", None) or ()
     facts["sample_shape"] = None if shape is None else tuple(map(int, shape))
     return {**facts, "class_names": tuple(map(str, names))}
-
-
-def check_optimizer(key: str, call: Mapping[str, Any]) -> None:
-    """Create an optimizer of one parameter, so that wrong values are told by the key that was typed."""
-    check(key, {**call, ARGS: [None]})
-    optimizer = create(key, call)
-    if callable(optimizer):
-        with user_errors(f"{key}.{KEY}={call[KEY]}", "it raises this when it is called."):
-            optimizer([nn.Parameter(torch.zeros(2, 2))])
 
 
 def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
