@@ -1,44 +1,34 @@
 """LightningDataModules: copy one, and change what you like. `batch_size` is the number of samples over all devices.
 
 Each has `sample_shape`, `num_outputs` and, if targets are classes, `num_classes` and `class_names`.
-A file is imported on first use: that of ImageFolder imports torchvision.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lockstep.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from lockstep.datamodules.cifar10 import CIFAR10
-    from lockstep.datamodules.datasets import Datasets
-    from lockstep.datamodules.digits import Digits
-    from lockstep.datamodules.image_folder import ImageFolder
-    from lockstep.datamodules.line import Line
-    from lockstep.datamodules.mnist import MNIST
-    from lockstep.datamodules.npz import NPZ
-    from lockstep.datamodules.points import Points
-    from lockstep.datamodules.random_regression import RandomRegression
-    from lockstep.datamodules.text import Text
+    from lockstep.datamodules.cifar10 import CIFAR10 as CIFAR10
+    from lockstep.datamodules.datasets import Datasets as Datasets
+    from lockstep.datamodules.digits import Digits as Digits
+    from lockstep.datamodules.image_folder import ImageFolder as ImageFolder
+    from lockstep.datamodules.line import Line as Line
+    from lockstep.datamodules.mnist import MNIST as MNIST
+    from lockstep.datamodules.npz import NPZ as NPZ
+    from lockstep.datamodules.points import Points as Points
+    from lockstep.datamodules.random_regression import RandomRegression as RandomRegression
+    from lockstep.datamodules.text import Text as Text
 
-__all__ = [
-    "CIFAR10",
-    "MNIST",
-    "NPZ",
-    "Datasets",
-    "Digits",
-    "ImageFolder",
-    "Line",
-    "Points",
-    "RandomRegression",
-    "Text",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    file = {"ImageFolder": "image_folder", "RandomRegression": "random_regression"}.get(name, name.lower())
-    return getattr(import_module(f"{__name__}.{file}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+MODULES = {
+    "CIFAR10": "cifar10",
+    "MNIST": "mnist",
+    "NPZ": "npz",
+    "Datasets": "datasets",
+    "Digits": "digits",
+    "ImageFolder": "image_folder",
+    "Line": "line",
+    "Points": "points",
+    "RandomRegression": "random_regression",
+    "Text": "text",
+}
+__getattr__, __dir__ = lazy_names(__name__, MODULES)

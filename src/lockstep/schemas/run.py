@@ -28,7 +28,7 @@ class Raw:
 Engine = Lightning | Raw
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}  # the module of each engine. Only ranks import it.
-EVERY_RUN = ("lockstep.session.inspection", "lockstep.models", "lockstep.datamodules.tensors")
+EVERY_RUN = ("lockstep.session.inspection", "lockstep.models", "lockstep.datamodules")
 """What the inspection and the ranks of most runs import, too: the fork server does so once, while Hydra composes."""
 
 Backend = Literal["auto", "gloo", "nccl", "mpi"]
