@@ -13,8 +13,7 @@ import lockstep.lit
 import lockstep.raw
 from lockstep import schemas
 from lockstep.launch.start import start_ranks
-from lockstep.launch.stop import Stop
-from lockstep.launch.topology import RankContext
+from lockstep.launch.topology import RankContext, Stop
 from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics
 

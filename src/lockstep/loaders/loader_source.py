@@ -17,7 +17,6 @@ from lockstep.loaders.map_loader import MapLoader
 from lockstep.loaders.rank_loader import RankLoader, RankSlice
 from lockstep.loaders.stream_loader import StreamLoader, is_plain
 from lockstep.random_state import seeded
-from lockstep.schemas.former import data_error
 from lockstep.schemas.target import KEY
 from lockstep.step_plan import STAGES
 from lockstep.targets.kinds import is_combined_loader, is_data_module, overrides, replace_method
@@ -109,6 +108,8 @@ def create_data(choice: schemas.Data, seed: int) -> Any:
     """Create the data module under the run's seed, so that it draws the same on every rank."""
     owner = seeded(seed, lambda: create(choice.key, choice.call))
     if not is_data_module(owner) and (hasattr(owner, "__getitem__") or isinstance(owner, IterableDataset)):
+        from lockstep.schemas.former import data_error
+
         raise data_error(choice.call, type(owner).__name__)
     reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
     require(is_data_module(owner), f"data.{KEY}", choice.path, reason, "the path of one")

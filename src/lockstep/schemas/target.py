@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lockstep.config_error import require
 from lockstep.constraints import NonNegativeInt, Rules, only
-from lockstep.schemas.coerce import coerce
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -138,6 +137,8 @@ class Logger(Target):
     @cached_property
     def options(self) -> TensorBoard | CSV | None:
         """Return the options of a logger of Lockstep; the run opens it by them."""
+        from lockstep.schemas.coerce import coerce  # which ranks need not import: the command asks first
+
         kind = {"lockstep.loggers.TensorBoard": TensorBoard, "lockstep.loggers.CSV": CSV}.get(self.path)
         former = (("pr_curves", False), ("graph", False))  # of an earlier version, whose defaults changed nothing
         arguments = {name: value for name, value in self.call.items() if name not in SPECIAL}

@@ -18,7 +18,6 @@ from lockstep.loaders.loader_source import create_data, create_source, facts_of,
 from lockstep.parallel.net_proxy import NET, net_of
 from lockstep.random_state import preserve_generators
 from lockstep.safe_loading import is_loadable, plain
-from lockstep.schemas.former import net_error
 from lockstep.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.session.callbacks import check_callback
 from lockstep.session.lightning_module import configured, create_module
@@ -71,6 +70,8 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     """Create the module, without memory for its weights if that works: it may be larger than the memory."""
     kind = locate(f"model.{KEY}", model.path)
     if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
+        from lockstep.schemas.former import net_error
+
         raise net_error(model.call)
     if on_meta:
         with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again
