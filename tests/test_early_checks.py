@@ -70,6 +70,7 @@ def test_what_depends_on_the_data_waits_for_it() -> None:
 def test_code_of_the_users_is_not_imported() -> None:
     theirs = {"_target_": "mine.Net"}
     sequential = {"_target_": "torch.nn.Sequential", "_args_": [{"_target_": "torch.nn.ReLU"}, theirs]}
-    assert not any(map(is_light, (theirs, sequential, {**MLP, "hidden": theirs}, {"hidden": [3]}, None)))
+    hub = {"_target_": "torch.hub.load", "repo_or_dir": "mine"}
+    assert not any(map(is_light, (theirs, sequential, hub, {**MLP, "hidden": theirs}, {"hidden": [3]}, None)))
     check_early(module(net=sequential, optimizer={**theirs, "_partial_": True}, scheduler=theirs), data("Datasets"))
     assert "mine" not in sys.modules

@@ -197,7 +197,7 @@ def usable_cores() -> int:
 def _inspected(values: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a plan, with facts about its module and data; raise a ConfigError if these do not work.
 
-    The inspection runs in a child of the fork server, so that the command imports neither torch nor user code.
+    The inspection runs in a child of the fork server, so that the command imports no code of the user's.
     """
     data = [values["data"]] if values["data"].is_module else []
     for target in (values["model"], *data, *values["logger"], *values["callbacks"]):

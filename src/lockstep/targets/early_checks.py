@@ -3,6 +3,7 @@
 They cover Lockstep's and torch's code: the command calls them, and imports no code of the user's.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from lockstep.random_state import preserve_generators
 from lockstep.schemas.target import ARGS, KEY, Data, Module
 from lockstep.targets.locate import check, create, user_errors
 
-LIGHT = ("torch.", "lockstep.nets.", "lockstep.optimizers.", "lockstep.schedulers.")
+LIGHT = ("torch.nn.", "torch.optim.", "lockstep.nets.", "lockstep.optimizers.", "lockstep.schedulers.")
 """Beginnings of the paths of what is imported without Lightning."""
 DATA = "lockstep.datamodules"
 CHEAP = [f"{DATA}.{name}" for name in ("CIFAR10", "Digits", "Line", "MNIST", "Points", "RandomRegression")]
@@ -40,25 +41,19 @@ def check_early(model: Module, data: Data) -> None:
         except ConfigError as error:  # others may be due to the stand-ins
             if str(error).startswith(tuple(f"model.net.{name}=" for name in net)):
                 raise
-    if data.is_module and data.path in CHEAP:
+    if data.is_module and data.path in CHEAP and len(paths_in(data.call)) == 1:
         with without_lightning():
             create(data.key, data.call)
 
 
 def is_light(value: Any) -> bool:
     """Whether a value is a target, and can be called without Lightning and code of the user's."""
-    return isinstance(value, Mapping) and KEY in value and all(path.startswith(LIGHT) for path in targets_in(value))
+    return isinstance(value, Mapping) and KEY in value and all(path.startswith(LIGHT) for path in paths_in(value))
 
 
-def targets_in(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        if KEY in value:
-            yield str(value[KEY])
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return
-    for item in value:
-        yield from targets_in(item)
+def paths_in(value: object) -> list[str]:
+    """Return the path of a target, and those of the targets among its arguments."""
+    return re.findall(rf"'{KEY}': '([^']*)'", str(value))
 
 
 class Reached(BaseException):
