@@ -44,7 +44,7 @@ WRONG: dict[str, tuple[Module, Data]] = {
 
 @pytest.mark.parametrize("sentence", WRONG)
 def test_what_is_wrong(sentence: str) -> None:
-    require_refused(sentence, check_early, *WRONG[sentence])
+    require_refused(sentence, lambda: check_early(*WRONG[sentence]))
 
 
 def test_without_lightning_or_the_rest_of_torch() -> None:

@@ -20,6 +20,11 @@ MISSING = {
     "resume=true model=example": "resume=true: no run below logs/train has left an undamaged checkpoint; write",
     "model=example model._target_=nope.Net": "model._target_=nope.Net: there is no module nope; write",
 }
+EARLY = {
+    "optimizer.lr=abc": "optimizer.lr=abc: Adam takes a number",
+    "model.net.hidden=[]": "model.net.hidden=[]: it lists layer sizes",
+    "data=mnist data.val_size=70000": "data.val_size=70000: it must be from 0 to 59999",
+}
 
 
 class Imported(Exception):
@@ -43,6 +48,19 @@ def import_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", MISSING)
 def test_what_is_missing_is_refused_without_an_import(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     require_refused(MISSING[words], make, *words.split())
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("words", EARLY)
+def test_what_needs_no_lightning_is_checked_before_the_inspection(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def in_child(*_: Any) -> NoReturn:
+        raise Imported
+
+    monkeypatch.setattr(forkserver, "start_forkserver", lambda *_: None)
+    monkeypatch.setattr("lockstep.launch.child.in_child", in_child)
+    require_refused(EARLY[words], make, *words.split())
     assert capsys.readouterr().out == ""
 
 

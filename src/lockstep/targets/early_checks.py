@@ -32,7 +32,7 @@ FACTS = {"sample_shape": [1, 32, 32], "num_classes": 10, "num_outputs": 10}
 def check_early(model: Module, data: Data) -> None:
     """Raise a ConfigError for a wrong argument of the optimizer, the schedule, the net or the data."""
     check_partials(model, only_light=True)
-    net = model.call.get("net")
+    net: Any = model.call.get("net")
     if is_light(net):
         check("model.net", net, FACTS)
         try:
