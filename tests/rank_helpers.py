@@ -12,8 +12,7 @@ from unittest.mock import patch
 import lockstep.lit
 from lockstep import schemas
 from lockstep.launch.start import start_ranks
-from lockstep.launch.stop import Stop
-from lockstep.launch.topology import RankContext
+from lockstep.launch.topology import RankContext, Stop
 from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics
 

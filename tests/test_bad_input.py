@@ -73,7 +73,7 @@ def is_refused(command: Command, sentence: str, hint: str, *arguments: str) -> N
     ended, started = watched(command, *arguments, http_proxy=nowhere, https_proxy=nowhere)
     assert ended.status == 2, ended.err
     is_slow = {"data=mnist", "ckpt_path=file"} & {*arguments}
-    assert ended.out.count("\n") == bool(is_slow), "a download, and reading a checkpoint, begin after the title"
+    assert ended.out.count("\n") == bool(is_slow), "a download says so, and a checkpoint is read after the title"
     assert ended.err.count("\n") == 1, ended.err
     assert sentence in ended.err
     assert hint in ended.err

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from torch.distributed import FileStore, Store  # type: ignore[attr-defined]
 
-from lockstep.launch.stop import ACCEPTS_STOP, COALESCE, STOP_REQUESTED, Stop, first_signal_requests_stop
+from lockstep.launch.signals import COALESCE, first_signal_requests_stop
+from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED, Stop
 
 STEP = 0.01
 

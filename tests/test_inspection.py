@@ -1,4 +1,4 @@
-"""What is missing is refused before user code or torch is imported; otherwise the title of the run comes first."""
+"""What is missing is refused before user code or torch is imported; the title comes after the checks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,12 +12,18 @@ from lockstep.config_error import ConfigError
 from lockstep.job import prepare
 from lockstep.launch import forkserver
 from tests.conftest import require_refused
+from tests.inspections import asked_here
 
 MISSING = {
     "ckpt_path=nope.ckpt model=example": "nope.ckpt: there is no such file; write the path of a .ckpt file, or null.",
     "ckpt_path=last model=example": "ckpt_path=last: no run below logs/train has left an undamaged checkpoint; write",
     "resume=true model=example": "resume=true: no run below logs/train has left an undamaged checkpoint; write",
     "model=example model._target_=nope.Net": "model._target_=nope.Net: there is no module nope; write",
+}
+EARLY = {
+    "optimizer.lr=abc": "optimizer.lr=abc: Adam takes a number",
+    "model.net.hidden=[]": "model.net.hidden=[]: it lists layer sizes",
+    "data=mnist data.val_size=70000": "data.val_size=70000: it must be from 0 to 59999",
 }
 
 
@@ -45,12 +51,32 @@ def test_what_is_missing_is_refused_without_an_import(words: str, capsys: pytest
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("resumes", "folder"), [("false", ": logs/train/here"), ("true", "")])
-def test_the_title_comes_before_user_code(
-    resumes: str, folder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize("words", EARLY)
+def test_what_needs_no_lightning_is_checked_before_the_inspection(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def in_child(*_: Any) -> NoReturn:
+        raise Imported
+
+    monkeypatch.setattr(forkserver, "start_forkserver", lambda *_: None)
+    monkeypatch.setattr("lockstep.launch.child.in_child", in_child)
+    require_refused(EARLY[words], make, *words.split())
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("resumes", "folder"), [("false", ": logs/train/here"), ("true", "")])
+def test_the_title_comes_after_the_checks(
+    resumes: str, folder: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused run has none."""
     (tmp_path / "logs" / "train" / "before" / "checkpoints").mkdir(parents=True)
     (tmp_path / "logs" / "train" / "before" / "checkpoints" / "last.ckpt").touch()
+    words = ("data=points", "strategy=ddp", "devices=2", "accelerator=cpu", "logger=none", f"resume={resumes}")
     with pytest.raises(ConfigError, match="Imported"):
-        make("model=example", "strategy=ddp", "devices=2", "engine=both", "accelerator=cpu", f"resume={resumes}")
-    assert capsys.readouterr().out == f"Net on Digits, ddp × 2, both, cpu{folder}\n"
+        make(*words)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(forkserver, "start_forkserver", lambda *_: None)
+    monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
+    monkeypatch.setattr("lockstep.job.choose_checkpoint", lambda plan, _: (plan, []))
+    make(*words)
+    assert capsys.readouterr().out == f"MLP on Points, ddp × 2, lightning, cpu{folder}\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.launch.signals import signal_handlers
-from lockstep.launch.stop import ACCEPTS_STOP, STOP_REQUESTED, first_signal_requests_stop
+from lockstep.launch.signals import first_signal_requests_stop, signal_handlers
+from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED
 from tests.conftest import ROOT, Command
 
 
@@ -71,7 +71,7 @@ def test_the_first_signal_requests_a_stop_and_a_later_one_ends_the_command(tmp_p
 
 def test_the_command_ends_when_ranks_do_not_stop_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ACCEPTS_STOP).touch()
-    monkeypatch.setattr("lockstep.launch.stop.SHUTDOWN_TIMEOUT", 0.5)
+    monkeypatch.setattr("lockstep.launch.signals.SHUTDOWN_TIMEOUT", 0.5)
     ended: list[int] = []
     with signal_handlers(lambda number, _: ended.append(number)), first_signal_requests_stop(tmp_path):
         signal.raise_signal(signal.SIGHUP)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lockstep.config_error import ConfigError
-from lockstep.launch import forkserver
+from lockstep.launch import collect_rarely, forkserver
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.signals import ENDING, end_command
 from lockstep.schemas.run import ENGINES, EVERY_RUN
@@ -21,7 +21,7 @@ def main() -> None:
     """Compose a job (or a sweep of them), run it, print the result."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the imports ends the process without a traceback
-    forkserver.collect_rarely()
+    collect_rarely()
     with suppress(ConfigError, OSError):  # raised again where the ranks start
         if ranks_to_start(sys.argv[1:]):
             for number in ENDING:

@@ -14,15 +14,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep import schemas
 from lockstep.config_error import ConfigError, config_error, is_number, option_error, require
 from lockstep.constraints import PositiveInt
-from lockstep.files import CONF, absolute, short_path
+from lockstep.files import CONF, absolute
 from lockstep.launch import forkserver
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
-from lockstep.launch.external_launcher import is_rank_zero, rank_from_env
+from lockstep.launch.external_launcher import rank_from_env
 from lockstep.plan import Plan
-from lockstep.run_summary import run_title
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value
 from lockstep.schemas.former import SETTINGS, data_error
-from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below
+from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, parts_of
 from lockstep.schemas.run import ENGINES, EVERY_RUN
 from lockstep.schemas.target import BATCH_SIZE, KEY, PARTIAL
 from lockstep.targets.locate import require_package
@@ -59,8 +58,8 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     values = _with_batch_size_and_rate(config, values)
     for group in SEVERAL:
         values[group] = [_target(key, option) for key, option in named_options(group, values.get(group)).items()]
-    key = "optimizer" if "${optimizer}" in str(unresolved["model"]) else "model.optimizer"
-    values["model"], values["data"] = _module(values["model"], key), _data(values["data"])
+    parts = parts_of(unresolved["model"])
+    values["model"], values["data"] = _module(values["model"], parts), _data(values["data"])
     hints = get_type_hints(Plan, include_extras=True)
     for key in ("process_group", "checkpoint", "record", "trainer"):
         values[key] = coerce(hints[key], key, values[key])
@@ -88,7 +87,7 @@ def _options_of(unresolved: dict[str, Any], values: dict[str, Any]) -> dict[str,
             elif not (isinstance(text, str) and text.startswith("${") and text[2:-1] in unresolved):
                 yield (prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"), values[name]
 
-    unused = [part for part in PARTS if f"${{{part}}}" not in str(unresolved["model"])]
+    unused = {*PARTS} - {*parts_of(unresolved["model"])}
     return {key: value for key, value in flat("", unresolved, values) if not is_below(key, unused)}
 
 
@@ -141,8 +140,8 @@ def named_options(group: str, values: object) -> dict[str, object]:
     return {f"{group}.{name}": option for name, option in values.items() if option is not None}
 
 
-def _module(values: Any, optimizer_key: str) -> schemas.Module:
-    target: schemas.Module = replace(_target("model", values), optimizer_key=optimizer_key)
+def _module(values: Any, parts: tuple[str, ...]) -> schemas.Module:
+    target: schemas.Module = replace(_target("model", values), parts=parts)
     for part in PARTS:
         given = values[part] if isinstance(values.get(part), Mapping) else {}
         for name in given.keys() & SETTINGS.keys():
@@ -198,22 +197,25 @@ def usable_cores() -> int:
 def _inspected(values: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a plan, with facts about its module and data; raise a ConfigError if these do not work.
 
-    The inspection runs in a child of the fork server, so that the command imports neither torch nor user code.
+    The inspection runs in a child of the fork server, so that the command imports no code of the user's.
     """
     data = [values["data"]] if values["data"].is_module else []
     for target in (values["model"], *data, *values["logger"], *values["callbacks"]):
         require_package(f"{target.key}.{KEY}", target.path)
     for logger in values["logger"]:
         logger.check()
-    if is_rank_zero():  # a resumed run says the folder with its checkpoint
-        print(run_title(values) + ("" if values["resume"] else f": {short_path(values['run_dir'])}"), flush=True)
     options, engine = {name: values[name] for name in INSPECTED}, values["engine"].name
-    if rank_from_env() is not None or values["strategy"].in_process:
-        values |= inspect(options)
-    else:
+    is_started = rank_from_env() is not None or values["strategy"].in_process
+    if not is_started:
         engines = [ENGINES[name] for name in ENGINES if engine in (name, "both")]
         forkserver.start_forkserver(*engines, *EVERY_RUN)
-        from lockstep.launch.child import in_child  # with torch
+    from lockstep.targets.early_checks import check_early  # with torch, while the server imports Lightning
+
+    check_early(values["model"], values["data"])
+    if is_started:
+        values |= inspect(options)
+    else:
+        from lockstep.launch.child import in_child
 
         values |= in_child(inspect, options)
     has_test_data = values["data"].test_size > 0

@@ -2,7 +2,7 @@
 
 import fcntl
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +19,13 @@ from lockstep.loaders import RankSlice
 from lockstep.loaders.source import LoaderSource, create_data, create_module, create_source
 from lockstep.random_state import preserve_generators, seeded
 from lockstep.safe_loading import is_loadable, plain
-from lockstep.schemas.former import net_error
-from lockstep.schemas.target import ARGS, BATCH_SIZE, KEY
+from lockstep.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import NET, net_of
 from lockstep.structures import map_leaves
+from lockstep.targets.early_checks import check_partials
 from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
-from lockstep.targets.locate import check, create, filled, locate, user_errors
+from lockstep.targets.locate import FROM_DATA, check, filled, locate, user_errors
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
 ONE_PROCESS = {
@@ -52,8 +52,8 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
         if isinstance(target, type):
             check_callback(callback, target, saves=not options["trainer"].barebones)
     trainer = SimpleNamespace(**{name: options[name] for name in NAMES}, max_steps=options["trainer"].max_steps)
-    if model.optimizer is not None:
-        check_optimizer(model.optimizer_key, model.optimizer)
+    check_partials(model)
+    check("model", {**model.call, RECURSIVE: False}, dict.fromkeys(FROM_DATA))
     owner = None
     if data.is_module:
         owner = create_data(data, seed)
@@ -79,6 +79,8 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     """Create the module, without memory for its weights if that works: it may be larger than the memory."""
     kind = locate(f"model.{KEY}", model.path)
     if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
+        from lockstep.schemas.former import net_error
+
         raise net_error(model.call)
     if on_meta:
         with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again
@@ -119,15 +121,6 @@ def check_callback(choice: schemas.Callback, cls: type, saves: bool) -> None:
     require(issubclass(cls, Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
     reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
     require(saves or not issubclass(cls, Checkpoint), "callbacks", cls.__name__, reason, hint)
-
-
-def check_optimizer(key: str, call: Mapping[str, Any]) -> None:
-    """Create an optimizer of one parameter, so that wrong values are told by the key that was typed."""
-    check(key, {**call, ARGS: [None]})
-    optimizer = create(key, call)
-    if callable(optimizer):
-        with user_errors(f"{key}.{KEY}={call[KEY]}", "it raises this when it is called."):
-            optimizer([nn.Parameter(torch.zeros(2, 2))])
 
 
 def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:

@@ -30,7 +30,7 @@ from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics, clear_records, run_of, save_config
 from lockstep.run_result import RunResult
-from lockstep.run_summary import run_summary
+from lockstep.run_summary import run_summary, run_title
 from lockstep.schemas.groups import key_of
 from lockstep.schemas.run import ENGINES
 from lockstep.schemas.target import tensorboard_of
@@ -95,6 +95,8 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
     check_launchable(plan.world)
     plan, damaged = choose_checkpoint(plan, has_folder)
+    if is_rank_zero():  # a resumed run says the folder with its checkpoint
+        print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
     if damaged and is_rank_zero():
         print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)
     return plan

@@ -21,7 +21,7 @@ from lockstep.config_error import ConfigError, config_error, require
 from lockstep.disk import write_error
 from lockstep.files import CONF
 from lockstep.launch.failure import print_exit_reason
-from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, key_of
+from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, key_of, parts_of
 from lockstep.schemas.target import KEY
 from lockstep.strategies import STRATEGIES
 
@@ -82,12 +82,12 @@ def parse(words: Iterable[str]) -> list[Override]:
 
 def check_words(words: Iterable[str], config: DictConfig) -> None:
     """Reject what Hydra accepts: several options for a group of one, merged options, keys without an effect."""
-    model = str(OmegaConf.to_container(config.model, resolve=False)) if config.get("model") else ""
+    parts = parts_of(OmegaConf.to_container(config.model, resolve=False)) if config.get("model") else PARTS
     for override in parse(words):
         group, value = override.key_or_group, override.value()
         typed = (override.input_line or "").partition("=")[2]
         part = group.partition(".")[0]
-        if part in PARTS and model and f"${{{part}}}" not in model:
+        if part in PARTS and part not in parts:
             hint = f"an argument of the module, such as model.{group}, or {part}: ${{{part}}} in its YAML"
             raise config_error(group, typed, f"the chosen model configures its {part} itself", hint)
         if group == "data.batch_size" and str(config.data.get(KEY)).startswith("lockstep."):

@@ -57,6 +57,8 @@ def _download(file: DataFile, path: Path, urls: Sequence[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock, errors = path.with_name(".download.lock"), []
     with FileLock(lock, timeout=FILES_AT_ONCE * DOWNLOAD_LIMIT):
+        if not path.exists():
+            print(f"downloading {path}", flush=True)
         for url in () if path.exists() else urls:  # another process may have saved it before this one got the lock
             try:
                 content = _content(url, 2 * file.length)

@@ -23,8 +23,7 @@ from lockstep.launch.failure import (
     first_failure,
 )
 from lockstep.launch.forkserver import ensure_forkserver
-from lockstep.launch.signals import kill_trees
-from lockstep.launch.stop import SHUTDOWN_TIMEOUT
+from lockstep.launch.signals import SHUTDOWN_TIMEOUT, kill_trees
 from lockstep.launch.worker import LaunchSpec, run_rank
 from lockstep.private_api.cpython import kill_forkserver
 

@@ -3,7 +3,6 @@
 A plain fork is unsafe once torch has computed, and spawn would import everything again in every rank.
 """
 
-import gc
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import multiprocessing.util
@@ -22,11 +21,6 @@ FIRST = "lockstep.launch.forkserver_preload"
 LAST = ("lockstep.launch.worker", "torch._dynamo")
 """The ranks' entry point, and what torch imports at the first step of an optimizer: else a second in each rank.
 multiprocessing passes over a module that is not there."""
-
-
-def collect_rarely() -> None:
-    """Raise gc's thresholds: with the defaults, a third of `import lightning` is spent in collections."""
-    gc.set_threshold(100_000, 50, 50)
 
 
 def start_forkserver(*modules: str) -> None:

@@ -18,11 +18,10 @@ from typing import Any, NoReturn
 
 import torch
 
+from lockstep.launch import collect_rarely
 from lockstep.launch.failure import RankFailed, failure_report, is_debugged, lost_a_peer
-from lockstep.launch.forkserver import collect_rarely
 from lockstep.launch.private_dir import job_folder
-from lockstep.launch.signals import end_command, signal_handlers
-from lockstep.launch.stop import first_signal_requests_stop
+from lockstep.launch.signals import end_command, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import agreed, process_group, redirect_output, run_engine
 from lockstep.memory import set_malloc_trim

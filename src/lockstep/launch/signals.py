@@ -12,15 +12,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import psutil
 
 from lockstep.launch.private_dir import remove_private_folder
+from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 KILL_TIMEOUT = 2.0  # s
+SHUTDOWN_TIMEOUT = 8.0  # s between a request to stop and SIGKILL
+COALESCE = 0.3  # s within which signals count as one: timeout(1) signals its child, and the whole group with it
 
 PR_SET_PDEATHSIG = 1
 
@@ -54,6 +59,46 @@ def signal_handlers(handler: Callable[[int, FrameType | None], object]) -> Itera
     finally:
         for number, previous in handled.items():
             signal.signal(number, previous)
+
+
+@contextmanager
+def first_signal_requests_stop(folder: Path, end: Callable[[int], object] | None = None) -> Iterator[list[int]]:
+    """Let the first signal request a stop if the ranks accept it; yield the list of it.
+
+    Args:
+        folder: of the job.
+        end: called with that signal's number if the process is not done SHUTDOWN_TIMEOUT later; later signals are
+            ignored, since an external launcher may pass on several. By default later signals are handled as before,
+            and one is sent then.
+    """
+    requests, main_thread = list[int](), threading.main_thread().ident or 0
+    timer = threading.Timer(SHUTDOWN_TIMEOUT, lambda: (end or partial(signal.pthread_kill, main_thread))(*requests))
+    timer.daemon = True
+    before, requested = {number: signal.getsignal(number) for number in ENDING}, float("-inf")
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal requested
+        handler = before[signal.Signals(number)]
+        if not requests and (folder / ACCEPTS_STOP).exists():
+            requests.append(number)
+            (folder / STOP_REQUESTED).touch()
+            requested = time.monotonic()
+            timer.start()
+        elif requests and (end or time.monotonic() - requested < COALESCE):
+            pass
+        elif callable(handler):
+            handler(number, frame)
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    try:
+        with signal_handlers(handle):
+            yield requests
+    finally:
+        timer.cancel()
+        if requests:
+            timer.join()
 
 
 @contextmanager

@@ -21,12 +21,11 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.errors import TrainingInterrupted
+from lockstep.launch import collect_rarely
 from lockstep.launch.failure import DUMP_SIGNAL, OWN_ERROR, delay_exit, failure_report, root_error
-from lockstep.launch.forkserver import collect_rarely
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
-from lockstep.launch.stop import Stop
-from lockstep.launch.topology import RankContext
+from lockstep.launch.topology import RankContext, Stop
 from lockstep.parallel.messages import all_gather_bytes
 from lockstep.private_api.cpython import release_forkserver
 from lockstep.private_api.torch import default_store

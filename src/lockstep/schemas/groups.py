@@ -27,6 +27,12 @@ TARGETS: dict[str, type[Target]] = {
 PARTS = ("optimizer", "scheduler")
 """The groups that a model refers to, as `${optimizer}`: they are options of no other use."""
 
+
+def parts_of(model: object) -> tuple[str, ...]:
+    """Return those that the composed, unresolved options of a model refer to."""
+    return tuple(part for part in PARTS if f"${{{part}}}" in str(model))
+
+
 SEVERAL = ("logger", "callbacks")
 """The groups that take several options: `logger=[csv,tensorboard]`; the keys of an option are `logger.csv.KEY`."""
 

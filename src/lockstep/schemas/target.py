@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lockstep.config_error import require
 from lockstep.constraints import NonNegativeInt, Rules, only
-from lockstep.schemas.coerce import coerce
 
 if TYPE_CHECKING:
     from lockstep.plan import Plan
@@ -86,10 +85,10 @@ class Module(Target):
     has_net: whether its attribute `net` is a plain net, which strategies may replicate, divide or shard.
     can_shard_net: whether all its parameters are those of its `net`, and FSDP can divide each.
     stages: how many devices can share the net.
-    optimizer_key: of the optimizer on the command line, which may be the module's.
+    parts: the groups that its YAML refers to, as `${optimizer}`; it may have an optimizer of its own.
     """
 
-    optimizer_key: str = "optimizer"
+    parts: tuple[str, ...] = ("optimizer", "scheduler")
     manual: bool = False
     has_net: bool = False
     can_shard_net: bool = False
@@ -106,6 +105,10 @@ class Module(Target):
             reason, hint = f"{manually} the loss of automatic optimization alone is scaled", "precision=bf16-mixed"
             yield plan.precision != "16-mixed", "precision", reason, hint
             yield from only(plan, f"{manually} does it itself", accumulate_grad_batches=1, gradient_clip_val=None)
+
+    def key_of(self, part: str) -> str:
+        """Return the key of its optimizer or schedule on the command line."""
+        return part if part in self.parts else f"model.{part}"
 
     @property
     def optimizer(self) -> Mapping[str, Any] | None:
@@ -134,6 +137,8 @@ class Logger(Target):
     @cached_property
     def options(self) -> TensorBoard | CSV | None:
         """Return the options of a logger of Lockstep; the run opens it by them."""
+        from lockstep.schemas.coerce import coerce  # which ranks need not import: the command asks first
+
         kind = {"lockstep.loggers.TensorBoard": TensorBoard, "lockstep.loggers.CSV": CSV}.get(self.path)
         former = (("pr_curves", False), ("graph", False))  # of an earlier version, whose defaults changed nothing
         arguments = {name: value for name, value in self.call.items() if name not in SPECIAL}

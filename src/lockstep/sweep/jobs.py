@@ -11,12 +11,14 @@ from functools import cached_property
 from math import isnan, nan
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lockstep.compare import RecordedRun, compare_runs
 from lockstep.config_error import is_number
 from lockstep.run_files import METRICS, RECORD, net_metrics, read_config
 from lockstep.schemas.groups import better, flatten
+
+if TYPE_CHECKING:  # every command imports this file, and few compare
+    from lockstep.compare import RecordedRun
 
 FAILURE = "failure.json"  # of a job that was refused or failed, with the reason
 WORLD = ("engine", "strategy", "devices")
@@ -44,7 +46,9 @@ class SweepJob:
         self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
 
     @cached_property
-    def record(self) -> RecordedRun:
+    def record(self) -> "RecordedRun":
+        from lockstep.compare import RecordedRun
+
         return RecordedRun(self.run)
 
     @property
@@ -183,6 +187,8 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
     measured: dict[str, Any] = {"epoch_seconds": epoch_samples / job.speed, "samples_per_second": job.speed}
     if reference is not None and has_speed_up:
         speed_up = job.speed / reference.speed
+        from lockstep.compare import compare_runs
+
         comparison = compare_runs(reference.record, job.record)
         loss, configuration = (comparison.quantities.get(name) for name in ("loss", "configuration"))
         verdict = "another plan" if configuration and configuration.first else comparison.verdict

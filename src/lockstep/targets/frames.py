@@ -57,8 +57,7 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
         hint = f"\n{MISMATCH}"
     if "equal size" in message and f"{sep}collate.py" in text:
         hint = f"\n{UNEQUAL}"
-    is_explained = is_called or bool(hint) or "engine=raw has no " in message
-    return cut_frames(text, is_first, is_explained) + hint
+    return cut_frames(text, is_first, is_called or bool(hint)) + hint
 
 
 def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:
