@@ -22,11 +22,9 @@ from lockstep.lit.log import ExactLog
 from lockstep.lit.logged_values import preserve_metrics
 from lockstep.loaders import BatchShare
 from lockstep.loaders.source import RankData
-from lockstep.optimizers import needs_no_closure, update_together
-from lockstep.parallel.divided_optimizer import DividedOptimizer
+from lockstep.optimizers import update_together
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.messages import all_gather_json, all_reduce_sums
-from lockstep.parallel.sync_batchnorm import uncounted
 from lockstep.parallel.tensor_layout import gradient_norms
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
@@ -83,10 +81,6 @@ class ModuleStep:
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         for optimizer in optimizers:
             update_together(optimizer)
-            if self.plan.strategy.shards_weights(self.plan):
-                self.plan.strategy.check_optimizer([kind.__name__ for kind in type(optimizer).__mro__])
-            elif self.plan.strategy.sharded and needs_no_closure(optimizer):  # others may use all parameters at once
-                DividedOptimizer(optimizer)
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
@@ -188,6 +182,8 @@ class ModuleStep:
         """Run a step, of a dummy batch without traces: what it logs, and its loss, have weight 0."""
         if not self.share.is_dummy:
             return step(batch, *rest, **options)
+        from lockstep.parallel.sync_batchnorm import uncounted
+
         with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
             return step(batch, *rest, **options)
 
