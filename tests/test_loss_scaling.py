@@ -55,7 +55,7 @@ def trained(plan: Plan, name: str) -> dict[str, Any]:
 )
 def test_the_scale_goes_on_from_a_checkpoint(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """Steps that overflow are left out, each norm is that of the unscaled gradient, and the weights are finite."""
-    plan = make_user_plan(*job, *SINGLE, "max_epochs=3")
+    plan = make_user_plan(*job, *SINGLE, "max_epochs=8")
     uninterrupted = trained(plan, "uninterrupted")
     trained(replace(plan, max_epochs=1), "begun")
     last = Path(plan.run_dir) / "begun" / "checkpoints" / "last.ckpt"
@@ -65,7 +65,7 @@ def test_the_scale_goes_on_from_a_checkpoint(job: tuple[str, ...], make_user_pla
     assert all(torch.equal(resumed["state_dict"][name], each) for name, each in uninterrupted["state_dict"].items())
     norms = [line["grad_norm"] for line in lines(Path(plan.run_dir) / "uninterrupted", "step")]
     assert norms[0] is None, "it overflows"
-    assert 0 < norms[-1] < 100
+    assert 0 < max(norm for norm in norms if norm is not None) < 1000, "unscaled"
 
 
 def test_manual_optimization_is_refused(make_user_plan: MakeUserPlan) -> None:

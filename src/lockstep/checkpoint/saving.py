@@ -1,4 +1,4 @@
-"""When a checkpoint is due, what goes into it beside the engine's own state, and which one is the best."""
+"""When a checkpoint is due, what goes into it beside the state of Lightning, and which one is the best."""
 
 import errno
 import math

@@ -1,4 +1,4 @@
-"""An all-reduce by hand: `gradient_sync=ring` of the raw engine, and a primitive of the tour."""
+"""An all-reduce by hand, round a ring of neighbours: a primitive of the tour."""
 
 import torch
 import torch.distributed as dist

@@ -56,7 +56,7 @@ class DividedOptimizer:
             if updated := [parameter for parameter in self.updated if self.owners[parameter] == rank]:
                 flat = torch.cat([parameter.reshape(-1) for parameter in updated])
                 dist.broadcast(flat, src=rank)
-                chunks = flat.split([parameter.numel() for parameter in updated])
+                chunks = torch.split(flat, [parameter.numel() for parameter in updated])
                 for parameter, chunk in zip(updated, chunks, strict=True):
                     parameter.copy_(chunk.view_as(parameter))
         for parameter, gradient in self.hidden.items():

@@ -26,7 +26,8 @@ class NetProxy:
         object.__setattr__(self, "_NetProxy__compute", compute)
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        if torch.jit.is_tracing() and len({weight.device for weight in self.__net.parameters()}) == 1:
+        is_tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        if is_tracing and len({weight.device for weight in self.__net.parameters()}) == 1:
             return self.__net(*inputs, **options)  # the graph is the net's, without replicas
         return self.__compute(*inputs, **options)
 
