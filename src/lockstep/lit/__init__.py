@@ -8,7 +8,7 @@ import lightning
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, Checkpoint, ModelSummary, ProgressBar
 
-from lockstep.callbacks import ConfusionMatrix, Pictures
+from lockstep.callbacks import ConfusionMatrix
 from lockstep.checkpoint.files import BEST, read_checkpoint
 from lockstep.checkpoint.reading import require_net
 from lockstep.config_error import require
@@ -81,6 +81,8 @@ def monitoring_callbacks(session: Session) -> list[Callback]:
         confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
         callbacks.append(confusion)
     if shows and board is not None:
+        from lockstep.callbacks.pictures import Pictures  # on rank 0 alone
+
         filters, progress = not plan.strategy.sharded, session.progress
         callbacks.append(Pictures(board, confusion, lambda: progress.position.steps, filters))
     if plan.profiler == "pytorch" and session.context.rank == 0:

@@ -22,7 +22,6 @@ from lockstep.loaders.source import RankData, create_module, create_source
 from lockstep.memory import memory_format_of, set_malloc_trim
 from lockstep.monitor import open_loggers, show_layers
 from lockstep.parallel.net_proxy import net_of
-from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.parallel.tensor_layout import load_full_state_dict
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
@@ -131,6 +130,8 @@ def prepared_module(plan: Plan) -> Any:
 
     def convert_module() -> None:
         if plan.sync_batchnorm:
+            from lockstep.parallel.sync_batchnorm import convert_batchnorm
+
             convert_batchnorm(module)
         convert(plan, module)
         if (net := net_of(module)) is not None:

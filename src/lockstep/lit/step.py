@@ -26,7 +26,6 @@ from lockstep.optimizers import needs_no_closure, update_together
 from lockstep.parallel.divided_optimizer import DividedOptimizer
 from lockstep.parallel.fixed_bucket_ddp import average_late
 from lockstep.parallel.messages import all_gather_json, all_reduce_sums
-from lockstep.parallel.sync_batchnorm import uncounted
 from lockstep.parallel.tensor_layout import gradient_norms
 from lockstep.plan import Plan
 from lockstep.random_state import preserve_generators
@@ -188,6 +187,8 @@ class ModuleStep:
         """Run a step, of a dummy batch without traces: what it logs, and its loss, have weight 0."""
         if not self.share.is_dummy:
             return step(batch, *rest, **options)
+        from lockstep.parallel.sync_batchnorm import uncounted
+
         with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
             return step(batch, *rest, **options)
 

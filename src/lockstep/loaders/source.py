@@ -1,4 +1,4 @@
-"""The user's module and data: how they are created, and the loaders of a rank: its slice of each of theirs."""
+"""The user's module and data: how they are created, and the loaders of this rank, each a slice of one of the user's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from lockstep.loaders.map_loader import MapLoader
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
 from lockstep.random_state import preserve_generators, seed_all, seeded
-from lockstep.schemas.former import data_error
 from lockstep.schemas.target import KEY
 from lockstep.step_plan import STAGES
 from lockstep.structures import map_tensors
@@ -41,6 +40,8 @@ def create_data(choice: schemas.Data, seed: int) -> Any:
     """Create the data module under the run's seed, so that it draws the same on every rank."""
     owner = seeded(seed, lambda: create(choice.key, choice.call))
     if not is_data_module(owner) and (hasattr(owner, "__getitem__") or isinstance(owner, IterableDataset)):
+        from lockstep.schemas.former import data_error
+
         raise data_error(choice.call, type(owner).__name__)
     reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
     require(is_data_module(owner), f"data.{KEY}", choice.path, reason, "the path of one")

@@ -99,7 +99,7 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) ->
 
 
 class Recorder:
-    """The recorder of one rank. Both engines call it at the same moments with the same values."""
+    """The recorder of one rank."""
 
     def __init__(
         self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, offset: Any = None
@@ -244,9 +244,10 @@ def depends_on_world(plan: Plan, net: nn.Module) -> bool:
 
 
 def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:
-    """Whether ranks compute running statistics of their own slices of a batch, so that buffers may differ."""
-    tracks = any(module.track_running_stats for module in _batch_norms(net))
-    return tracks and plan.world_size > 1 and not plan.sync_batchnorm
+    """Whether parts of a batch (of ranks, replicas, micro-batches) are normalized by themselves: buffers may differ."""
+    tracks, strategy = any(module.track_running_stats for module in _batch_norms(net)), plan.strategy
+    is_split = plan.world_size > 1 or (strategy.replicates and plan.devices > 1) or strategy.micro_batches > 1
+    return tracks and is_split and not plan.sync_batchnorm
 
 
 def has_dropout(net: nn.Module) -> bool:
