@@ -61,7 +61,7 @@ def test_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
     folder = Path(plan.run_dir)
     counters["stats"].clear()
     compiled = trained(plan, "compiled")
-    assert counters["stats"]["unique_graphs"] >= 4
+    assert counters["stats"]["unique_graphs"] >= 3, "one for each shape of a batch, and for evaluations"
     trained(replace(plan, compile=False), "plain")
     comparison = compare(folder / "plain", folder / "compiled")
     assert (comparison.tolerance, comparison.within_tolerance) == (FLOAT64, True)

@@ -28,8 +28,7 @@ LAYERS = [
     {"compare"},
     {"launch", "monitor"},
     {"loaders"},
-    {"steps"},
-    {"session"},
+    {"inspection"},
     {"callbacks", "inference"},
     {"lit", "raw"},
     {"run_result"},
@@ -43,7 +42,7 @@ LAYERS = [
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-LIGHTNING_ROOMS = {"models", "datamodules", "callbacks", "lit", "session", "loggers", "strategies", "private_api"}
+LIGHTNING_ROOMS = {"models", "datamodules", "callbacks", "lit", "inspection", "loggers", "strategies", "private_api"}
 HYDRA_ROOMS = {"safe_loading", "targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
 
@@ -139,7 +138,7 @@ def test_nothing_imports_the_tools() -> None:
 @pytest.mark.parametrize(
     ("importer", "source"),
     [
-        ("launch", "def later():\n    from lockstep.lit.run import run"),
+        ("launch", "def later():\n    from lockstep.lit import run"),
         ("launch", "import lightning.pytorch as pl"),
         ("raw", "from lockstep.lit.loop import EpochLoop"),
         ("models", "from lockstep.parallel.messages import all_gather_bytes"),

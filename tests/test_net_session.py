@@ -69,7 +69,7 @@ LOADERS = {
 
 
 @pytest.mark.parametrize("name", [pytest.param("pairs_data", marks=pytest.mark.slow), "endless"])
-def test_loaders_in_both_engines_and_worlds(name: str, make_user_plan: MakeUserPlan) -> None:
+def test_loaders_in_every_world(name: str, make_user_plan: MakeUserPlan) -> None:
     job = (*NET, *LOADERS[name], "precision=64-true", "optimizer=sgd")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
     runs = {world: trained(make_user_plan(*job, *options, folder=world)) for world, options in worlds.items()}

@@ -131,7 +131,7 @@ launch/attempt.py test_attempt.py::test_an_interrupted_start_leaves_no_rank
 -            kill_forkserver()  # it
 +            pass  # it
 # the rank that did not answer is not asked where it is
-launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-raw]
+launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-63]
 -                return absent_rank(running, self.folder, self.world)
 +                pass
 # StopIteration in a data set ends the epoch
@@ -166,11 +166,11 @@ monitor.py test_model_summary.py::test_net_and_generators_are_unchanged
 -with torch.no_grad(), preserve_generators([device]):
 +with torch.no_grad():
 # the record adds a batch to the step after it
-record/recorder.py test_recorder.py::test_each_optimizer_step_has_a_line
+record/__init__.py test_recorder.py::test_each_optimizer_step_has_a_line
 -        self.batches.append((stats, ids, len(self.steps)))
 +        self.batches.append((stats, ids, len(self.steps) + (self.batches != [])))
 # the record is not synced
-record/recorder.py test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed[raw]
+record/__init__.py test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed
 -            os.fsync(record.fileno())
 +            pass
 # an optimizer without its state
@@ -182,7 +182,7 @@ record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<
 -sorted(buffers_of(net).items())
 +[]
 # the dropout of a recurrent net is overlooked
-record/recorder.py test_run_metadata.py::test_by_the_types_of_modules
+record/__init__.py test_run_metadata.py::test_by_the_types_of_modules
 -isinstance(module, nn.RNNBase | nn.MultiheadAttention)
 +isinstance(module, nn.MultiheadAttention)
 # descriptors stay free
@@ -201,10 +201,6 @@ sweep/jobs.py test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_t
 sweep/jobs.py test_sweep_table.py::test_jobs_are_compared_with_the_first_of_their_plan
 -    if reference is not None and has_speed_up:
 +    if reference is not None:
-# rank 0 is asked for the time after every batch
-session/progress.py test_trainer_keys.py::test_rank_zero_is_asked_now_and_then
--self.batches + int(batches)
-+self.batches + 1
 # inputs are not prepared as the data module does it
 predict.py test_predict.py::test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run
 -batch = getattr(owner, name)(batch, 0)

@@ -1,4 +1,4 @@
-"""The user's module and data: how they are created, and the loaders of a rank: its slice of each of theirs."""
+"""The user's module and data: how they are created, and the loaders of this rank, each a slice of one of the user's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

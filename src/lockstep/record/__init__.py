@@ -99,7 +99,7 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) ->
 
 
 class Recorder:
-    """The recorder of one rank. Both engines call it at the same moments with the same values."""
+    """The recorder of one rank."""
 
     def __init__(
         self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, offset: Any = None
