@@ -24,7 +24,7 @@ FLOOR = 2e-17
 
 def losses(folder: Path, *overrides: str) -> list[float]:
     """The mean loss of each optimizer step of a run."""
-    run(["engine=raw", "logger=none", "max_epochs=5", "threads=1", f"hydra.run.dir='{folder}'", *overrides])
+    run(["logger=none", "max_epochs=5", "threads=1", f"hydra.run.dir='{folder}'", *overrides])
     lines = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
     return [line["step"]["loss_sum"] / line["step"]["samples"] for line in lines if "step" in line]
 

@@ -80,6 +80,7 @@ OWN_STATISTICS = {"per_rank_buffers": True}  # BatchNorm of each part of a batch
         ({**FSDP, **DROPOUT}, DROPOUT, FLOAT32),
         (VIRTUAL, OWN_STATISTICS, FLOAT32),
         ({**VIRTUAL, **DROPOUT}, DROPOUT, FLOAT32),
+        ({**VIRTUAL, **DROPOUT}, {"dropout_rng": "none"}, MASKS),
     ],
 )
 def test_tolerance_between_two_engines(
@@ -92,6 +93,15 @@ def test_tolerance_between_two_engines(
     in_float64 = [{**run, "precision": "64-true"} for run in (left, right)]
     if tolerance == FLOAT32:
         assert tolerance_between(in_float64[0], in_float64[1]) == FLOAT64
+
+
+def test_a_run_may_leave_out_whether_it_has_dropout() -> None:
+    """Then it has as much as the other, which has the same net."""
+    ranks, virtual, dp = (run_metadata(**world, **DROPOUT) for world in ({}, VIRTUAL, DP))
+    del ranks["dropout_rng"]
+    assert tolerance_between(virtual, ranks) == FLOAT32
+    assert tolerance_between(dp, ranks) == MASKS
+    assert tolerance_between(run_metadata(**DROPOUT), ranks) == IDENTICAL
 
 
 def test_ranks_with_their_own_statistics_have_a_bound() -> None:

@@ -55,9 +55,15 @@ class ConfusionMatrix(Callback):
     def on_test_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
         self.counts = self._total(pl_module.device)
         if self.counts is not None and trainer.is_global_zero:
-            save_confusion(self.folder, self.counts.tolist(), class_names(trainer, len(self.counts)))
+            save_confusion(self.folder, self.counts.tolist(), self.class_names(trainer, len(self.counts)))
 
     on_test_start, on_test_batch_end = on_validation_start, on_validation_batch_end
+
+    @staticmethod
+    def class_names(trainer: Any, classes: int) -> list[str]:
+        """Return the class names of the data module, or else numbers."""
+        names = getattr(trainer.datamodule, "class_names", None) or ()
+        return [*map(str, names if len(names) == classes else range(classes))]
 
     def _count(self, trainer: Any, outputs: Any, dataloader_idx: int) -> None:
         """Add a batch, without waiting for a GPU."""
@@ -94,12 +100,6 @@ class ConfusionMatrix(Callback):
         classes = int((len(sums) - 1) ** 0.5)
         counts = sums[:-1].cpu().view(classes, classes + 1)
         return counts if counts[:, -1].any() else counts[:, :-1]
-
-
-def class_names(trainer: Any, classes: int) -> list[str]:
-    """Return the class names of the data module, or else numbers."""
-    names = getattr(trainer.datamodule, "class_names", None) or ()
-    return [*map(str, names if len(names) == classes else range(classes))]
 
 
 class FittedLine(Callback):

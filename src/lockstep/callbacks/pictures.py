@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import torch
@@ -13,10 +13,12 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from lockstep.callbacks import ConfusionMatrix, class_names
 from lockstep.config_error import truncate
 from lockstep.loggers.writers import TensorBoardWriter
 from lockstep.structures import predictions_of, tensors_in
+
+if TYPE_CHECKING:
+    from lockstep.callbacks import ConfusionMatrix
 
 SHARE = 0.005
 """The share of a run's time for drawing pictures, and as much for writing them: after t seconds none for t / SHARE."""
@@ -37,7 +39,7 @@ class Pictures(Callback):
     """
 
     def __init__(
-        self, board: TensorBoardWriter, confusion: ConfusionMatrix, steps: Callable[[], int], filters: bool = True
+        self, board: TensorBoardWriter, confusion: "ConfusionMatrix", steps: Callable[[], int], filters: bool = True
     ) -> None:
         """Show pictures on a board.
 
@@ -94,7 +96,7 @@ class Pictures(Callback):
         self.waiting = None
         data: Any = trainer.datamodule
         classes = int(getattr(data, "num_classes", None) or 0) if counts is None else len(counts)
-        labels = [truncate(name, MAX_LETTERS) for name in class_names(trainer, classes)]
+        labels = [truncate(name, MAX_LETTERS) for name in self.confusion.class_names(trainer, classes)]
         with mpl.rc_context({"text.parse_math": False}), warnings.catch_warnings(action="ignore"):  # of missing letters
             if counts is not None:
                 self.board.writer.add_figure("val/confusion", confusion_figure(counts, labels), step)

@@ -52,13 +52,14 @@ EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "re
 
 def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
     """Return the expected agreement of two runs, whichever engine runs them."""
-    if _arithmetic(a) == _arithmetic(b):
+    dropout = {run["dropout_rng"] for run in (a, b) if "dropout_rng" in run}
+    if _arithmetic(a) == _arithmetic(b) and len(dropout) < 2:
         return IDENTICAL
-    if _batch_layout(a) != _batch_layout(b):
-        if "per_rank" in (_dropout(a), _dropout(b)):
-            return MASKS
-        if any(run.get("per_rank_buffers") and run["world_size"] == 1 for run in (a, b)):  # contiguous parts
-            return STATISTICS
+    is_split_alike = _batch_layout(a) == _batch_layout(b)
+    if "per_rank" in dropout and (len(dropout) > 1 or not is_split_alike):
+        return MASKS
+    if not is_split_alike and any(run.get("per_rank_buffers") and run["world_size"] == 1 for run in (a, b)):
+        return STATISTICS  # of contiguous parts
     precisions = {a["precision"], b["precision"]}
     if precisions == {"64-true"}:
         return FLOAT64
@@ -82,8 +83,4 @@ def _arithmetic(run: RunMetadata) -> tuple[object, ...]:
 
 def _batch_layout(run: RunMetadata) -> tuple[object, ...]:
     """Return what decides how a batch is split, and so which dropout masks each rank draws."""
-    return *STRATEGIES[run["strategy"]].batch_layout(run), run["accelerator"], _dropout(run)
-
-
-def _dropout(run: RunMetadata) -> str:
-    return str(run.get("dropout_rng", "none"))
+    return *STRATEGIES[run["strategy"]].batch_layout(run), run["accelerator"]
