@@ -13,10 +13,10 @@ if (  # `python -m lockstep.…`: as in train.py
 ):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lockstep.config_error import ConfigError
+from lockstep.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lockstep.inference import load
@@ -25,10 +25,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigError", "RankFailed", "load", "run"]
 
-MODULES = {"load": "lockstep.inference", "run": "lockstep.job", "RankFailed": "lockstep.launch.failure"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(MODULES[name]), name)
+__getattr__, _ = lazy_names(__name__, {"load": "inference", "run": "job", "RankFailed": "launch.failure"})
