@@ -10,8 +10,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import lockstep.lit
-import lockstep.raw
+import lockstep.raw.run
 from lockstep import schemas
+from lockstep.job import raw_job, write_config
 from lockstep.launch.start import start_ranks
 from lockstep.launch.stop import Stop
 from lockstep.launch.topology import RankContext
@@ -19,7 +20,14 @@ from lockstep.plan import Plan
 from lockstep.run_files import METRICS, Metrics
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
-ENGINES = {"lightning": lockstep.lit.run, "raw": lockstep.raw.run}
+
+
+def run_raw(plan: Plan, context: RankContext) -> Metrics:
+    """Run a plan by the raw engine, whose ranks take no plan."""
+    return lockstep.raw.run.run(raw_job(plan), context)
+
+
+ENGINES = {"lightning": lockstep.lit.run, "raw": run_raw}
 
 
 class StopAfter(Stop):
@@ -55,14 +63,23 @@ def run_plans(plans: Sequence[Plan], folder: Path) -> None:
         on_ranks(replace(plans[0], run_dir=str(folder)), run_pickled_plans)
     else:
         for plan in plans:
-            ENGINES[plan.engine.name](plan, ALONE)
+            run_plan(plan, ALONE)
 
 
 def run_pickled_plans(plan: Plan, context: RankContext) -> Metrics:
     plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
     for each in plans:
-        ENGINES[each.engine.name](each, context)
+        run_plan(each, context)
     return {}
+
+
+def run_plan(plan: Plan, context: RankContext) -> None:
+    """Run a plan, and leave all that a command leaves."""
+    if context.rank == 0:
+        write_config(plan)
+    metrics = ENGINES[plan.engine.name](plan, context)
+    if context.rank == 0:
+        (Path(plan.run_dir) / METRICS).write_text(json.dumps(metrics))
 
 
 def by_engines(plan: Plan, context: RankContext) -> Metrics:

@@ -51,7 +51,9 @@ def compare_runs(
     given = Tolerance(tolerance or 0.0, reason="the tolerance that was given")
     expected = tolerance_between(*metadata) if tolerance is None else given
     options = differing_options(left.config, right.config)
-    comparison = Comparison(str(left.folder), str(right.folder), expected, options)
+    engines = [run.get("engine") for run in metadata]
+    with_raw = "raw" in engines and engines[0] != engines[1]
+    comparison = Comparison(str(left.folder), str(right.folder), expected, options, with_raw=with_raw)
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
         compare_ranks(comparison, run)

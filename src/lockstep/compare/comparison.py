@@ -6,12 +6,21 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from lockstep.compare.comparison_rules import BITS_ONLY, CONFIGURATION, EXPECTED, FILES, rule_of
+from lockstep.compare.comparison_rules import (
+    BITS_ONLY,
+    CONFIGURATION,
+    EXPECTED,
+    FILES,
+    NOT_OF_RAW,
+    RAW_HAS_NO,
+    rule_of,
+)
 from lockstep.compare.tolerance import IDENTICAL, INCOMPARABLE, Tolerance
 from lockstep.config_error import shorten
 from lockstep.files import save_json, short_path
@@ -67,6 +76,7 @@ class Comparison:
 
     `options`: those that differ, with both values, as they are typed.
     `unfinished`: both were interrupted. `left_out`: the keys not compared, by reason. `likely`: of a difference.
+    `with_raw`: one of the two is a run of the raw engine, which keeps less.
     """
 
     a: str
@@ -77,6 +87,7 @@ class Comparison:
     unfinished: bool = False
     left_out: dict[str, set[str]] = field(default_factory=dict)
     likely: str | None = None
+    with_raw: bool = False
 
     def add_all(self, a: Values, b: Values) -> None:
         """Compare the values of two runs; one that only one of them has is different."""
@@ -87,6 +98,8 @@ class Comparison:
     def add(self, key: str, a: object, b: object, where: str, step: float) -> None:
         """Compare two values by the rule of their key, or list the key as not compared."""
         rule = rule_of(key)
+        if self.with_raw and any(fnmatchcase(key, pattern) for pattern in RAW_HAS_NO):
+            rule = rule._replace(how="not", quantity=NOT_OF_RAW)
         if rule.how == "not" or (rule.how == "bits" and self.tolerance.within):
             self.left_out.setdefault(rule.quantity if rule.how == "not" else BITS_ONLY, set()).add(rule.pattern)
             return
@@ -144,7 +157,7 @@ class Comparison:
     def _verdict_text(self, for_terminal: bool) -> list[str]:
         """Return the verdict with what was expected, and why; if the configurations are equal, the first difference."""
         condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
-        reason = f" ({self.tolerance.reason})" if self.tolerance.reason else ""
+        reason = f" ({self.tolerance.reason})" if self.tolerance.reason and self.tolerance != INCOMPARABLE else ""
         interrupted = "; neither run finished" if self.unfinished else ""
         expected = f"expected: {self.tolerance}{reason}{interrupted}"
         lines = wrapped(f"{self.verdict}{condition} {expected}", subsequent_indent="  ")

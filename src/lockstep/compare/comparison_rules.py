@@ -28,12 +28,13 @@ CONFIGURATION = "configuration"
 UNKNOWN = "keys unknown to this version"
 BITS_ONLY = "digests and states of ranks (only identical runs share them)"
 EXPECTED = "what the tolerance accounts for"
+NOT_OF_RAW = "what engine=raw does not keep"
 MONITORING = "how a run is watched and saved"
 CURVES = "curves and logs"
 VERDICTS = "verdicts of comparing"
 
 FILES = ("last.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
-WORLD = "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng"
+WORLD = "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng batchnorm"
 RUN = "metrics.json: record.jsonl:run."
 RANKS = "last.ckpt:lockstep.ranks.*."
 CHECKS = "deterministic benchmark detect_anomaly"
@@ -73,7 +74,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", "times", "metrics.json:", "*seconds epoch_seconds_* samples_per_second"),
     ("not", VERDICTS, "metrics.json:", "verdict within_tolerance max_diff"),
     ("exact", CONFIGURATION, "metrics.json:", "parameters"),
-    ("not", MONITORING, "metrics.json:", "monitor mode best_epoch"),
+    ("bits", "best epoch", "metrics.json:", "monitor mode best_epoch"),
     ("bound", "validation", "metrics.json:", "val/* best"),
     *(("bound", stage, "metrics.json:", f"{stage}/*") for stage in ("train", "test")),
     ("bound", "confusion matrix", "confusion.csv:", "*"),
@@ -91,11 +92,15 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", "sizes of records", "last.ckpt:lockstep.", "record*"),
     ("not", "Lightning's own state", "last.ckpt:", f"pytorch-lightning_version loops* callbacks* {HPARAMS}"),
     ("bound", "weights saved", "last.ckpt:", "state_dict.* current_model_state.*"),
+    ("not", "how an optimizer computes", "last.ckpt:optimizer_states.*.", "foreach fused"),
     ("bound", "optimizer state", "last.ckpt:", "optimizer_states*"),
     ("bound", "schedule", "last.ckpt:", "lr_schedulers*"),
     ("bound", "gradient scaler", "last.ckpt:", "MixedPrecision*"),
 )
 """How, the quantity, what a key begins with, and the patterns of its rest; the last two are lists of words."""
+
+RAW_HAS_NO = ("confusion.csv:*", "last.ckpt:lockstep.identity*", "last.ckpt:lockstep.ranks*")
+"""Patterns of keys that are not compared with a run of the raw engine."""
 
 
 TABLE = [

@@ -7,7 +7,7 @@ training may double a difference at every step: there a measured bound holds for
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockstep.strategies import STRATEGIES
@@ -25,7 +25,7 @@ class Tolerance:
 
     def __str__(self) -> str:
         if self == INCOMPARABLE:
-            return "the same samples alone (independent dropout masks; strategy=virtual draws those of ddp)"
+            return f"the same samples alone ({self.reason})"
         bound = f"within {self.within:g}" if self.within else "identical"
         return bound if math.isinf(self.steps) else f"{bound} in the first {self.steps} steps"
 
@@ -35,7 +35,8 @@ IDENTICAL = Tolerance(0.0, reason="the same arithmetic in the same order")
 FLOAT64 = Tolerance(1e-10, reason="sums in another order, in float64")
 FLOAT32 = Tolerance(1e-4, 3, ROUNDED)
 MIXED = Tolerance(0.1, 3, ROUNDED)  # the last two are ten times or more what was measured (docs/agreement.md)
-INCOMPARABLE = Tolerance(sys.float_info.max)
+INCOMPARABLE = Tolerance(sys.float_info.max, reason="independent dropout masks; strategy=virtual draws those of ddp")
+STATISTICS = "BatchNorm of each rank or replica; sync_batchnorm=true is over all, strategy=virtual computes that of ddp"
 
 LIKELY = (
     "Their ranks have other shares of a batch: a loss across samples, statistics of a batch, noise, or a logged value "
@@ -50,6 +51,8 @@ def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
         return IDENTICAL
     if "per_rank" in (_dropout(a), _dropout(b)) and _batch_layout(a) != _batch_layout(b):
         return INCOMPARABLE
+    if "per_rank" in (a.get("batchnorm"), b.get("batchnorm")) and _batch_layout(a) != _batch_layout(b):
+        return replace(INCOMPARABLE, reason=STATISTICS)
     precisions = {a["precision"], b["precision"]}
     if precisions == {"64-true"}:
         return FLOAT64

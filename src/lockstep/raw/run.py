@@ -1,116 +1,132 @@
-"""One run from its plan to its metrics, in one rank."""
+"""A run on one rank: train, validate, test, and return the results.
 
+The launcher has started `world_size` processes, each of which has called `torch.distributed.init_process_group` and
+then `run`. Every rank computes the same lines; it differs by its number alone, which selects its samples of each batch,
+and collectives bring ranks together: in `step` to average gradients, in `record` to add up what was measured.
+"""
+
+import time
 from typing import Any
 
-from torch.optim import LBFGS, SGD
+import torch
+import torch.distributed as dist
 
-from lockstep.callbacks import monitoring_callbacks
-from lockstep.config_error import require
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
-from lockstep.raw.loop import evaluate, fit
-from lockstep.raw.optimization import watch_manual_steps
-from lockstep.raw.state import load_state
-from lockstep.raw.trainer import RawTrainer
-from lockstep.run_files import Metrics
-from lockstep.session.callbacks import Hooks, create_callbacks
-from lockstep.session.lightning_module import configured
-from lockstep.session.session import Session
-from lockstep.strategies.strategy import Wrapped
-from lockstep.targets.kinds import overrides
+from lockstep.raw import Job
+from lockstep.raw.data import preserved_generators
+from lockstep.raw.module import STAGES, Rank, manual_step
+from lockstep.raw.record import preserved_metrics
+from lockstep.raw.step import arguments_for, automatic_step, step_schedules
 
 
-def run(plan: Plan, context: RankContext) -> Metrics:
-    """Train and test as the plan says. Every rank returns the same metrics."""
-    session = Session(plan, context)
-    with session.running():
-        trainer = session.module.trainer = RawTrainer(session, session.loggers.loggers)
-        trainer.add_callbacks([*monitoring_callbacks(session), *create_callbacks(session.plan)])
-        training = Training(session, trainer)
-        try:
-            training.fit_and_test()
-        except BaseException as exception:
-            training.report(exception)
-            raise
-        session.loggers.close()
-        return session.results.finish()
+def run(job: Job, context: RankContext) -> dict[str, Any]:
+    """Train, validate and test as the configuration says; return the content of metrics.json, on every rank."""
+    rank = Rank(job, context)  # with the data and the module, whose weights are alike on every rank
+    rank.prepare()
+    fit(rank)
+    rank.teardown("fit")
+    rank.record.end()
+    if rank.config.test and rank.loaders("test"):
+        rank.setup("test")
+        evaluate(rank, "test")
+        rank.teardown("test")
+    return rank.record.results()
 
 
-class Training:
-    """A module prepared for training: its session, trainer, hooks and precision, and the wrapped training step."""
-
-    wrapped: Wrapped
-
-    def __init__(self, session: Session, trainer: RawTrainer) -> None:
-        self.session, self.trainer, self.module = session, trainer, session.module
-        self.hooks, self.precision = Hooks(trainer, session.module), trainer.precision_plugin
-
-    def fit_and_test(self) -> None:
-        session, plan = self.session, self.session.plan
-        self.setup("fit" if plan.train else "test")
-        self.hooks.call("configure_model")
-        self.prepare()
-        session.begin(self.trainer.callbacks)
-        load_state(self)
-        if session.start.is_finished:
-            session.end_finished(self.trainer)
-        elif plan.train:
-            with session.progress.accepting_stop():
-                fit(self)
-        if plan.train:
-            self.teardown("fit")
-        if plan.test and session.data.runs("test"):
-            if plan.train:
-                self.setup("test")
-                session.choose_net_to_test()
-            evaluate(self, "test")
-            self.teardown("test")
-
-    def setup(self, stage: str) -> None:
-        """Set up the data, then callbacks and the module, for fit or test."""
-        if (datamodule := self.trainer.datamodule) is not None:
-            datamodule.trainer = self.trainer
-            datamodule.setup(stage)
-        self.hooks.call("setup", stage=stage)
-
-    def teardown(self, stage: str) -> None:
-        if self.trainer.datamodule is not None:
-            self.trainer.datamodule.teardown(stage)
-        self.hooks.call("teardown", stage=stage)
-
-    def report(self, exception: BaseException) -> None:
-        for hook in self.hooks.of_callbacks("on_exception"):
-            hook(exception)
-        if self.trainer.datamodule is not None:
-            self.trainer.datamodule.on_exception(exception)
-
-    def prepare(self) -> None:
-        """Move the module onto its device, wrap it by its strategy, then configure its optimizers."""
-        session, trainer, module = self.session, self.trainer, self.module
-        self.wrapped = session.plan.strategy.wrap(session.plan, module)
-        if session.plan.train:
-            optimizers, trainer.lr_scheduler_configs = configured(module.configure_optimizers())
-            trainer.optimizers = optimizers = optimizers or [NoOptimizer()]
-            count = len(optimizers)
-            object.__setattr__(module, "optimizers", lambda *_, **__: optimizers[0] if count == 1 else optimizers)
-            reason = f"its configure_optimizers returns {count} optimizers, and automatic optimization has one"
-            fits = session.manual or count == 1
-            require(fits, "model", session.plan.model.name, reason, "self.automatic_optimization = False in it")
-            scales = not overrides(module, "optimizer_step") and not any(isinstance(each, LBFGS) for each in optimizers)
-            reason = "it overrides optimizer_step or steps by LBFGS, past the gradient scaler of precision=16-mixed"
-            hint = "precision=bf16-mixed, or engine=lightning"
-            require(scales or self.precision.scale is None, "model", session.plan.model.name, reason, hint)
-            if session.manual:
-                watch_manual_steps(self)
-        session.step.watch(trainer.optimizers, self.wrapped.ddp)
+def fit(rank: Rank) -> None:
+    """Train for the epochs of the configuration, or until a limit."""
+    module, trainer = rank.module, rank.trainer
+    module.on_fit_start()
+    if trainer.num_sanity_val_steps and rank.loaders("val"):
+        with preserved_metrics(module):
+            trainer.sanity_checking = True
+            evaluate(rank, "val", trainer.num_sanity_val_steps)
+            trainer.sanity_checking = False
+    trainer.training, trainer.train_dataloader = True, rank.loaders("train")[0].loader
+    module.on_train_start()
+    while rank.record.epoch < trainer.max_epochs and not rank.is_over and not trainer.should_stop:
+        train_epoch(rank)
+    trainer.current_epoch = rank.record.epochs_begun
+    module.on_train_end()
+    trainer.training = False
+    module.on_fit_end()
 
 
-class NoOptimizer(SGD):
-    """The optimizer of a module that configures none: its steps are counted and change nothing, as in Lightning."""
+def train_epoch(rank: Rank) -> None:
+    """Train on each batch once, validate in between or at the end, and record the epoch."""
+    module, trainer, record, validated = rank.module, rank.trainer, rank.record, False
+    trainer.current_epoch, accumulate = record.epoch, trainer.accumulate_grad_batches
+    record.begin_stage("train")
+    module.on_train_epoch_start()
+    for index, share in enumerate(rank.loaders("train")[0].shares(record.epoch, accumulate)):
+        began, trainer.is_last_batch = time.perf_counter(), share.is_last
+        is_step = share.is_last or (index + 1) % accumulate == 0  # the last batch of an optimizer step
+        batch = rank.transfer(share.batch)
+        record.begin_batch(share)
+        if module.on_train_batch_start(batch, index) == -1:
+            trainer.is_last_batch = True
+            break
+        if module.automatic_optimization:
+            outputs = automatic_step(rank, share, batch, index, is_step)
+        else:
+            outputs = manual_step(rank, share, batch, index)
+        step_schedules(rank, index, is_step, share.is_last)
+        record.show_batch()
+        module.on_train_batch_end(outputs, batch, index)
+        record.end_batch(share, is_step or not module.automatic_optimization)
+        rank.seconds += time.perf_counter() - began
+        ends = share.is_last or rank.is_over
+        if rank.is_validation_due(index + 1, share.is_last):
+            if is_step:
+                module.on_validation_model_zero_grad()
+            evaluate(rank, "val")
+            validated = True
+            if not share.is_last and not trainer.should_stop:
+                record.end_validation(after_step=record.steps, after_batch=record.batches)
+        step_schedules(rank, index, is_step, epoch_ends=False, plateau=True)
+        if trainer.should_stop or ends:
+            break
+    record.end_stage("train", ends=False)
+    module.on_train_epoch_end()
+    record.end_stage("train", ends=True)
+    if trainer.is_last_batch or trainer.should_stop or not rank.is_over:  # else the last one is not complete
+        step_schedules(rank, 0, False, trainer.is_last_batch, plateau=True)
+        record.end_epoch(validated)
 
-    def __init__(self) -> None:
-        super().__init__([{"params": []}], lr=0.0)
-        self.param_groups = []
 
-    def state_dict(self) -> dict[str, Any]:
-        return {}
+@torch.inference_mode()
+@preserved_generators()
+def evaluate(rank: Rank, stage: str, most: int = -1) -> None:
+    """Run this rank's batches of each loader through the module's step; every sample counts once."""
+    module, record, name, loaders = rank.module, rank.record, STAGES[stage], rank.loaders(stage)
+    modes, user_step = {each: each.training for each in module.modules()}, getattr(module, f"{name}_step")
+    rank.enter(stage)
+    getattr(module, f"on_{name}_model_eval")()
+    record.begin_stage(stage)
+    rank.seed_evaluation(stage)
+    getattr(module, f"on_{name}_start")()
+    getattr(module, f"on_{name}_epoch_start")()
+    for buffer in module.buffers() if rank.world > 1 else ():
+        dist.broadcast(buffer, src=0)  # ranks may have statistics of their own; those of rank 0 are saved
+    for number, loader in enumerate(loaders):
+        which = (number,) if len(loaders) > 1 else ()
+        for index, share in enumerate(loader.shares(0)):
+            if index == most:
+                break
+            batch = rank.transfer(share.batch, number)
+            record.log.begin_batch(stage, share.count, f"/dataloader_idx_{number}" if which else "")
+            rank.seed_evaluation(stage, index, number)
+            getattr(module, f"on_{name}_batch_start")(batch, index, *which)
+            with rank.forward_context(share):
+                outputs = user_step(*arguments_for(user_step, batch, index, *which))
+            record.show_batch()
+            getattr(module, f"on_{name}_batch_end")(outputs, batch, index, *which)
+            record.log.end_batch(stage)
+    rank.seed_evaluation(stage)
+    record.end_stage(stage, ends=False)
+    getattr(module, f"on_{name}_epoch_end")()
+    record.end_stage(stage, ends=True)
+    getattr(module, f"on_{name}_end")()
+    rank.enter("train" if stage == "val" else "")
+    for each, mode in modes.items():
+        each.training = mode

@@ -87,6 +87,7 @@ class Module(Target):
     can_shard_net: whether all its parameters are those of its `net`, and FSDP can divide each.
     stages: how many devices can share the net.
     optimizer_key: of the optimizer on the command line, which may be the module's.
+    hooks: of Lightning that it overrides.
     """
 
     optimizer_key: str = "optimizer"
@@ -94,6 +95,7 @@ class Module(Target):
     has_net: bool = False
     can_shard_net: bool = False
     stages: int = 0
+    hooks: tuple[str, ...] = ()
 
     def rules(self, plan: "Plan") -> Rules:
         reason = f"it shows the attribute `net` of a module, and {self.name} sets none in its __init__"

@@ -23,7 +23,7 @@ from lockstep.schemas.target import ARGS, BATCH_SIZE, KEY
 from lockstep.session.callbacks import check_callback
 from lockstep.session.lightning_module import configured, create_module
 from lockstep.step_plan import StepPlan
-from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
+from lockstep.targets.kinds import derives_from, is_lightning_module, overridden_hooks, overrides
 from lockstep.targets.locate import check, create, filled, locate, user_errors
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
@@ -90,7 +90,8 @@ def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
     fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
     if net is not None and fits:  # stages that do not hold all weights of the net are not all of it
         fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
-    facts = {"manual": not module.automatic_optimization, "has_net": net is not None}
+    facts: dict[str, Any] = {"manual": not module.automatic_optimization, "has_net": net is not None}
+    facts["hooks"] = overridden_hooks(module)
     return {**facts, "can_shard_net": net is not None and can_shard, "stages": len(stages) if fits else 0}
 
 

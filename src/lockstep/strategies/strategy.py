@@ -111,6 +111,10 @@ class Strategy:
         self.move_to_devices(plan, module)
         return Wrapped(module.training_step)
 
+    def mirrored(self, plan: "Plan") -> "tuple[Strategy, int]":
+        """Return the strategy and the devices of a machine by which `engine=both` repeats a run in plain torch."""
+        return self, plan.devices
+
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         """Return the Lightning strategy that wraps a module the same way. Processes and their group exist already."""
         from lightning.pytorch.strategies import SingleDeviceStrategy

@@ -1,0 +1,381 @@
+"""What one rank holds during a run: the data, the module, and what the module sees as its `trainer`."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+from torch.optim import SGD
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from lockstep.launch.topology import RankContext
+from lockstep.raw import Job, step
+from lockstep.raw.data import Loader, Share, preserved_generators, seed_all, seed_by
+from lockstep.raw.record import Log, Record, preserved_metrics
+from lockstep.targets.kinds import overrides
+from lockstep.targets.locate import create
+
+STAGES = {"train": "training", "val": "validation", "test": "test"}
+TESTED = {(1, 16, 3), (16, 32, 3), (32, 64, 3), (64, 128, 3), (1, 10, 5), (10, 20, 5)}
+"""Channels and kernels of the plain convolutions that are channels_last on a CPU with memory_format=auto."""
+
+
+class Rank:
+    """What one rank holds during a run.
+
+    weight: what the loss of the batch is a mean over. divisor: the sum of these in an optimizer
+    step, if the module's steps return them. updates: the rate and the gradient norms of each update in the batch.
+    factor, syncs: of `manual_backward`, on the loss, and whether it averages gradients over ranks.
+    """
+
+    wrapped: Any
+    weight, factor, syncs, seconds, counts = 0.0, 1.0, True, 0.0, True
+    loss: Tensor | None = None
+    divisor: float | None = None
+
+    def __init__(self, job: Job, context: RankContext) -> None:
+        self.job, self.context, self.rank, self.world = job, context, context.rank, context.world_size
+        self.config: Any = configuration(job.config, self.world)
+        gpu = job.world.accelerator == "gpu"
+        self.device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+        self.dtype = torch.float64 if self.config.precision == "64-true" else torch.float32
+        self.average: Callable[[], None] = lambda: None
+        self.updates: list[Any] = []
+        self.by_stage: dict[str, list[Loader]] = {}
+        calls: Any = OmegaConf.to_container(self.config, resolve=True)
+        with preserved_generators(self.config.seed):
+            self.data = create("data", calls["data"]) if calls["data"] else None
+        seed_all(self.config.seed)  # weights are drawn before anything else, alike on every rank
+        self.module: Any = create("model", calls["model"])
+        self.log = Log(self.module, self.rank, not self.config.trainer.barebones)
+        self.trainer: Any = trainer_of(self)
+        for each in (self.data, self.module):
+            if each is not None:
+                each.trainer = self.trainer
+        self.convert()
+        self.record = Record(self)
+
+    def convert(self) -> None:
+        """Convert the module to the dtype and the memory format of the run, and BatchNorm to that over all ranks."""
+        self.module.double() if self.dtype == torch.float64 else self.module.float()
+        for layer in self.module.modules() if self.config.sync_batchnorm else ():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                layer.__class__, layer.rank = SyncBatchNorm, self
+        net, form = getattr(self.module, "net", None), self.config.memory_format
+        if isinstance(net, nn.Module) and form != "contiguous":
+            if form == "channels_last" or is_faster_with_channels_last(net, self.device):
+                net.to(memory_format=torch.channels_last)
+
+    def prepare(self) -> None:
+        """Set up data and module, create the optimizers, and choose how gradients are averaged."""
+        self.setup("fit")
+        if overrides(self.module, "configure_model"):
+            with preserved_generators(self.config.seed):
+                self.module.configure_model()
+            self.convert()
+        self.module.to(self.device)
+        self.loaders("train")  # schedules may ask for the number of steps
+        optimizers, self.trainer.lr_scheduler_configs = configured(self.module.configure_optimizers())
+        self.trainer.optimizers = optimizers
+        self.log.synced = {str(each.monitor) for each in self.trainer.lr_scheduler_configs if each.reduce_on_plateau}
+        several = optimizers if len(optimizers) > 1 else optimizers[0]
+        object.__setattr__(self.module, "optimizers", lambda *_, **__: several)
+        if not self.module.automatic_optimization:
+            watch_manual_steps(self)
+        step.wrap(self)
+        seed_all(self.config.seed + 1 + self.rank)  # dropout and the like: each rank draws for itself
+
+    def setup(self, stage: str) -> None:
+        for each in (self.data, self.module):
+            if each is not None:
+                with self.as_one_process(each is self.data):
+                    each.setup(stage)
+
+    @contextmanager
+    def as_one_process(self, is_data: bool = True) -> Iterator[None]:
+        """Draw under the run's seed; a data module that divides its batch size by the ranks does not."""
+        self.trainer.world_size = 1 if is_data else self.world
+        with preserved_generators(self.config.seed):
+            yield
+        self.trainer.world_size = self.world
+
+    def teardown(self, stage: str) -> None:
+        for each in (self.data, self.module):
+            if each is not None:
+                each.teardown(stage)
+
+    def loaders(self, stage: str) -> list[Loader]:
+        """Return this rank's views of the loaders of a stage; none without a loader, a step, or a limit above 0."""
+        if stage not in self.by_stage:
+            config, owner, returned = self.config, self.data or self.module, []
+            limit, trains = config.trainer[f"limit_{stage}_batches"], stage == "train"
+            has_step = overrides(self.module, f"{STAGES[stage]}_step")
+            if limit != 0 and has_step and overrides(owner, f"{stage}_dataloader"):
+                with self.as_one_process():
+                    returned = getattr(owner, f"{stage}_dataloader")()
+            several = [*returned.values()] if isinstance(returned, Mapping) else returned
+            self.by_stage[stage] = loaders = []
+            for each in several if isinstance(several, list | tuple) else [several] if several is not None else ():
+                size = config.batch_size if trains else None
+                loader = Loader(each, config.seed, self.rank, self.world, trains, size, limit)
+                loader.drop_last |= trains and config.drop_last
+                loader.fixed = trains and config.trainer.overfit_batches > 0
+                loader.smallest = 1 if trains else getattr(owner, "evaluation_batch", 1)
+                loaders.append(loader)
+            if trains:
+                count, most = loaders[0].count, config.trainer.max_steps
+                total = -(-count // config.accumulate_grad_batches) * config.max_epochs
+                self.trainer.num_training_batches = count or float("inf")
+                self.trainer.estimated_stepping_batches = min(total or most, total if most == -1 else most)
+        return self.by_stage[stage]
+
+    def transfer(self, batch: Any, loader: int = 0) -> Any:
+        """Convert floats to the dtype of the run, and move the batch by the hooks of the data module or the module."""
+        batch = mapped(lambda value: value.to(self.dtype) if value.is_floating_point() else value, batch)
+        for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"):
+            hook = getattr(self.data if self.data is not None and overrides(self.data, name) else self.module, name)
+            batch = hook(batch, self.device, loader) if name.startswith("transfer") else hook(batch, loader)
+        return batch
+
+    @contextmanager
+    def forward_context(self, share: Share) -> Iterator[None]:
+        """The dtype of a step; and what a rank without samples computes leaves no traces."""
+        with ExitStack() as stack:
+            if self.config.precision == "bf16-mixed":
+                stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False))
+            if share.count == 0:
+                stack.enter_context(preserved_generators())
+                stack.enter_context(preserved_metrics(self.module))
+            self.counts = share.count > 0
+            torch.set_default_dtype(self.dtype)
+            stack.callback(torch.set_default_dtype, torch.float32)
+            yield
+
+    def seed_evaluation(self, stage: str, batch: int = -1, loader: int = -1) -> None:
+        """Seed by (seed, epoch, stage, loader, batch, rank); for hooks between batches alike on every rank."""
+        epoch = self.record.epoch if stage == "val" else 0
+        seed_by(self.config.seed, epoch, [*STAGES].index(stage), loader, batch, 0 if batch < 0 else self.rank)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(torch.initial_seed())
+
+    def enter(self, stage: str) -> None:
+        trainer = self.trainer
+        trainer.training, trainer.validating, trainer.testing = (stage == each for each in STAGES)
+        self.log.end_batch(stage or "train")
+
+    @property
+    def is_over(self) -> bool:
+        return bool(0 < self.config.trainer.max_steps <= self.trainer.global_step)
+
+    @property
+    def validation_batches(self) -> int | None:
+        """Return the batches from one validation to the next; None: to the end of the epoch, if its length is unknown."""
+        every, count = self.config.trainer.val_check_interval, self.loaders("train")[0].count
+        return every if isinstance(every, int) else max(1, int(count * every)) if count else None
+
+    def is_validation_due(self, batch: int, is_last: bool) -> bool:
+        batches = self.validation_batches
+        is_due = (is_last if batches is None else batch % batches == 0) or self.trainer.should_stop
+        is_epoch = (self.record.epoch + 1) % self.config.trainer.check_val_every_n_epoch == 0
+        return bool(is_due and is_epoch and self.loaders("val"))
+
+    @property
+    def validates(self) -> bool:
+        """Whether training ever reaches a validation."""
+        config, count, steps = self.config, self.loaders("train")[0].count, self.config.accumulate_grad_batches
+        epochs, most = config.trainer.check_val_every_n_epoch, config.trainer.max_steps
+        before = (epochs - 1) * -(-count // steps) + ((self.validation_batches or 1) - 1) // steps
+        is_reached = most == -1 or not count or not self.module.automatic_optimization or before < most
+        return bool(self.loaders("val")) and epochs <= config.max_epochs and is_reached
+
+
+def configuration(text: str, world: int) -> Any:
+    """Return the configuration, with what some keys stand for: batch_size_per_device, scale_lr, fast_dev_run, …"""
+    config: Any = OmegaConf.create(text)
+    trainer, few = config.trainer, int(config.trainer.fast_dev_run)
+    if few:
+        config.max_epochs, trainer.num_sanity_val_steps, trainer.limit_test_batches = 1, 0, few
+        trainer.val_check_interval, trainer.check_val_every_n_epoch = 1.0, 1
+    if few or trainer.overfit_batches:
+        trainer.limit_train_batches = trainer.limit_val_batches = few or trainer.overfit_batches
+    if config.batch_size_per_device:
+        config.batch_size = config.batch_size_per_device * world
+    if config.scale_lr:
+        config.optimizer.lr = config.optimizer.lr * world
+    return config
+
+
+def trainer_of(rank: Rank) -> Any:
+    """Return what stands for a Trainer, with its public names."""
+    config, devices = rank.config, rank.context.local_world_size
+    strategy: Any = DDPStrategy() if rank.world > 1 else SingleDeviceStrategy(rank.device)
+    strategy.parallel_devices = [rank.device] * devices
+    strategy.backward = lambda loss, _, *a, **k: manual_backward(rank, loss, *a, **k)
+    return SimpleNamespace(
+        **{name: config.trainer[name] for name in ("max_steps", "check_val_every_n_epoch", "num_sanity_val_steps")},
+        **{name: config[name] for name in ("max_epochs", "accumulate_grad_batches", "log_every_n_steps", "precision")},
+        **dict.fromkeys(("training", "validating", "testing", "sanity_checking", "should_stop"), False),
+        **{"world_size": rank.world, "num_devices": config.devices, "num_nodes": config.num_nodes},
+        **{"global_rank": rank.rank, "local_rank": rank.context.local_rank, "is_global_zero": rank.rank == 0},
+        **{"is_last_batch": False, "current_epoch": 0, "global_step": 0, "barebones": config.trainer.barebones},
+        **{"optimizers": [], "lr_scheduler_configs": [], "callbacks": [], "loggers": [], "logger": None},
+        **{"callback_metrics": {}, "logged_metrics": {}, "progress_bar_metrics": {}, "node_rank": 0},
+        **{"lightning_module": rank.module, "model": rank.module, "datamodule": rank.data, "strategy": strategy},
+        **{"default_root_dir": rank.job.world.folder, "log_dir": rank.job.world.folder},
+        gradient_clip_val=config.gradient_clip_val,
+        gradient_clip_algorithm=config.trainer.gradient_clip_algorithm if config.gradient_clip_val else None,
+        precision_plugin=SimpleNamespace(clip_gradients=step.clip_gradients),
+        state=SimpleNamespace(fn="fit", stage=None, status="running"),
+        print=lambda *values, **options: print(*values, **options) if rank.rank == 0 else None,
+    )
+
+
+def configured(returned: Any) -> tuple[list[Any], list[Any]]:
+    """Return the optimizers and schedules that configure_optimizers returns, in any form that Lightning takes."""
+    entries = [*returned] if isinstance(returned, list | tuple) else [] if returned is None else [returned]
+    schedules: list[Any] = []
+    if len(entries) == 2 and isinstance(entries[0], list | tuple):
+        optimizers, schedules = [*entries[0]], [*entries[1]] if isinstance(entries[1], list | tuple) else [entries[1]]
+    else:
+        optimizers = [entry["optimizer"] if isinstance(entry, Mapping) else entry for entry in entries]
+        for entry in entries:
+            if isinstance(entry, Mapping) and "lr_scheduler" in entry:
+                given = entry["lr_scheduler"]
+                is_options = isinstance(given, Mapping)
+                schedules.append(given if is_options else {"scheduler": given, "monitor": entry.get("monitor")})
+    default = {"interval": "epoch", "frequency": 1, "monitor": None, "name": None, "strict": True}
+    options = [default | (each if isinstance(each, Mapping) else {"scheduler": each}) for each in schedules]
+    plateau = [{"reduce_on_plateau": isinstance(each["scheduler"], ReduceLROnPlateau)} | each for each in options]
+    if not optimizers:
+        optimizers = [SGD([{"params": []}], lr=0.0)]
+        optimizers[0].param_groups.clear()
+    return optimizers, [SimpleNamespace(**each) for each in plateau]
+
+
+def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """Return a structure with a function of each tensor in it."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {name: mapped(function, part) for name, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(mapped(function, part) for part in value))
+    return type(value)(mapped(function, part) for part in value) if isinstance(value, list | tuple) else value
+
+
+def is_faster_with_channels_last(net: nn.Module, device: torch.device) -> bool:
+    """Whether memory_format=auto means channels_last: on a CPU if all large weights are of tested convolutions."""
+    if device.type != "cpu":
+        return not any(tensor.dim() == 5 for tensor in (*net.parameters(), *net.buffers()))
+    return all(
+        tensor.dim() < 4
+        or (
+            type(layer) is nn.Conv2d
+            and (layer.stride, layer.padding, layer.dilation, layer.groups) == ((1, 1), (0, 0), (1, 1), 1)
+            and layer.kernel_size == (layer.kernel_size[0],) * 2
+            and (layer.in_channels, layer.out_channels, layer.kernel_size[0]) in TESTED
+        )
+        for layer in net.modules()
+        for tensor in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+    )
+
+
+class SyncBatchNorm(nn.BatchNorm1d):
+    """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
+
+    rank: Any
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return nn.functional.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, self.running_mean is None, 0.0, self.eps
+            )
+        axes, shape = [axis for axis in range(x.dim()) if axis != 1], [1, -1, *[1] * (x.dim() - 2)]
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        count, *_ = sums = self.over_ranks(torch.cat([wide.new_tensor([x.numel() / x.shape[1]]), wide.sum(axes)]))
+        mean = sums[1:] / count
+        centred = wide - mean.view(shape)
+        variance = self.over_ranks(centred.square().sum(axes)) / count
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+            factor = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean.detach(), factor)
+            self.running_var.lerp_(variance.detach() * (count / (count - 1)), factor)
+        outputs = centred / (variance + self.eps).sqrt().view(shape)
+        if self.affine:
+            outputs = outputs * self.weight.view(shape) + self.bias.view(shape)
+        return outputs.to(x.dtype)
+
+    def over_ranks(self, sums: Tensor) -> Tensor:
+        counted = sums if self.rank.counts else sums * 0.0  # a rank without samples computes another's
+        return all_reduce(counted) if dist.is_initialized() else counted  # type: ignore[no-any-return]
+
+
+# manual optimization
+
+
+def manual_step(rank: Any, share: Share, batch: Any, index: int) -> Mapping[str, Any]:
+    """Run a training step that goes backward by `self.manual_backward`, and steps its optimizers itself."""
+    rank.factor = step.weight_of(rank, share, 1)
+    with rank.forward_context(share):
+        returned = rank.module.training_step(*step.arguments_for(rank.module.training_step, batch, index))
+    outputs = dict(returned) if isinstance(returned, Mapping) else {"loss": returned}
+    rank.loss = outputs["loss"].detach() if isinstance(outputs.get("loss"), Tensor) else None
+    rank.weight = share.count
+    return outputs if isinstance(returned, Mapping | Tensor) else {}
+
+
+def manual_backward(rank: Any, loss: Tensor, *arguments: Any, **options: Any) -> None:
+    """Go backward, then average over ranks what this pass has added to the gradients."""
+    parameters, averages = [*rank.module.parameters()], rank.world > 1 and rank.syncs
+    earlier = [parameter.grad for parameter in parameters]
+    for parameter in parameters if averages else ():
+        parameter.grad = None
+    rank.module.on_before_backward(loss)
+    rank.module.backward(loss * rank.factor, *arguments, **options)
+    rank.module.on_after_backward()
+    if averages:
+        step.average(step.all_reduce, parameters)
+        for parameter, gradient in zip(parameters, earlier, strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+
+
+def watch_manual_steps(rank: Any) -> None:
+    """Measure, and call the module's hook, before each step of an optimizer; count it afterwards."""
+
+    def before(optimizer: Any, arguments: Any, options: Any) -> Any:
+        closure = options.get("closure") or (arguments[1] if len(arguments) > 1 else None)
+        if closure is None:
+            step.before_update(rank, optimizer)
+            return None
+
+        def measured() -> Any:
+            loss = closure()
+            step.before_update(rank, optimizer)
+            return loss
+
+        return (arguments[0], measured), {}
+
+    def after(*_: Any) -> None:
+        rank.trainer.global_step += 1
+
+    @contextmanager
+    def toggle_model(optimizer: Any, sync_grad: bool = True) -> Any:
+        rank.syncs = sync_grad
+        rank.module.toggle_optimizer(optimizer)
+        yield
+        rank.module.untoggle_optimizer(optimizer)
+        rank.syncs = True
+
+    for optimizer in rank.trainer.optimizers:
+        optimizer.register_step_pre_hook(before)
+        optimizer.register_step_post_hook(after)
+        optimizer.optimizer, optimizer.toggle_model = optimizer, partial(toggle_model, optimizer)

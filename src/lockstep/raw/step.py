@@ -1,0 +1,209 @@
+"""A batch on one rank: forward, backward, the average over ranks, clipping, and the update of the weights."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from lockstep.raw.data import Share
+from lockstep.raw.record import rate_of
+
+
+class Step(nn.Module):
+    """A module whose forward is its training step, as DistributedDataParallel needs it.
+
+    DDP adds gradients in buckets, of 1 MiB and then 25 MiB, that it fills in the order of the parameters: here from the
+    last to the first. More than two numbers have several sums, so the order of the buckets decides the last bits.
+    """
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.last_to_first = nn.ParameterList([*module.parameters()][::-1])
+        self.module = module
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.module.training_step(*arguments)
+
+
+def wrap(rank: Any) -> None:
+    """Choose how gradients are averaged: by DistributedDataParallel during backward, or by hand after it."""
+    parameters, sync = [*rank.module.parameters()], rank.config.engine.gradient_sync
+    rank.wrapped = Step(rank.module)
+    if rank.world == 1 or not rank.module.automatic_optimization:
+        return
+    if sync == "ddp":
+        ids = [rank.device] if rank.device.type == "cuda" else None
+        with warnings.catch_warnings(action="ignore"):  # with find_unused_parameters the buckets stay as they are
+            rank.wrapped = DistributedDataParallel(
+                rank.wrapped, ids, find_unused_parameters=True, gradient_as_bucket_view=True
+            )
+        rank.wrapped.broadcast_buffers = False  # before evaluations alone
+        parameters, sync = [each for each in parameters if not each.requires_grad], "all_reduce"  # it may be later
+    rank.average = lambda: average(METHODS[sync], parameters)
+
+
+def arguments_for(method: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+    """Return those of batch, batch_idx and dataloader_idx that a step of the user's takes."""
+    kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
+    takes_all = inspect.Parameter.VAR_POSITIONAL in kinds
+    return arguments if takes_all else arguments[: sum(kind in (0, 1) for kind in kinds)]
+
+
+def weight_of(rank: Any, share: Share, accumulate: int) -> float:
+    """Return the factor on this rank's mean loss, so that the average over ranks and batches is that of all samples."""
+    if share.count == 0:
+        return 0.0
+    if rank.config.loss_reduction != "mean":
+        return 1.0 if rank.config.loss_reduction == "none" else float(rank.world)
+    return rank.world * accumulate * share.count / (share.step_total or share.total * accumulate)
+
+
+def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
+    """Run forward and backward of a batch, and at the end of an optimizer step (`is_step`) the update."""
+    module, trainer, optimizer = rank.module, rank.trainer, rank.trainer.optimizers[0]
+    accumulate = trainer.accumulate_grad_batches
+    outputs: dict[str, Any] = {}
+    if index % accumulate == 0:
+        rank.divisor = None
+
+    def forward_backward() -> Tensor | None:
+        with rank.forward_context(share):
+            returned = rank.wrapped(*arguments_for(module.training_step, batch, index))
+        loss = returned.get("loss") if isinstance(returned, Mapping) else returned
+        if index % accumulate == 0:
+            module.on_before_zero_grad(optimizer)
+            module.optimizer_zero_grad(trainer.current_epoch, index, optimizer)
+        if loss is None:
+            return None
+        rank.loss, rank.weight, factor = loss.detach(), share.count, weight_of(rank, share, accumulate)
+        if isinstance(returned, Mapping) and returned.get("weight") is not None:  # the loss is a mean over so many
+            rank.weight = float(returned["weight"]) if share.count else 0.0
+            rank.divisor, factor = (rank.divisor or 0.0) + rank.weight, rank.weight * rank.world * accumulate
+        module.on_before_backward(loss / accumulate)
+        module.backward(loss / accumulate * factor)
+        module.on_after_backward()
+        outputs.update(returned if isinstance(returned, Mapping) else {}, loss=loss.detach() / accumulate)
+        return outputs["loss"]  # type: ignore[no-any-return]
+
+    def complete() -> Tensor | None:
+        loss = forward_backward()
+        rank.average()
+        before_update(rank, optimizer)
+        clip, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
+        module.configure_gradient_clipping(optimizer, gradient_clip_val=clip, gradient_clip_algorithm=algorithm)
+        return loss
+
+    if is_step:
+        module.optimizer_step(trainer.current_epoch, index, optimizer, complete)  # calls `complete`, then steps
+        trainer.global_step += 1
+    else:
+        with getattr(rank.wrapped, "no_sync", nullcontext)():
+            forward_backward()
+    return outputs
+
+
+def before_update(rank: Any, optimizer: Optimizer) -> None:
+    """Measure the gradients of an optimizer, which are complete and averaged over ranks."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if rank.divisor is not None:
+        total = torch.tensor(rank.divisor, dtype=torch.float64, device=rank.device)
+        if rank.world > 1:
+            dist.all_reduce(total)
+        for parameter in parameters:
+            if total and parameter.grad is not None:
+                parameter.grad.div_(total.item())
+    norms = [torch.linalg.vector_norm(each.grad).item() for each in parameters if each.grad is not None]
+    rank.updates.append((rate_of(optimizer), norms))
+    rank.module.on_before_optimizer_step(optimizer)
+
+
+def clip_gradients(optimizer: Optimizer, value: float | None = None, algorithm: Any = "norm") -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    clip = nn.utils.clip_grad_value_ if getattr(algorithm, "value", algorithm) == "value" else nn.utils.clip_grad_norm_
+    if value:
+        clip(parameters, value)
+
+
+def step_schedules(rank: Any, index: int, step_ends: bool, epoch_ends: bool, plateau: bool = False) -> None:
+    """Step the schedules that are due: those of ReduceLROnPlateau by a logged value, or all others."""
+    due = {"step": (step_ends, index), "epoch": (epoch_ends, rank.record.epoch)}
+    for schedule in rank.trainer.lr_scheduler_configs if rank.module.automatic_optimization else ():
+        value = rank.trainer.callback_metrics.get(str(schedule.monitor)) if plateau else None
+        ends, number = due[schedule.interval]
+        is_due = ends and (number + 1) % schedule.frequency == 0 and schedule.reduce_on_plateau == plateau
+        if is_due and (value is not None or not plateau):
+            rank.module.lr_scheduler_step(schedule.scheduler, value)
+
+
+# averaging by hand, which DistributedDataParallel does during backward
+
+
+def average(method: Callable[[Sequence[Tensor]], None], parameters: Sequence[nn.Parameter]) -> None:
+    """Average the gradients over ranks; a parameter that has a gradient on no rank keeps none."""
+    parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    if not parameters:
+        return
+    used = torch.tensor([parameter.grad is not None for parameter in parameters], device=parameters[0].device).long()
+    dist.all_reduce(used)
+    parameters = [parameter for parameter, count in zip(parameters, used.tolist(), strict=True) if count]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    if parameters:
+        method([parameter.grad for parameter in parameters if parameter.grad is not None])
+
+
+def all_reduce(gradients: Sequence[Tensor]) -> None:
+    """One message for each tensor: sum, then divide."""
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+
+
+def bucket(gradients: Sequence[Tensor], add: Callable[[Tensor], Any] = dist.all_reduce) -> None:
+    """One message for all: the gradients are copied into one row and back."""
+    row = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    add(row)
+    row /= dist.get_world_size()
+    for part, gradient in zip(row.split([each.numel() for each in gradients]), gradients, strict=True):  # type: ignore[no-untyped-call]
+        gradient.copy_(part.view_as(gradient))
+
+
+def reduce_broadcast(gradients: Sequence[Tensor]) -> None:
+    """Rank 0 adds and sends the mean to all, as a parameter server: its connection is the limit."""
+    for gradient in gradients:
+        dist.reduce(gradient, dst=0)
+        gradient /= dist.get_world_size()
+        dist.broadcast(gradient, src=0)
+
+
+def ring(gradients: Sequence[Tensor]) -> None:
+    bucket(gradients, ring_sum)
+
+
+def ring_sum(row: Tensor) -> None:
+    """Add a row over W ranks in 2(W - 1) steps round a ring, each of which sends 1/W of it to the right neighbour.
+
+    In the first W - 1 steps each rank adds the part that arrives to its own; then rank r has the sum of part r + 1. In
+    the others these sums go round once more. (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms.)
+    """
+    rank, world = dist.get_rank(), dist.get_world_size()
+    parts = row.tensor_split(world)
+    for step in range(2 * (world - 1)):
+        adds = step < world - 1
+        sent, received = parts[(rank - step + (not adds)) % world], parts[(rank - step - adds) % world]
+        arrived = torch.empty_like(received)
+        moves = [dist.P2POp(dist.isend, sent, (rank + 1) % world), dist.P2POp(dist.irecv, arrived, (rank - 1) % world)]
+        moves = [move for move in moves if move.tensor.numel()]
+        for move in dist.batch_isend_irecv(moves) if moves else ():
+            move.wait()
+        received.copy_(received + arrived if adds else arrived)
+
+
+METHODS = {"all_reduce": all_reduce, "bucket": bucket, "ring": ring, "reduce_broadcast": reduce_broadcast}
