@@ -99,7 +99,10 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
 )
 """How, the quantity, what a key begins with, and the patterns of its rest; the last two are lists of words."""
 
-RAW_HAS_NO = ("confusion.csv:*", "last.ckpt:lockstep.identity*", "last.ckpt:lockstep.ranks*")
+RAW_HAS_NO = (
+    *("confusion.csv:*", "record.jsonl:fingerprint.*", "last.ckpt:lockstep.identity*", "last.ckpt:lockstep.ranks*"),
+    "last.ckpt:lockstep.results*",
+)
 """Patterns of keys that are not compared with a run of the raw engine."""
 
 

@@ -23,8 +23,6 @@ from lockstep.targets.kinds import overrides
 from lockstep.targets.locate import create
 
 STAGES = {"train": "training", "val": "validation", "test": "test"}
-TESTED = {(1, 16, 3), (16, 32, 3), (32, 64, 3), (64, 128, 3), (1, 10, 5), (10, 20, 5)}
-"""Channels and kernels of the plain convolutions that are channels_last on a CPU with memory_format=auto."""
 
 
 class Rank:
@@ -36,6 +34,7 @@ class Rank:
     """
 
     wrapped: Any
+    averaged: list[nn.Parameter]
     weight, factor, syncs, seconds, counts = 0.0, 1.0, True, 0.0, True
     loss: Tensor | None = None
     divisor: float | None = None
@@ -68,10 +67,9 @@ class Rank:
         for layer in self.module.modules() if self.config.sync_batchnorm else ():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                 layer.__class__, layer.rank = SyncBatchNorm, self
-        net, form = getattr(self.module, "net", None), self.config.memory_format
-        if isinstance(net, nn.Module) and form != "contiguous":
-            if form == "channels_last" or is_faster_with_channels_last(net, self.device):
-                net.to(memory_format=torch.channels_last)
+        net = getattr(self.module, "net", None)
+        if self.config.memory_format == "channels_last" and isinstance(net, nn.Module):
+            net.to(memory_format=torch.channels_last)
 
     def prepare(self) -> None:
         """Set up data and module, create the optimizers, and choose how gradients are averaged."""
@@ -114,22 +112,16 @@ class Rank:
     def loaders(self, stage: str) -> list[Loader]:
         """Return this rank's views of the loaders of a stage; none without a loader, a step, or a limit above 0."""
         if stage not in self.by_stage:
-            config, owner, returned = self.config, self.data or self.module, []
-            limit, trains = config.trainer[f"limit_{stage}_batches"], stage == "train"
+            config, owner, returned = self.config, self.data or self.module, None
             has_step = overrides(self.module, f"{STAGES[stage]}_step")
-            if limit != 0 and has_step and overrides(owner, f"{stage}_dataloader"):
+            if config.trainer[f"limit_{stage}_batches"] != 0 and has_step and overrides(owner, f"{stage}_dataloader"):
                 with self.as_one_process():
                     returned = getattr(owner, f"{stage}_dataloader")()
             several = [*returned.values()] if isinstance(returned, Mapping) else returned
-            self.by_stage[stage] = loaders = []
-            for each in several if isinstance(several, list | tuple) else [several] if several is not None else ():
-                size = config.batch_size if trains else None
-                loader = Loader(each, config.seed, self.rank, self.world, trains, size, limit)
-                loader.drop_last |= trains and config.drop_last
-                loader.fixed = trains and config.trainer.overfit_batches > 0
-                loader.smallest = 1 if trains else getattr(owner, "evaluation_batch", 1)
-                loaders.append(loader)
-            if trains:
+            several = several if isinstance(several, list | tuple) else [several] if several is not None else ()
+            smallest = getattr(owner, "evaluation_batch", 1)
+            self.by_stage[stage] = loaders = [Loader(each, self, stage, smallest) for each in several]
+            if stage == "train":
                 count, most = loaders[0].count, config.trainer.max_steps
                 total = -(-count // config.accumulate_grad_batches) * config.max_epochs
                 self.trainer.num_training_batches = count or float("inf")
@@ -176,7 +168,7 @@ class Rank:
 
     @property
     def validation_batches(self) -> int | None:
-        """Return the batches from one validation to the next; None: to the end of the epoch, if its length is unknown."""
+        """Return the batches from one validation to the next; None: to the end of an epoch of unknown length."""
         every, count = self.config.trainer.val_check_interval, self.loaders("train")[0].count
         return every if isinstance(every, int) else max(1, int(count * every)) if count else None
 
@@ -189,11 +181,7 @@ class Rank:
     @property
     def validates(self) -> bool:
         """Whether training ever reaches a validation."""
-        config, count, steps = self.config, self.loaders("train")[0].count, self.config.accumulate_grad_batches
-        epochs, most = config.trainer.check_val_every_n_epoch, config.trainer.max_steps
-        before = (epochs - 1) * -(-count // steps) + ((self.validation_batches or 1) - 1) // steps
-        is_reached = most == -1 or not count or not self.module.automatic_optimization or before < most
-        return bool(self.loaders("val")) and epochs <= config.max_epochs and is_reached
+        return bool(self.loaders("val")) and self.config.trainer.check_val_every_n_epoch <= self.config.max_epochs
 
 
 def configuration(text: str, world: int) -> Any:
@@ -270,23 +258,6 @@ def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
     return type(value)(mapped(function, part) for part in value) if isinstance(value, list | tuple) else value
 
 
-def is_faster_with_channels_last(net: nn.Module, device: torch.device) -> bool:
-    """Whether memory_format=auto means channels_last: on a CPU if all large weights are of tested convolutions."""
-    if device.type != "cpu":
-        return not any(tensor.dim() == 5 for tensor in (*net.parameters(), *net.buffers()))
-    return all(
-        tensor.dim() < 4
-        or (
-            type(layer) is nn.Conv2d
-            and (layer.stride, layer.padding, layer.dilation, layer.groups) == ((1, 1), (0, 0), (1, 1), 1)
-            and layer.kernel_size == (layer.kernel_size[0],) * 2
-            and (layer.in_channels, layer.out_channels, layer.kernel_size[0]) in TESTED
-        )
-        for layer in net.modules()
-        for tensor in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
-    )
-
-
 class SyncBatchNorm(nn.BatchNorm1d):
     """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
 
@@ -342,7 +313,7 @@ def manual_backward(rank: Any, loss: Tensor, *arguments: Any, **options: Any) ->
     rank.module.backward(loss * rank.factor, *arguments, **options)
     rank.module.on_after_backward()
     if averages:
-        step.average(step.all_reduce, parameters)
+        step.average(step.buckets, rank.averaged)
         for parameter, gradient in zip(parameters, earlier, strict=True):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)

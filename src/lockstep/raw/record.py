@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torchmetrics import Metric, MetricCollection
 
 from lockstep.errors import NotFinite
@@ -25,13 +24,12 @@ from lockstep.parallel.messages import all_gather_json
 from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.private_api.torchmetrics import last_forward, widen_metric
 from lockstep.raw.data import Share
+from lockstep.raw.step import rate_of
 from lockstep.safe_loading import plain
 
 JOIN: dict[str, Callable[[Any], Any]] = {"mean": sum, "sum": sum, "min": min, "max": max}
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 BETTER_ABOVE = re.compile(r"(acc|accuracy|f1|auc|auroc|precision|recall)$")
-IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
-"""Options of a parameter group that choose how its step is computed."""
 
 
 def added(numbers: Iterable[Any]) -> Any:
@@ -235,7 +233,7 @@ class Record:
                 widen_metric(metric)
 
     def begin_batch(self, share: Share) -> None:
-        self.rank.updates, self.rank.loss = [], None
+        self.rank.updates, self.rank.loss, self.rank.weight = [], None, share.count
         self.log.begin_batch("train", share.count)
 
     def show_batch(self) -> None:
@@ -259,7 +257,7 @@ class Record:
             log.log("train/loss", loss, on_step=False, on_epoch=True, batch_size=weight)
         loss_sum = 0.0 if loss is None or not weight else loss if config.loss_reduction == "sum" else loss * weight
         ids = hash_ids(share.ids, self.batches * rank.loaders("train")[0].size + rank.rank, rank.world)
-        self.window.append((loss_sum, share.count, weight if rank.loss is not None else share.count, ids))
+        self.window.append((loss_sum, share.count, weight, ids))
         self.batches, self.samples = self.batches + 1, self.samples + share.count
         if is_step:
             logged: dict[str, Any] = {"logged": {}, "metrics": {}}
@@ -268,13 +266,12 @@ class Record:
                     kind = "logged" if entry.metric is None else "metrics"
                     logged[kind][entry.forked("step")] = (*entry.batch, entry.how)
             updates = rank.updates if not rank.module.automatic_optimization else rank.updates[-1:]
-            norm = math.sqrt(added(norm * norm for _, norms in updates for norm in norms))
+            squares = added(norm * norm for _, norms in updates for norm in norms)
+            norm = torch.tensor(squares, dtype=torch.float64).sqrt().item()
             rate = updates[0][0] if updates else rate_of(rank.trainer.optimizers[0])
-            takes = share.is_last or config.record.weights == "step"
-            prints = fingerprints(rank.module, rank.trainer.optimizers) if takes else None
             names = ("loss_sum", "samples", "weight", "ids")
             sums = dict(zip(names, map(added, zip(*self.window, strict=True)), strict=True))
-            self.lines.append({**sums, "lr": rate, "grad_norm": norm, "logged": logged, "fingerprints": prints})
+            self.lines.append({**sums, "lr": rate, "grad_norm": norm, "logged": logged})
             self.steps, self.window = self.steps + 1, []
         log.end_batch("train")
 
@@ -284,10 +281,6 @@ class Record:
         for number, ranks in enumerate(zip(*all_gather_json(self.lines), strict=True), start=first):
             place = {"epoch": self.epoch + 1, "step": number}
             self.write([{"step": {**place, **step_line(ranks)}}])
-            if all(step["fingerprints"] for step in ranks):
-                kinds = ranks[0]["fingerprints"]
-                prints = {kind: [step["fingerprints"][kind] for step in ranks] for kind in kinds}
-                self.write([{"fingerprint": {**place, **prints}}])
         self.lines = []
 
     def end_stage(self, stage: str, ends: bool) -> None:
@@ -350,8 +343,7 @@ class Record:
         self.digest = digest(tensors.values())
         if rank.rank == 0 and not rank.config.trainer.barebones:
             position = {"epochs": self.epoch, "batch": self.batches, "steps": self.steps}
-            content = {"plan": rank.job.plan, "position": position, "results": {**self.values}}
-            content["ended"] = rank.trainer.should_stop
+            content = {"plan": rank.job.plan, "position": position, "ended": rank.trainer.should_stop}
             states = [each.state_dict() if each.param_groups else {} for each in rank.trainer.optimizers]
             schedules = [each.scheduler.state_dict() for each in rank.trainer.lr_scheduler_configs]
             epoch = self.epoch if self.batches else self.epoch - 1
@@ -375,10 +367,6 @@ class Record:
 
 def not_finite(name: str, value: Any) -> NotFinite:
     return NotFinite(f"{name} is {value}; write a smaller optimizer.lr, or detect_nan=false to train on.")
-
-
-def rate_of(optimizer: Optimizer) -> float:
-    return next((float(group["lr"]) for group in optimizer.param_groups), 0.0)
 
 
 def step_line(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -425,39 +413,6 @@ def digest(tensors: Iterable[Tensor]) -> str:
     sha = hashlib.sha256()
     for tensor in tensors:
         sha.update(data_of(tensor))
-    return sha.hexdigest()
-
-
-def fingerprints(module: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:
-    """Return digests of this rank's parameters by name, its buffers by name, and its optimizers' options and states."""
-    weights = dict(module.named_parameters())
-    every = {name for name, _ in module.named_parameters(remove_duplicate=False)}
-    buffers = {name: value for name, value in module.state_dict().items() if name not in every}
-    names: dict[Tensor, str] = {parameter: name for name, parameter in weights.items()}
-    values: list[tuple[str, Any]] = []
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            values += [(name, None) for name in sorted(names.get(parameter, "?") for parameter in group["params"])]
-            for key in sorted(group.keys() - {*IMPLEMENTATION}):
-                items = group[key] if isinstance(group[key], tuple | list) else [group[key]]
-                values += [(f"{key}[{index}]", value) for index, value in enumerate(items) if value is not None]
-        states = [(names.get(parameter, "?"), state) for parameter, state in optimizer.state.items()]
-        for name, state in sorted(states, key=lambda pair: pair[0]):
-            values += [(f"{name}.{key}", value) for key, value in sorted(state.items()) if value is not None]
-    tensors = [(name, value) for name, value in sorted(buffers.items()) if isinstance(value, Tensor)]
-    return {"weights": hashed(sorted(weights.items())), "buffers": hashed(tensors), "optimizer": hashed(values)}
-
-
-def hashed(values: Iterable[tuple[str, Any]]) -> str:
-    """Hash names and values; numbers, and tensors without dimensions, as float64."""
-    sha = hashlib.sha256()
-    for name, value in values:
-        if isinstance(value, Tensor | int | float):
-            tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
-            sha.update(f"{name}{f' {tensor.dtype} {tuple(tensor.shape)}' if tensor.dim() else ''}\n".encode())
-            sha.update(data_of(tensor if tensor.dim() else tensor.double()))
-        else:
-            sha.update(f"{name}\n".encode() if value is None else f"{name} {value!r}\n".encode())
     return sha.hexdigest()
 
 

@@ -1,7 +1,6 @@
 """A batch on one rank: forward, backward, the average over ranks, clipping, and the update of the weights."""
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -13,7 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lockstep.raw.data import Share
-from lockstep.raw.record import rate_of
 
 
 class Step(nn.Module):
@@ -21,11 +19,13 @@ class Step(nn.Module):
 
     DDP adds gradients in buckets, of 1 MiB and then 25 MiB, that it fills in the order of the parameters: here from the
     last to the first. More than two numbers have several sums, so the order of the buckets decides the last bits.
+    They stay as they are with find_unused_parameters, of which torch warns if no parameter is unused.
     """
 
     def __init__(self, module: Any) -> None:
         super().__init__()
         self.last_to_first = nn.ParameterList([*module.parameters()][::-1])
+        self.unused = nn.Parameter(torch.zeros(1, dtype=torch.float16))  # in a bucket of its own
         self.module = module
 
     def forward(self, *arguments: Any) -> Any:
@@ -35,18 +35,18 @@ class Step(nn.Module):
 def wrap(rank: Any) -> None:
     """Choose how gradients are averaged: by DistributedDataParallel during backward, or by hand after it."""
     parameters, sync = [*rank.module.parameters()], rank.config.engine.gradient_sync
-    rank.wrapped = Step(rank.module)
+    rank.wrapped, rank.average = Step(rank.module), lambda: None
+    rank.averaged = [parameter for parameter in parameters if parameter.requires_grad]  # by manual_backward
     if rank.world == 1 or not rank.module.automatic_optimization:
         return
     if sync == "ddp":
-        ids = [rank.device] if rank.device.type == "cuda" else None
-        with warnings.catch_warnings(action="ignore"):  # with find_unused_parameters the buckets stay as they are
-            rank.wrapped = DistributedDataParallel(
-                rank.wrapped, ids, find_unused_parameters=True, gradient_as_bucket_view=True
-            )
+        devices, options = [rank.device] if rank.device.type == "cuda" else None, {"gradient_as_bucket_view": True}
+        rank.wrapped = DistributedDataParallel(
+            rank.wrapped.to(rank.device), devices, find_unused_parameters=True, **options
+        )
         rank.wrapped.broadcast_buffers = False  # before evaluations alone
         parameters, sync = [each for each in parameters if not each.requires_grad], "all_reduce"  # it may be later
-    rank.average = lambda: average(METHODS[sync], parameters)
+    rank.average = lambda: average(METHODS[sync], [each for each in parameters if each.requires_grad])
 
 
 def arguments_for(method: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
@@ -58,41 +58,41 @@ def arguments_for(method: Callable[..., Any], *arguments: Any) -> tuple[Any, ...
 
 def weight_of(rank: Any, share: Share, accumulate: int) -> float:
     """Return the factor on this rank's mean loss, so that the average over ranks and batches is that of all samples."""
-    if share.count == 0:
-        return 0.0
-    if rank.config.loss_reduction != "mean":
-        return 1.0 if rank.config.loss_reduction == "none" else float(rank.world)
-    return rank.world * accumulate * share.count / (share.step_total or share.total * accumulate)
+    if share.count == 0 or rank.config.loss_reduction == "none":
+        return 1.0 if share.count else 0.0
+    if rank.config.loss_reduction == "sum":
+        return float(rank.world)
+    return float(rank.world * accumulate * share.count / (share.step_total or share.total * accumulate))
 
 
-def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
-    """Run forward and backward of a batch, and at the end of an optimizer step (`is_step`) the update."""
+def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_last: bool) -> Mapping[str, Any]:
+    """Run forward and backward of a batch, and the update if it `is_last` of an optimizer step."""
     module, trainer, optimizer = rank.module, rank.trainer, rank.trainer.optimizers[0]
-    accumulate = trainer.accumulate_grad_batches
+    accumulate, is_first = trainer.accumulate_grad_batches, index % trainer.accumulate_grad_batches == 0
     outputs: dict[str, Any] = {}
-    if index % accumulate == 0:
-        rank.divisor = None
 
-    def forward_backward() -> Tensor | None:
+    def forward_backward() -> Any:
         with rank.forward_context(share):
             returned = rank.wrapped(*arguments_for(module.training_step, batch, index))
-        loss = returned.get("loss") if isinstance(returned, Mapping) else returned
-        if index % accumulate == 0:
+        values = returned if isinstance(returned, Mapping) else {"loss": returned}
+        if is_first:
             module.on_before_zero_grad(optimizer)
             module.optimizer_zero_grad(trainer.current_epoch, index, optimizer)
-        if loss is None:
+        if (loss := values.get("loss")) is None:
             return None
-        rank.loss, rank.weight, factor = loss.detach(), share.count, weight_of(rank, share, accumulate)
-        if isinstance(returned, Mapping) and returned.get("weight") is not None:  # the loss is a mean over so many
-            rank.weight = float(returned["weight"]) if share.count else 0.0
-            rank.divisor, factor = (rank.divisor or 0.0) + rank.weight, rank.weight * rank.world * accumulate
+        rank.loss, factor = loss.detach(), weight_of(rank, share, accumulate)
+        if (count := values.get("weight")) is not None:  # the loss is a mean over so many, perhaps over nothing
+            rank.weight = float(count) if share.count else 0.0
+            rank.loss = rank.loss if rank.weight else None
+            factor = rank.weight * rank.world * accumulate
+            rank.divisor = rank.weight + (0.0 if is_first else rank.divisor)
         module.on_before_backward(loss / accumulate)
         module.backward(loss / accumulate * factor)
         module.on_after_backward()
-        outputs.update(returned if isinstance(returned, Mapping) else {}, loss=loss.detach() / accumulate)
-        return outputs["loss"]  # type: ignore[no-any-return]
+        outputs.update(values, loss=loss.detach() / accumulate)
+        return outputs["loss"]
 
-    def complete() -> Tensor | None:
+    def complete() -> Any:
         loss = forward_backward()
         rank.average()
         before_update(rank, optimizer)
@@ -100,8 +100,8 @@ def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_step: boo
         module.configure_gradient_clipping(optimizer, gradient_clip_val=clip, gradient_clip_algorithm=algorithm)
         return loss
 
-    if is_step:
-        module.optimizer_step(trainer.current_epoch, index, optimizer, complete)  # calls `complete`, then steps
+    if is_last:
+        module.optimizer_step(trainer.current_epoch, index, optimizer, complete)  # which completes, then updates
         trainer.global_step += 1
     else:
         with getattr(rank.wrapped, "no_sync", nullcontext)():
@@ -111,24 +111,25 @@ def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_step: boo
 
 def before_update(rank: Any, optimizer: Optimizer) -> None:
     """Measure the gradients of an optimizer, which are complete and averaged over ranks."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
     if rank.divisor is not None:
         total = torch.tensor(rank.divisor, dtype=torch.float64, device=rank.device)
-        if rank.world > 1:
-            dist.all_reduce(total)
-        for parameter in parameters:
-            if total and parameter.grad is not None:
-                parameter.grad.div_(total.item())
-    norms = [torch.linalg.vector_norm(each.grad).item() for each in parameters if each.grad is not None]
-    rank.updates.append((rate_of(optimizer), norms))
+        _ = rank.world == 1 or dist.all_reduce(total)
+        for gradient in gradients if total else ():
+            gradient.div_(total.item())
+    rank.updates.append((rate_of(optimizer), [torch.linalg.vector_norm(gradient).item() for gradient in gradients]))
     rank.module.on_before_optimizer_step(optimizer)
+
+
+def rate_of(optimizer: Optimizer) -> float:
+    return next((float(group["lr"]) for group in optimizer.param_groups), 0.0)
 
 
 def clip_gradients(optimizer: Optimizer, value: float | None = None, algorithm: Any = "norm") -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    clip = nn.utils.clip_grad_value_ if getattr(algorithm, "value", algorithm) == "value" else nn.utils.clip_grad_norm_
+    by_value = getattr(algorithm, "value", algorithm) == "value"
     if value:
-        clip(parameters, value)
+        (nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_)(parameters, value)
 
 
 def step_schedules(rank: Any, index: int, step_ends: bool, epoch_ends: bool, plateau: bool = False) -> None:
@@ -147,16 +148,15 @@ def step_schedules(rank: Any, index: int, step_ends: bool, epoch_ends: bool, pla
 
 def average(method: Callable[[Sequence[Tensor]], None], parameters: Sequence[nn.Parameter]) -> None:
     """Average the gradients over ranks; a parameter that has a gradient on no rank keeps none."""
-    parameters = [parameter for parameter in parameters if parameter.requires_grad]
     if not parameters:
         return
-    used = torch.tensor([parameter.grad is not None for parameter in parameters], device=parameters[0].device).long()
+    used = torch.tensor([each.grad is not None for each in parameters], device=parameters[0].device).long()
     dist.all_reduce(used)
-    parameters = [parameter for parameter, count in zip(parameters, used.tolist(), strict=True) if count]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-    if parameters:
-        method([parameter.grad for parameter in parameters if parameter.grad is not None])
+    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+    if used.any():
+        method(gradients)
+    for parameter, gradient, count in zip(parameters, gradients, used.tolist(), strict=True):
+        parameter.grad = gradient if count else None
 
 
 def all_reduce(gradients: Sequence[Tensor]) -> None:
@@ -166,21 +166,31 @@ def all_reduce(gradients: Sequence[Tensor]) -> None:
         gradient /= dist.get_world_size()
 
 
-def bucket(gradients: Sequence[Tensor], add: Callable[[Tensor], Any] = dist.all_reduce) -> None:
-    """One message for all: the gradients are copied into one row and back."""
-    row = torch.cat([gradient.reshape(-1) for gradient in gradients])
-    add(row)
-    row /= dist.get_world_size()
-    for part, gradient in zip(row.split([each.numel() for each in gradients]), gradients, strict=True):  # type: ignore[no-untyped-call]
-        gradient.copy_(part.view_as(gradient))
-
-
 def reduce_broadcast(gradients: Sequence[Tensor]) -> None:
     """Rank 0 adds and sends the mean to all, as a parameter server: its connection is the limit."""
     for gradient in gradients:
         dist.reduce(gradient, dst=0)
         gradient /= dist.get_world_size()
         dist.broadcast(gradient, src=0)
+
+
+def bucket(gradients: Sequence[Tensor], add: Callable[[Tensor], Any] = dist.all_reduce) -> None:
+    """One message for all: the gradients are copied into one row and back."""
+    row = torch.cat([gradient.reshape(-1) for gradient in gradients]) / dist.get_world_size()
+    add(row)
+    for part, gradient in zip(row.split([each.numel() for each in gradients]), gradients, strict=True):  # type: ignore[no-untyped-call]
+        gradient.copy_(part.view_as(gradient))
+
+
+def buckets(gradients: Sequence[Tensor]) -> None:
+    """Rows of 1 MiB and then 25 MiB, from the last gradient to the first: what DistributedDataParallel does."""
+    rows: list[list[Tensor]] = [[]]
+    for gradient in gradients[::-1]:
+        rows[-1].append(gradient)
+        if sum(each.nbytes for each in rows[-1]) >= (1 if len(rows) == 1 else 25) * 2**20:
+            rows.append([])
+    for row in filter(None, rows):
+        bucket(row)
 
 
 def ring(gradients: Sequence[Tensor]) -> None:
