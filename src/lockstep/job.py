@@ -28,6 +28,7 @@ from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
+from lockstep.progress import notice
 from lockstep.raw import CALLED, Job
 from lockstep.run_files import METRICS, Metrics, clear_records, run_of, save_config
 from lockstep.run_result import RunResult
@@ -38,6 +39,7 @@ from lockstep.schemas.run import ENGINES
 from lockstep.schemas.target import tensorboard_of
 from lockstep.targets.from_python import targets_of
 from lockstep.targets.locate import FROM_DATA
+from lockstep.world import Launchable
 
 
 def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
@@ -134,6 +136,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
             if plan.engine.name == "both":
                 metrics, verdict = _run_both(plan, began, is_launched)
             else:
+                if plan.engine.name == "raw" and is_first:
+                    notice("engine=raw keeps the record, the results and last.ckpt: no curves, pictures or best.ckpt")
                 metrics, verdict = _run_engine(plan, began, is_launched), ""
     if is_first:
         board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
@@ -143,8 +147,10 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
 
 
 def _run_engine(plan: Plan, began: float, is_launched: bool) -> Metrics:
+    if plan.engine.name == "raw" and plan.memory_format == "auto":
+        plan = replace(plan, memory_format="contiguous")  # raw knows no faster one
     write_config(plan)
-    work = raw_job(plan) if plan.engine.name == "raw" else plan
+    work: Launchable = raw_job(plan) if plan.engine.name == "raw" else plan
     metrics: Metrics = start_ranks(work, ENGINES[plan.engine.name], is_launched)
     metrics["total_seconds"] = time.perf_counter() - began
     if is_rank_zero():
@@ -156,6 +162,8 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
     """Run the plan by Lightning's own loop, then by the raw engine, each in a subfolder; return the verdict, too."""
     folder = Path(plan.run_dir)
     write_config(plan)
+    if plan.memory_format == "auto":  # the layout of a net decides which kernels run, and so the last bits
+        plan = replace(plan, memory_format="contiguous")
     if rank_from_env() is None and not plan.world.in_process:
         forkserver.start_forkserver(*ENGINES.values())
     lightning = replace(plan, engine=schemas.Lightning("lightning", False), run_dir=str(folder / "lightning"))
@@ -202,8 +210,10 @@ def write_config(plan: Plan) -> None:
 def config_of(plan: Plan) -> Any:
     """Return the composed configuration, with what the inspection tells, and the engine and strategy of this run."""
     config = OmegaConf.create(plan.config)
-    config.engine, config.strategy = {**asdict(plan.engine)}, {**asdict(plan.strategy)}  # of engine=both
-    config.devices, config.batch_size = plan.devices, config.batch_size or plan.batch_size
+    config.engine = {**asdict(plan.engine)}  # one of the two of engine=both, perhaps by another strategy
+    if config.strategy.name != plan.strategy.name:
+        config.strategy, config.devices = {**asdict(plan.strategy)}, plan.devices
+    config.batch_size, config.memory_format = config.batch_size or plan.batch_size, plan.memory_format
     model: Any = plan.model.call
     for node, call in ((config.model, model), (config.model.get("net"), model.get("net"))):
         for name in FROM_DATA if OmegaConf.is_dict(node) else ():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from lockstep.launch.topology import RankContext
+from lockstep.private_api.torch import BATCHNORM
 from lockstep.raw import Job, step
 from lockstep.raw.data import Loader, Share, preserved_generators, seed_all, seed_by
 from lockstep.raw.record import Log, Record, preserved_metrics
@@ -28,36 +29,35 @@ STAGES = {"train": "training", "val": "validation", "test": "test"}
 class Rank:
     """What one rank holds during a run.
 
-    weight: what the loss of the batch is a mean over. divisor: the sum of these in an optimizer
-    step, if the module's steps return them. updates: the rate and the gradient norms of each update in the batch.
+    loss, weight: of the batch, and what the loss is a mean over. divisor: the sum of the weights in an optimizer step,
+    if the module's steps return them. updates: the rate and the gradient norms of each update in the batch.
     factor, syncs: of `manual_backward`, on the loss, and whether it averages gradients over ranks.
     """
 
     wrapped: Any
     averaged: list[nn.Parameter]
-    weight, factor, syncs, seconds, counts = 0.0, 1.0, True, 0.0, True
     loss: Tensor | None = None
     divisor: float | None = None
+    weight, factor, seconds, syncs, counts = 0.0, 1.0, 0.0, True, True
 
     def __init__(self, job: Job, context: RankContext) -> None:
         self.job, self.context, self.rank, self.world = job, context, context.rank, context.world_size
-        self.config: Any = configuration(job.config, self.world)
-        gpu = job.world.accelerator == "gpu"
+        self.config = configuration(job.config, self.world)
+        gpu, seed = job.world.accelerator == "gpu", self.config.seed
         self.device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         self.dtype = torch.float64 if self.config.precision == "64-true" else torch.float32
-        self.average: Callable[[], None] = lambda: None
         self.updates: list[Any] = []
         self.by_stage: dict[str, list[Loader]] = {}
         calls: Any = OmegaConf.to_container(self.config, resolve=True)
-        with preserved_generators(self.config.seed):
-            self.data = create("data", calls["data"]) if calls["data"] else None
-        seed_all(self.config.seed)  # weights are drawn before anything else, alike on every rank
+        with preserved_generators(seed):
+            self.data: Any = create("data", calls["data"]) if calls["data"] else None
+        seed_all(seed)  # weights are drawn before anything else, alike on every rank
         self.module: Any = create("model", calls["model"])
-        self.log = Log(self.module, self.rank, not self.config.trainer.barebones)
-        self.trainer: Any = trainer_of(self)
-        for each in (self.data, self.module):
-            if each is not None:
-                each.trainer = self.trainer
+        self.owners = [each for each in (self.data, self.module) if each is not None]
+        self.trainer = trainer_of(self)
+        for each in self.owners:
+            each.trainer = self.trainer
+        self.log = Log(self.module, self.rank)
         self.convert()
         self.record = Record(self)
 
@@ -65,7 +65,7 @@ class Rank:
         """Convert the module to the dtype and the memory format of the run, and BatchNorm to that over all ranks."""
         self.module.double() if self.dtype == torch.float64 else self.module.float()
         for layer in self.module.modules() if self.config.sync_batchnorm else ():
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            if isinstance(layer, BATCHNORM):
                 layer.__class__, layer.rank = SyncBatchNorm, self
         net = getattr(self.module, "net", None)
         if self.config.memory_format == "channels_last" and isinstance(net, nn.Module):
@@ -80,10 +80,10 @@ class Rank:
             self.convert()
         self.module.to(self.device)
         self.loaders("train")  # schedules may ask for the number of steps
-        optimizers, self.trainer.lr_scheduler_configs = configured(self.module.configure_optimizers())
-        self.trainer.optimizers = optimizers
-        self.log.synced = {str(each.monitor) for each in self.trainer.lr_scheduler_configs if each.reduce_on_plateau}
-        several = optimizers if len(optimizers) > 1 else optimizers[0]
+        trainer = self.trainer
+        trainer.optimizers, trainer.lr_scheduler_configs = configured(self.module.configure_optimizers())
+        self.log.synced = {str(each.monitor) for each in trainer.lr_scheduler_configs if each.reduce_on_plateau}
+        several = trainer.optimizers if len(trainer.optimizers) > 1 else trainer.optimizers[0]
         object.__setattr__(self.module, "optimizers", lambda *_, **__: several)
         if not self.module.automatic_optimization:
             watch_manual_steps(self)
@@ -91,32 +91,26 @@ class Rank:
         seed_all(self.config.seed + 1 + self.rank)  # dropout and the like: each rank draws for itself
 
     def setup(self, stage: str) -> None:
-        for each in (self.data, self.module):
-            if each is not None:
-                with self.as_one_process(each is self.data):
-                    each.setup(stage)
+        for each in self.owners:
+            with self.as_one_process(each is self.data):
+                each.setup(stage)
 
     @contextmanager
     def as_one_process(self, is_data: bool = True) -> Iterator[None]:
-        """Draw under the run's seed; a data module that divides its batch size by the ranks does not."""
+        """Draw under the run's seed; and let a data module see one rank, since it may divide its batch size by them."""
         self.trainer.world_size = 1 if is_data else self.world
         with preserved_generators(self.config.seed):
             yield
         self.trainer.world_size = self.world
 
-    def teardown(self, stage: str) -> None:
-        for each in (self.data, self.module):
-            if each is not None:
-                each.teardown(stage)
-
     def loaders(self, stage: str) -> list[Loader]:
         """Return this rank's views of the loaders of a stage; none without a loader, a step, or a limit above 0."""
         if stage not in self.by_stage:
-            config, owner, returned = self.config, self.data or self.module, None
-            has_step = overrides(self.module, f"{STAGES[stage]}_step")
-            if config.trainer[f"limit_{stage}_batches"] != 0 and has_step and overrides(owner, f"{stage}_dataloader"):
+            config, owner, name, returned = self.config, self.owners[0], f"{stage}_dataloader", None
+            runs = config.trainer[f"limit_{stage}_batches"] != 0 and overrides(self.module, f"{STAGES[stage]}_step")
+            if runs and overrides(owner, name):
                 with self.as_one_process():
-                    returned = getattr(owner, f"{stage}_dataloader")()
+                    returned = getattr(owner, name)()
             several = [*returned.values()] if isinstance(returned, Mapping) else returned
             several = several if isinstance(several, list | tuple) else [several] if several is not None else ()
             smallest = getattr(owner, "evaluation_batch", 1)
@@ -139,13 +133,13 @@ class Rank:
     @contextmanager
     def forward_context(self, share: Share) -> Iterator[None]:
         """The dtype of a step; and what a rank without samples computes leaves no traces."""
+        self.counts = share.count > 0
         with ExitStack() as stack:
             if self.config.precision == "bf16-mixed":
                 stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False))
-            if share.count == 0:
+            if not self.counts:
                 stack.enter_context(preserved_generators())
                 stack.enter_context(preserved_metrics(self.module))
-            self.counts = share.count > 0
             torch.set_default_dtype(self.dtype)
             stack.callback(torch.set_default_dtype, torch.float32)
             yield
@@ -158,30 +152,19 @@ class Rank:
             torch.cuda.manual_seed(torch.initial_seed())
 
     def enter(self, stage: str) -> None:
-        trainer = self.trainer
-        trainer.training, trainer.validating, trainer.testing = (stage == each for each in STAGES)
+        self.trainer.training, self.trainer.validating, self.trainer.testing = (stage == each for each in STAGES)
         self.log.end_batch(stage or "train")
 
     @property
     def is_over(self) -> bool:
         return bool(0 < self.config.trainer.max_steps <= self.trainer.global_step)
 
-    @property
-    def validation_batches(self) -> int | None:
-        """Return the batches from one validation to the next; None: to the end of an epoch of unknown length."""
-        every, count = self.config.trainer.val_check_interval, self.loaders("train")[0].count
-        return every if isinstance(every, int) else max(1, int(count * every)) if count else None
-
     def is_validation_due(self, batch: int, is_last: bool) -> bool:
-        batches = self.validation_batches
+        every, count = self.config.trainer.val_check_interval, self.loaders("train")[0].count
+        batches = every if isinstance(every, int) else max(1, int(count * every)) if count else None
         is_due = (is_last if batches is None else batch % batches == 0) or self.trainer.should_stop
         is_epoch = (self.record.epoch + 1) % self.config.trainer.check_val_every_n_epoch == 0
         return bool(is_due and is_epoch and self.loaders("val"))
-
-    @property
-    def validates(self) -> bool:
-        """Whether training ever reaches a validation."""
-        return bool(self.loaders("val")) and self.config.trainer.check_val_every_n_epoch <= self.config.max_epochs
 
 
 def configuration(text: str, world: int) -> Any:
@@ -202,23 +185,32 @@ def configuration(text: str, world: int) -> Any:
 
 def trainer_of(rank: Rank) -> Any:
     """Return what stands for a Trainer, with its public names."""
-    config, devices = rank.config, rank.context.local_world_size
+    config, clips = rank.config, rank.config.gradient_clip_val is not None
     strategy: Any = DDPStrategy() if rank.world > 1 else SingleDeviceStrategy(rank.device)
-    strategy.parallel_devices = [rank.device] * devices
-    strategy.backward = lambda loss, _, *a, **k: manual_backward(rank, loss, *a, **k)
+    strategy.parallel_devices = [rank.device] * rank.context.local_world_size
+    strategy.backward = lambda loss, _, *rest, **options: manual_backward(rank, loss, *rest, **options)
+    names = (
+        "max_epochs",
+        "accumulate_grad_batches",
+        "log_every_n_steps",
+        "precision",
+        "gradient_clip_val",
+        "num_nodes",
+    )
     return SimpleNamespace(
         **{name: config.trainer[name] for name in ("max_steps", "check_val_every_n_epoch", "num_sanity_val_steps")},
-        **{name: config[name] for name in ("max_epochs", "accumulate_grad_batches", "log_every_n_steps", "precision")},
-        **dict.fromkeys(("training", "validating", "testing", "sanity_checking", "should_stop"), False),
-        **{"world_size": rank.world, "num_devices": config.devices, "num_nodes": config.num_nodes},
+        **{name: config[name] for name in names},
+        **dict.fromkeys(
+            ("training", "validating", "testing", "sanity_checking", "should_stop", "is_last_batch"), False
+        ),
+        **dict.fromkeys(("current_epoch", "global_step", "node_rank"), 0),
+        **{name: [] for name in ("optimizers", "lr_scheduler_configs", "callbacks", "loggers")},
+        **{name: {} for name in ("callback_metrics", "logged_metrics", "progress_bar_metrics")},
+        **{"world_size": rank.world, "num_devices": config.devices, "strategy": strategy, "barebones": False},
         **{"global_rank": rank.rank, "local_rank": rank.context.local_rank, "is_global_zero": rank.rank == 0},
-        **{"is_last_batch": False, "current_epoch": 0, "global_step": 0, "barebones": config.trainer.barebones},
-        **{"optimizers": [], "lr_scheduler_configs": [], "callbacks": [], "loggers": [], "logger": None},
-        **{"callback_metrics": {}, "logged_metrics": {}, "progress_bar_metrics": {}, "node_rank": 0},
-        **{"lightning_module": rank.module, "model": rank.module, "datamodule": rank.data, "strategy": strategy},
+        **{"lightning_module": rank.module, "model": rank.module, "datamodule": rank.data, "logger": None},
         **{"default_root_dir": rank.job.world.folder, "log_dir": rank.job.world.folder},
-        gradient_clip_val=config.gradient_clip_val,
-        gradient_clip_algorithm=config.trainer.gradient_clip_algorithm if config.gradient_clip_val else None,
+        gradient_clip_algorithm=config.trainer.gradient_clip_algorithm if clips else None,
         precision_plugin=SimpleNamespace(clip_gradients=step.clip_gradients),
         state=SimpleNamespace(fn="fit", stage=None, status="running"),
         print=lambda *values, **options: print(*values, **options) if rank.rank == 0 else None,
@@ -230,21 +222,21 @@ def configured(returned: Any) -> tuple[list[Any], list[Any]]:
     entries = [*returned] if isinstance(returned, list | tuple) else [] if returned is None else [returned]
     schedules: list[Any] = []
     if len(entries) == 2 and isinstance(entries[0], list | tuple):
-        optimizers, schedules = [*entries[0]], [*entries[1]] if isinstance(entries[1], list | tuple) else [entries[1]]
-    else:
-        optimizers = [entry["optimizer"] if isinstance(entry, Mapping) else entry for entry in entries]
-        for entry in entries:
-            if isinstance(entry, Mapping) and "lr_scheduler" in entry:
-                given = entry["lr_scheduler"]
-                is_options = isinstance(given, Mapping)
-                schedules.append(given if is_options else {"scheduler": given, "monitor": entry.get("monitor")})
-    default = {"interval": "epoch", "frequency": 1, "monitor": None, "name": None, "strict": True}
-    options = [default | (each if isinstance(each, Mapping) else {"scheduler": each}) for each in schedules]
-    plateau = [{"reduce_on_plateau": isinstance(each["scheduler"], ReduceLROnPlateau)} | each for each in options]
+        entries, schedules = [*entries[0]], [*entries[1]] if isinstance(entries[1], list | tuple) else [entries[1]]
+    for entry in entries:
+        if isinstance(entry, Mapping) and "lr_scheduler" in entry:
+            given, monitor = entry["lr_scheduler"], entry.get("monitor")
+            schedules.append(given if isinstance(given, Mapping) else {"scheduler": given, "monitor": monitor})
+    optimizers = [entry["optimizer"] if isinstance(entry, Mapping) else entry for entry in entries]
     if not optimizers:
-        optimizers = [SGD([{"params": []}], lr=0.0)]
+        optimizers = [SGD([{"params": []}], lr=0.0)]  # changes nothing
         optimizers[0].param_groups.clear()
-    return optimizers, [SimpleNamespace(**each) for each in plateau]
+    configs, default = [], {"interval": "epoch", "frequency": 1, "monitor": None, "name": None, "strict": True}
+    for schedule in schedules:
+        options = default | (schedule if isinstance(schedule, Mapping) else {"scheduler": schedule})
+        plateau = isinstance(options["scheduler"], ReduceLROnPlateau)
+        configs.append(SimpleNamespace(**{"reduce_on_plateau": plateau, **options}))
+    return optimizers, configs
 
 
 def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
@@ -253,9 +245,10 @@ def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
         return function(value)
     if isinstance(value, dict):
         return {name: mapped(function, part) for name, part in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(mapped(function, part) for part in value))
-    return type(value)(mapped(function, part) for part in value) if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple):
+        return value
+    parts = [mapped(function, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
 class SyncBatchNorm(nn.BatchNorm1d):
@@ -263,11 +256,12 @@ class SyncBatchNorm(nn.BatchNorm1d):
 
     rank: Any
 
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Take inputs of any number of dimensions."""
+
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
-            return nn.functional.batch_norm(
-                x, self.running_mean, self.running_var, self.weight, self.bias, self.running_mean is None, 0.0, self.eps
-            )
+            return super().forward(x)
         axes, shape = [axis for axis in range(x.dim()) if axis != 1], [1, -1, *[1] * (x.dim() - 2)]
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         count, *_ = sums = self.over_ranks(torch.cat([wide.new_tensor([x.numel() / x.shape[1]]), wide.sum(axes)]))
@@ -292,20 +286,19 @@ class SyncBatchNorm(nn.BatchNorm1d):
 # manual optimization
 
 
-def manual_step(rank: Any, share: Share, batch: Any, index: int) -> Mapping[str, Any]:
+def manual_step(rank: Rank, share: Share, batch: Any, index: int) -> Mapping[str, Any]:
     """Run a training step that goes backward by `self.manual_backward`, and steps its optimizers itself."""
     rank.factor = step.weight_of(rank, share, 1)
     with rank.forward_context(share):
         returned = rank.module.training_step(*step.arguments_for(rank.module.training_step, batch, index))
     outputs = dict(returned) if isinstance(returned, Mapping) else {"loss": returned}
     rank.loss = outputs["loss"].detach() if isinstance(outputs.get("loss"), Tensor) else None
-    rank.weight = share.count
     return outputs if isinstance(returned, Mapping | Tensor) else {}
 
 
-def manual_backward(rank: Any, loss: Tensor, *arguments: Any, **options: Any) -> None:
+def manual_backward(rank: Rank, loss: Tensor, *arguments: Any, **options: Any) -> None:
     """Go backward, then average over ranks what this pass has added to the gradients."""
-    parameters, averages = [*rank.module.parameters()], rank.world > 1 and rank.syncs
+    parameters, averages = rank.averaged, rank.world > 1 and rank.syncs
     earlier = [parameter.grad for parameter in parameters]
     for parameter in parameters if averages else ():
         parameter.grad = None
@@ -313,40 +306,33 @@ def manual_backward(rank: Any, loss: Tensor, *arguments: Any, **options: Any) ->
     rank.module.backward(loss * rank.factor, *arguments, **options)
     rank.module.on_after_backward()
     if averages:
-        step.average(step.buckets, rank.averaged)
+        step.average(step.buckets, parameters)
         for parameter, gradient in zip(parameters, earlier, strict=True):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
 
 
-def watch_manual_steps(rank: Any) -> None:
+def watch_manual_steps(rank: Rank) -> None:
     """Measure, and call the module's hook, before each step of an optimizer; count it afterwards."""
 
-    def before(optimizer: Any, arguments: Any, options: Any) -> Any:
-        closure = options.get("closure") or (arguments[1] if len(arguments) > 1 else None)
-        if closure is None:
-            step.before_update(rank, optimizer)
-            return None
-
-        def measured() -> Any:
-            loss = closure()
-            step.before_update(rank, optimizer)
-            return loss
-
-        return (arguments[0], measured), {}
-
-    def after(*_: Any) -> None:
-        rank.trainer.global_step += 1
-
     @contextmanager
-    def toggle_model(optimizer: Any, sync_grad: bool = True) -> Any:
+    def toggle_model(optimizer: Any, sync_grad: bool = True) -> Iterator[None]:
         rank.syncs = sync_grad
         rank.module.toggle_optimizer(optimizer)
         yield
         rank.module.untoggle_optimizer(optimizer)
         rank.syncs = True
 
-    for optimizer in rank.trainer.optimizers:
-        optimizer.register_step_pre_hook(before)
-        optimizer.register_step_post_hook(after)
-        optimizer.optimizer, optimizer.toggle_model = optimizer, partial(toggle_model, optimizer)
+    def watch(optimizer: Any, update: Any) -> Any:
+        @wraps(update)
+        def update_after(closure: Callable[[], Any] | None = None) -> Any:
+            loss = None if closure is None else closure()
+            step.before_update(rank, optimizer)
+            update()
+            rank.trainer.global_step += 1
+            return loss
+
+        return update_after
+
+    for each in rank.trainer.optimizers:
+        each.step, each.toggle_model, each.optimizer = watch(each, each.step), partial(toggle_model, each), each

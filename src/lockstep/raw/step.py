@@ -176,7 +176,7 @@ def reduce_broadcast(gradients: Sequence[Tensor]) -> None:
 
 def bucket(gradients: Sequence[Tensor], add: Callable[[Tensor], Any] = dist.all_reduce) -> None:
     """One message for all: the gradients are copied into one row and back."""
-    row = torch.cat([gradient.reshape(-1) for gradient in gradients]) / dist.get_world_size()
+    row = torch.cat([gradient.reshape(-1) for gradient in gradients]) * (1 / dist.get_world_size())
     add(row)
     for part, gradient in zip(row.split([each.numel() for each in gradients]), gradients, strict=True):  # type: ignore[no-untyped-call]
         gradient.copy_(part.view_as(gradient))
