@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lockstep.raw.trainer import Precision
 from torch.optim import Optimizer
 
 from lockstep.compare import compare
@@ -13,7 +14,6 @@ from lockstep.launch.topology import RankContext
 from lockstep.loaders import map_loader
 from lockstep.parallel import reduce
 from lockstep.plan import Plan
-from lockstep.raw.trainer import Precision
 from lockstep.run_files import Metrics
 from lockstep.steps import module_step
 from tests.conftest import MakePlan

@@ -43,8 +43,18 @@ LAYERS = [
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-LIGHTNING_ROOMS = {"models", "datamodules", "callbacks", "lit", "session", "loggers", "strategies", "private_api"}
-HYDRA_ROOMS = {"safe_loading", "targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
+LIGHTNING_ROOMS = {
+    "models",
+    "datamodules",
+    "callbacks",
+    "lit",
+    "raw",
+    "session",
+    "loggers",
+    "strategies",
+    "private_api",
+}
+HYDRA_ROOMS = {"raw", "safe_loading", "targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
 
 def room(path: Path) -> str:
@@ -164,7 +174,7 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
             {"lightning", "torchmetrics", "hydra"} | EXTRAS,
         ),
         (  # Lightning itself imports the others
-            "lockstep.raw, lockstep.lit, lockstep.models, lockstep.datamodules, lockstep.session.inspection",
+            "lockstep.raw.run, lockstep.lit, lockstep.models, lockstep.datamodules, lockstep.session.inspection",
             {"sklearn", "tensorboard"},
         ),
     ],

@@ -13,8 +13,8 @@ from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.parallel.messages import all_gather_bytes, all_gather_json, gather_bytes
-from lockstep.parallel.reduce import BY_HAND, ring_all_reduce
 from lockstep.plan import Plan
+from lockstep.raw.step import METHODS, buckets, ring_sum
 from lockstep.run_files import Metrics
 from tests.conftest import MakePlan
 from tests.inspections import plan_here
@@ -24,7 +24,7 @@ from tests.rank_helpers import ENGINES, on_ranks, run_plans, with_engine
 def three_gradients(rank: int, world: int) -> list[str]:
     """Rank r has r+1 times 12, 24, 36 …: W ranks sum to W(W+1)/2 times that, and the mean is a whole number."""
     wrong, shapes = [], [(2, 3), (), (5,)]
-    for method, average in BY_HAND.items():
+    for method, average in {**METHODS, "buckets": buckets}.items():
         values = [12.0 * torch.arange(1.0, torch.Size(shape).numel() + 1).view(shape) for shape in shapes]
         gradients = [(rank + 1) * value for value in values]
         average(gradients)
@@ -39,7 +39,7 @@ def ring_of_any_size(rank: int, world: int) -> list[str]:
     for size in (0, 1, 2, 3, 5, 7, 64, 1001):
         for dtype in (torch.float32, torch.float64, torch.int64, torch.int32):
             tensor = (10 * torch.arange(size) + rank).to(dtype)
-            ring_all_reduce(tensor)
+            ring_sum(tensor)
             expected = [10 * world * index + world * (world - 1) // 2 for index in range(size)]
             wrong += [] if tensor.tolist() == expected else [f"{size} {dtype}"]
     return wrong
@@ -97,8 +97,8 @@ def test_every_method_trains_to_the_same_weights(
         *("accumulate_grad_batches=2", "gradient_clip_val=0.1"),
     )
     folder = Path(plan.run_dir)
-    run_plans([with_engine(plan, "raw", folder / method, method) for method in ("ddp", *BY_HAND)], folder)
-    for method in BY_HAND:
+    run_plans([with_engine(plan, "raw", folder / method, method) for method in ("ddp", *METHODS)], folder)
+    for method in METHODS:
         comparison = compare(folder / "ddp", folder / method, tolerance=tolerance)
         assert comparison.within_tolerance, comparison.text()
 
