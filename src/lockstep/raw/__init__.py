@@ -14,14 +14,20 @@ from lockstep.world import World
 CALLED = (  # the hooks of a LightningModule, in their order; one that overrides another is refused
     *("setup", "configure_model", "configure_optimizers", "on_fit_start", "on_validation_model_eval"),
     *("on_validation_start", "on_validation_epoch_start", "on_validation_batch_start", "validation_step"),
-    *("on_validation_batch_end", "on_validation_epoch_end", "on_validation_end", "on_train_start"),
-    *("on_train_epoch_start", "on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"),
+    *("on_validation_batch_end", "on_validation_epoch_end", "on_validation_end", "on_validation_model_train"),
+    *(
+        "on_train_start",
+        "on_train_epoch_start",
+        "on_before_batch_transfer",
+        "transfer_batch_to_device",
+        "on_after_batch_transfer",
+    ),
     *("on_train_batch_start", "training_step", "on_before_zero_grad", "optimizer_zero_grad", "on_before_backward"),
     *("backward", "on_after_backward", "on_before_optimizer_step", "configure_gradient_clipping", "optimizer_step"),
     *("lr_scheduler_step", "on_train_batch_end", "on_validation_model_zero_grad", "on_train_epoch_end"),
     *("on_train_end", "on_fit_end", "teardown", "on_save_checkpoint", "on_test_model_eval", "on_test_start"),
     *("on_test_epoch_start", "on_test_batch_start", "test_step", "on_test_batch_end", "on_test_epoch_end"),
-    *("on_test_end", "on_load_checkpoint"),
+    *("on_test_end", "on_test_model_train", "on_load_checkpoint"),
 )
 
 

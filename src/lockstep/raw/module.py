@@ -53,6 +53,9 @@ class Rank:
             self.data: Any = create("data", calls["data"]) if calls["data"] else None
         seed_all(seed)  # weights are drawn before anything else, alike on every rank
         self.module: Any = create("model", calls["model"])
+        chosen = [call for call in (calls.get("callbacks") or {}).values() if isinstance(call, Mapping)]
+        ours = [call for call in chosen if str(call.get("_target_")).startswith("lockstep.callbacks.")]
+        self.callbacks = [create("callbacks", call) for call in ours]  # that log values at the end of a test
         self.owners = [each for each in (self.data, self.module) if each is not None]
         self.trainer = trainer_of(self)
         for each in self.owners:
@@ -94,6 +97,10 @@ class Rank:
         for each in self.owners:
             with self.as_one_process(each is self.data):
                 each.setup(stage)
+
+    def teardown(self, stage: str) -> None:
+        for each in self.owners:
+            each.teardown(stage)
 
     @contextmanager
     def as_one_process(self, is_data: bool = True) -> Iterator[None]:

@@ -17,6 +17,7 @@ from lockstep.raw.data import preserved_generators
 from lockstep.raw.module import STAGES, Rank, manual_step
 from lockstep.raw.record import preserved_metrics
 from lockstep.raw.step import arguments_for, automatic_step, step_schedules
+from lockstep.targets.kinds import overrides
 
 
 def run(job: Job, context: RankContext) -> dict[str, Any]:
@@ -124,9 +125,14 @@ def evaluate(rank: Rank, stage: str, most: int = -1) -> None:
             record.log.end_batch(stage)
     rank.seed_evaluation(stage)
     record.end_stage(stage, ends=False)
+    for callback in rank.callbacks if stage == "test" else ():
+        callback.on_test_epoch_end(rank.trainer, module)
     getattr(module, f"on_{name}_epoch_end")()
     record.end_stage(stage, ends=True)
     getattr(module, f"on_{name}_end")()
     rank.enter("train" if stage == "val" else "")
+    if overrides(module, f"on_{name}_model_train"):
+        getattr(module, f"on_{name}_model_train")()
+        return
     for each, mode in modes.items():
         each.training = mode

@@ -20,9 +20,9 @@ ONLY_OF_RAW: dict[str, Any] = {
 
 OBSERVERS = {
     *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "ProgressBar"),
-    *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar"),
+    *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar", "FittedLine"),
 }
-"""Callbacks of Lightning that change no training: raw leaves them out."""
+"""Callbacks that change no training: raw leaves them out, but FittedLine, which logs values after a test."""
 
 
 @dataclass(frozen=True)
