@@ -29,12 +29,12 @@ DIRECT = {
     *("errors", "files", "world", "launch.topology", "parallel.messages", "private_api.torch"),
     *("private_api.torchmetrics", "safe_loading", "targets.kinds", "targets.locate"),
 }
-"""What raw/ imports: to raise, to write files, to send messages, private names of libraries, to find the user's code."""
+"""What raw/ imports: to raise, to write files, to send messages, and to find the user's code."""
 ALLOWED = {
     *("config_error", "constraints", "errors", "files", "random_state", "safe_loading", "schemas", "strategies"),
     *("streams", "targets", "world", "launch", "parallel", "private_api", "models", "nets", "datamodules", "raw"),
 }
-"""What a rank has at the end, by folder: besides these, what they import to read a configuration and start processes."""
+"""What a rank has at the end: what reads a configuration, starts processes and finds code besides."""
 SCRIPT = """
 import sys
 import lockstep.raw.run
