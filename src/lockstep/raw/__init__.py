@@ -2,7 +2,7 @@
 
 It shares no line that decides a number with the other engine, so that `engine=both` proves something. To be read from
 top to bottom: `run` (a run on one rank) and `step` (a batch on one rank), then what these call: `data` (this rank's
-share of each batch), `module` (what a LightningModule sees), `record` (`self.log`, and what the run leaves).
+share of each batch), `module` (what a LightningModule sees), `log` (`self.log`), `record` (what the run leaves).
 """
 
 from collections.abc import Mapping

@@ -223,3 +223,15 @@ def rows_of(batch: Any, rows: slice, samples: int | None = None) -> Any:
     if is_list and (len(batch) != samples or any(isinstance(part, Tensor | np.ndarray | list) for part in batch)):
         return type(batch)(rows_of(part, rows, samples) for part in batch)
     return batch[rows] if is_list or (is_array and batch.ndim and len(batch) == samples) else batch
+
+
+def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """Return a structure with a function of each tensor in it."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {name: mapped(function, part) for name, part in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    parts = [mapped(function, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

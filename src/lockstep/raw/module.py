@@ -7,19 +7,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from omegaconf import OmegaConf
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from lockstep.launch.topology import RankContext
 from lockstep.private_api.torch import BATCHNORM
 from lockstep.raw import Job, step
-from lockstep.raw.data import Loader, Share, preserved_generators, seed_all, seed_by
-from lockstep.raw.record import Log, Record, preserved_metrics
+from lockstep.raw.data import Loader, Share, mapped, preserved_generators, seed_all, seed_by
+from lockstep.raw.log import Log, preserved_metrics
+from lockstep.raw.record import Record
 from lockstep.targets.kinds import overrides
 from lockstep.targets.locate import create
 
@@ -69,7 +68,7 @@ class Rank:
         self.module.double() if self.dtype == torch.float64 else self.module.float()
         for layer in self.module.modules() if self.config.sync_batchnorm else ():
             if isinstance(layer, BATCHNORM):
-                layer.__class__, layer.rank = SyncBatchNorm, self
+                layer.__class__, layer.rank = step.SyncBatchNorm, self
         net = getattr(self.module, "net", None)
         if self.config.memory_format == "channels_last" and isinstance(net, nn.Module):
             net.to(memory_format=torch.channels_last)
@@ -244,50 +243,6 @@ def configured(returned: Any) -> tuple[list[Any], list[Any]]:
         plateau = isinstance(options["scheduler"], ReduceLROnPlateau)
         configs.append(SimpleNamespace(**{"reduce_on_plateau": plateau, **options}))
     return optimizers, configs
-
-
-def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """Return a structure with a function of each tensor in it."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {name: mapped(function, part) for name, part in value.items()}
-    if not isinstance(value, list | tuple):
-        return value
-    parts = [mapped(function, part) for part in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-
-
-class SyncBatchNorm(nn.BatchNorm1d):
-    """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
-
-    rank: Any
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        """Take inputs of any number of dimensions."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
-            return super().forward(x)
-        axes, shape = [axis for axis in range(x.dim()) if axis != 1], [1, -1, *[1] * (x.dim() - 2)]
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        count, *_ = sums = self.over_ranks(torch.cat([wide.new_tensor([x.numel() / x.shape[1]]), wide.sum(axes)]))
-        mean = sums[1:] / count
-        centred = wide - mean.view(shape)
-        variance = self.over_ranks(centred.square().sum(axes)) / count
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            self.num_batches_tracked += 1
-            factor = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
-            self.running_mean.lerp_(mean.detach(), factor)
-            self.running_var.lerp_(variance.detach() * (count / (count - 1)), factor)
-        outputs = centred / (variance + self.eps).sqrt().view(shape)
-        if self.affine:
-            outputs = outputs * self.weight.view(shape) + self.bias.view(shape)
-        return outputs.to(x.dtype)
-
-    def over_ranks(self, sums: Tensor) -> Tensor:
-        counted = sums if self.rank.counts else sums * 0.0  # a rank without samples computes another's
-        return all_reduce(counted) if dist.is_initialized() else counted  # type: ignore[no-any-return]
 
 
 # manual optimization

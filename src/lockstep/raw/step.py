@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce as summed
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -141,6 +142,38 @@ def step_schedules(rank: Any, index: int, step_ends: bool, epoch_ends: bool, pla
         is_due = ends and (number + 1) % schedule.frequency == 0 and schedule.reduce_on_plateau == plateau
         if is_due and (value is not None or not plateau):
             rank.module.lr_scheduler_step(schedule.scheduler, value)
+
+
+class SyncBatchNorm(nn.BatchNorm1d):
+    """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
+
+    rank: Any
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Take inputs of any number of dimensions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(x)
+        axes, shape = [axis for axis in range(x.dim()) if axis != 1], [1, -1, *[1] * (x.dim() - 2)]
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        count, *_ = sums = self.over_ranks(torch.cat([wide.new_tensor([x.numel() / x.shape[1]]), wide.sum(axes)]))
+        mean = sums[1:] / count
+        centred = wide - mean.view(shape)
+        variance = self.over_ranks(centred.square().sum(axes)) / count
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+            factor = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean.detach(), factor)
+            self.running_var.lerp_(variance.detach() * (count / (count - 1)), factor)
+        outputs = centred / (variance + self.eps).sqrt().view(shape)
+        if self.affine:
+            outputs = outputs * self.weight.view(shape) + self.bias.view(shape)
+        return outputs.to(x.dtype)
+
+    def over_ranks(self, sums: Tensor) -> Tensor:
+        counted = sums if self.rank.counts else sums * 0.0  # a rank without samples computes another's
+        return summed(counted) if dist.is_initialized() else counted  # type: ignore[no-any-return]
 
 
 # averaging by hand, which DistributedDataParallel does during backward

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from lockstep.plan import Plan
 
 ONLY_OF_RAW: dict[str, Any] = {
-    **{"train": True, "resume": False, "ckpt_path": None, "checkpoint.every_n_steps": None, "compile": False},
+    **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
     **{"profiler": None, "strategy.max_restarts": 0, "trainer.max_time": None, "trainer.detect_anomaly": False},
     **{"trainer.deterministic": None, "trainer.benchmark": None, "trainer.barebones": False},
 }
 """The only values of some keys under engine=raw and engine=both."""
+
+ONCE = "engine=raw only repeats a training, from its first weights to its last"
 
 OBSERVERS = {
     *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "ProgressBar"),
@@ -49,8 +51,7 @@ class Raw:
     def rules(self, plan: "Plan") -> Rules:
         """Yield the rules of plans that the raw engine can run, in whose place `both` may run another strategy."""
         for key, value in ONLY_OF_RAW.items():
-            reason = "engine=raw only repeats a training, from its first weights to its last"
-            yield attrgetter(key)(plan) == value, key, reason, f"{key}={as_typed(value)}, or engine=lightning"
+            yield attrgetter(key)(plan) == value, key, ONCE, f"{key}={as_typed(value)}, or engine=lightning"
         reason, hint = "engine=raw keeps the final weights alone", "test=true, or engine=lightning"
         yield plan.test != "best", "test", reason, hint
         reason = "engine=raw scales no loss for float16"

@@ -39,7 +39,8 @@ def overrides(owner: Any, name: str) -> bool:
 
 def overridden_hooks(module: Any) -> tuple[str, ...]:
     """Return the names of Lightning's hooks that a LightningModule overrides."""
-    hooks = [name for name in dir(sys.modules["lightning.pytorch"].LightningModule) if name.startswith(HOOKS)]
+    base = sys.modules["lightning.pytorch"].LightningModule
+    hooks = [name for name in dir(base) if name.startswith(HOOKS) and callable(getattr(base, name))]
     return tuple(name for name in hooks if overrides(module, name))
 
 
