@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce as summed
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -144,6 +143,20 @@ def step_schedules(rank: Any, index: int, step_ends: bool, epoch_ends: bool, pla
             rank.module.lr_scheduler_step(schedule.scheduler, value)
 
 
+class SumOverRanks(torch.autograd.Function):
+    """The sum of each rank's values; of a value's gradient, too, since it is part of the sum on every rank."""
+
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return SumOverRanks.forward(context, gradient)
+
+
 class SyncBatchNorm(nn.BatchNorm1d):
     """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
 
@@ -173,7 +186,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
 
     def over_ranks(self, sums: Tensor) -> Tensor:
         counted = sums if self.rank.counts else sums * 0.0  # a rank without samples computes another's
-        return summed(counted) if dist.is_initialized() else counted  # type: ignore[no-any-return]
+        return SumOverRanks.apply(counted) if dist.is_initialized() else counted  # type: ignore[no-any-return]
 
 
 # averaging by hand, which DistributedDataParallel does during backward
