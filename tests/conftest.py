@@ -45,9 +45,9 @@ MakeUserPlan = Callable[..., Plan]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
     *EVERY_RUN,
-    *("lockstep.lit", "lockstep.raw", "lockstep.collectives.tour"),
+    *("lockstep.lit", "lockstep.raw.run", "lockstep.collectives.tour"),
     *("tests.rank_helpers", "tests.fault_injection.faulty_engine", "tests.test_launch_worker"),
-    *("tests.fault_injection.engine_lightning", "tests.fault_injection.engine_raw", "tests.mirror.run"),
+    *("tests.fault_injection.engine_lightning", "tests.fault_injection.engine_raw"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
 IN_PROCESS = [
@@ -66,7 +66,7 @@ WORKERS = 3
 
 LONGEST = (
     *("netns", "docs", "parity_matrix", "resume", "user_module", "user_code", "signals", "strategies_fsdp", "faults"),
-    *("net_session", "parallel_divided_optimizer", "trainer_keys", "callbacks", "module_resume", "oracle", "train"),
+    *("net_session", "parallel_divided_optimizer", "trainer_keys", "callbacks", "module_resume", "train"),
     *("trainer_keys_modules", "attempt", "streams", "raw", "memory_format", "strangers", "private_dir", "exposure"),
     *("strategies_virtual", "own_loop", "results", "in_process", "sweep", "monitor", "bad_input", "disk_full", "fuzz"),
 )

@@ -1,13 +1,12 @@
 """An engine for tests: the raw engine under another seed, which no comparison may let pass."""
 
 from dataclasses import replace
+from typing import Any
 
-import lockstep.raw
-
+import lockstep.raw.run
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.raw import Job
 
 
-def run(plan: Plan, context: RankContext) -> Metrics:
-    return lockstep.raw.run(replace(plan, seed=plan.seed + 1), context)
+def run(job: Job, context: RankContext) -> dict[str, Any]:
+    return lockstep.raw.run.run(replace(job, config=job.config.replace("\nseed: 42", "\nseed: 43")), context)

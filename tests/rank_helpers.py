@@ -10,7 +10,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import lockstep.lit
+import lockstep.raw.run
 from lockstep import schemas
+from lockstep.job import raw_job, write_config
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext, Stop
 from lockstep.plan import Plan
@@ -20,8 +22,8 @@ ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 
 
 def run_raw(plan: Plan, context: RankContext) -> Metrics:
-    metrics: Metrics = importlib.import_module("lockstep.raw").run(plan, context)
-    return metrics
+    """Run a plan by the raw engine, whose ranks take no plan."""
+    return lockstep.raw.run.run(raw_job(plan), context)
 
 
 ENGINES = {"lightning": lockstep.lit.run, "raw": run_raw}
@@ -62,26 +64,27 @@ def run_plans(plans: Sequence[Plan], folder: Path) -> None:
         on_ranks(replace(plans[0], run_dir=str(folder)), run_pickled_plans)
     else:
         for plan in plans:
-            ENGINES[plan.engine.name](plan, ALONE)
+            run_plan(plan, ALONE)
 
 
 def run_pickled_plans(plan: Plan, context: RankContext) -> Metrics:
     plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
     for each in plans:
-        ENGINES[each.engine.name](each, context)
+        run_plan(each, context)
     return {}
 
 
-def by_loops(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: the plan by the fast loop and by Lightning's own, in folders `fast` and `own`, with the metrics."""
-    for name, fast in LOOPS.items():
-        folder = Path(plan.run_dir) / name
-        folder.mkdir(parents=True, exist_ok=True)
-        engine = schemas.Lightning("lightning", fast_loop=fast)
-        metrics = lockstep.lit.run(replace(plan, engine=engine, run_dir=str(folder)), context)
-        if context.rank == 0:
-            (folder / METRICS).write_text(json.dumps(metrics))
-    return {}
+def run_plan(plan: Plan, context: RankContext) -> None:
+    """Run a plan, and leave all that a command leaves."""
+    if context.rank == 0:
+        write_config(plan)
+    metrics = ENGINES[plan.engine.name](plan, context)
+    if context.rank == 0:
+        (Path(plan.run_dir) / METRICS).write_text(json.dumps(metrics))
+
+
+LOOPS = {"fast": True, "own": False}
+"""Whether each loop of the Lightning engine is the fast one."""
 
 
 def by_engines(plan: Plan, context: RankContext) -> Metrics:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import lockstep
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 
@@ -38,10 +39,11 @@ def test_the_engines_agree(command: Command) -> None:
     assert {"validation", "test", "parameters and buffers"} <= comparison["quantities"].keys()
     digests = [metrics_in(ended.run_dir / name)["digest"] for name in ("lightning", "raw")]
     assert digests == [metrics["digest"]] * 2
-    for name in ("lightning", "raw"):
+    for name, more in (("lightning", {"tensorboard"}), ("raw", set())):
         folder = ended.run_dir / name
-        assert {"config.yaml", "record.jsonl", "tensorboard"} <= {path.name for path in folder.iterdir()}
-        assert (folder / "checkpoints" / "best.ckpt").is_file()
+        assert {"config.yaml", "record.jsonl", "metrics.json", *more} <= {path.name for path in folder.iterdir()}
+        assert (folder / "checkpoints" / "last.ckpt").is_file()
+        assert lockstep.load(folder).training is False
 
 
 @pytest.mark.slow
@@ -85,14 +87,26 @@ def test_engines_that_are_apart_in_a_sweep(command: Command) -> None:
     assert "sweep: 2 finished, 0 refused, 0 failed" in ended.out
 
 
-def test_a_checkpoint_is_tested_by_both(command: Command) -> None:
-    trained = command.train("engine=raw", "checkpoint.monitor=val/loss", "checkpoint.mode=max", "test=best", *QUICK)
-    [best] = trained.folder.glob("logs/train/*/checkpoints/best.ckpt")
-    ended = command.train("engine=both", "train=false", f"ckpt_path={best}", "name=tested", *QUICK)
-    assert (ended.status, ended.err) == (0, "")
-    [comparison] = command.folder.glob("logs/tested/*/comparison.json")
-    assert {"test", "digest"} <= read(comparison)["quantities"].keys()
-    assert read(comparison)["verdict"] == "identical"
-    metrics, tested = read(best.parents[1] / "metrics.json"), read(comparison.with_name("metrics.json"))
-    assert (metrics["best_epoch"], metrics["test/loss"]) == (1, tested["test/loss"])
-    assert "in epoch 1; tested: this net" in trained.out
+IN_PLACE = {
+    ("strategy=dp", "devices=2", "batch_size_per_device=6", "scale_lr=true"): "single devices=1",
+    ("strategy=virtual", "devices=2"): "ddp devices=2",
+    ("strategy=fsdp", "devices=2"): "ddp devices=2",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", IN_PLACE, ids=" ".join)
+def test_raw_runs_another_strategy_in_place(words: tuple[str, ...], command: Command) -> None:
+    ended = command.train("engine=both", "precision=64-true", *QUICK[:-1], *words)
+    assert (ended.status, ended.err) == (0, ""), ended.err
+    assert f"raw ran strategy={IN_PLACE[words]}, in place of {words[0]}" in ended.out
+    assert "expected: within 1e-10" in ended.out
+    assert 0 <= metrics_in(ended.run_dir)["max_diff"] < 1e-10
+
+
+@pytest.mark.slow
+def test_replicas_with_statistics_are_compared_by_samples_alone(command: Command) -> None:
+    few = ("trainer.limit_train_batches=3", "max_epochs=1", "threads=1", "batch_size=12")
+    ended = command.train("engine=both", "model=cnn", "strategy=dp", "devices=2", *few)
+    assert ended.status == 0, ended.err
+    assert "expected: the same samples alone (BatchNorm of each rank or replica" in " ".join(ended.out.split())

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import lockstep
 from lockstep.checkpoint.files import LAST
 from lockstep.compare import compare
 from lockstep.compare.comparison import Comparison, Values, furthest
-from lockstep.compare.comparison_rules import UNKNOWN, UNWRITTEN, rule_of
+from lockstep.compare.comparison_rules import UNKNOWN, rule_of
 from lockstep.compare.recorded_run import leaves
 from lockstep.compare.tolerance import IDENTICAL
 from tests.comparing import metrics_in
@@ -29,16 +29,15 @@ JOB = (
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders `first` and `again` of two runs of one plan: 36 digits in 3 batches."""
+    """One real run by both engines: 36 digits in 3 batches."""
     folder = tmp_path_factory.mktemp("run")
-    for name in ("first", "again"):
-        lockstep.run([*JOB, f"hydra.run.dir={folder / name}"])
+    lockstep.run(["engine=both", *JOB, f"hydra.run.dir={folder}"])
     return folder
 
 
 @pytest.fixture(scope="module")
 def compared(run: Path) -> dict[str, Any]:
-    """Return the values that `compare` takes from a run, by key."""
+    """Return the values that `compare` takes from Lightning's run, by key."""
     values: dict[str, Any] = {}
 
     def note(_: Comparison, left: Values, _right: Values) -> None:
@@ -46,7 +45,7 @@ def compared(run: Path) -> dict[str, Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Comparison, "add_all", note)
-        compare(run / "first", run / "first")
+        compare(run / "lightning", run / "lightning")
     return values
 
 
@@ -67,59 +66,18 @@ def keys_of(folder: Path) -> Iterator[str]:
 
 
 def test_all_that_a_run_leaves_is_compared(run: Path, compared: dict[str, Any]) -> None:
-    assert {*keys_of(run / "first")} <= compared.keys()
-    assert not {key for key in compared if rule_of(key).quantity == UNKNOWN}
+    assert {*keys_of(run / "lightning")} <= compared.keys()
+    unknown = {key for key in (*keys_of(run / "raw"), *compared) if rule_of(key).quantity == UNKNOWN}
+    assert not unknown
 
 
-def test_runs_of_one_plan_leave_the_same(run: Path) -> None:
-    (run / "again" / "notes.txt").write_text("mine")
-    comparison = compare(run / "first", run / "again")
+def test_engines_leave_the_same(run: Path) -> None:
+    (run / "raw" / "notes.txt").write_text("mine")
+    comparison = compare(run / "lightning", run / "raw")
     assert comparison.verdict == "identical", comparison.text()
-    quantities = {
-        "fingerprints",
-        "optimizer state",
-        "schedule",
-        "state of each rank",
-        "digest",
-        "weights saved",
-        "best epoch",
-    }
+    quantities = {"optimizer state", "schedule", "best epoch", "digest", "weights saved", "parameters and buffers"}
     assert quantities <= comparison.quantities.keys()
     assert comparison.left_out[UNKNOWN] == {"notes.txt:"}
-
-
-def edit_json(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Edit each JSON object of a file, a line each."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        edit(line)
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines if line))
-
-
-def test_what_the_raw_engine_does_not_write_is_not_compared(run: Path, tmp_path: Path) -> None:
-    """It leaves the states of ranks to Lightning, and all else is a difference."""
-    raw = Path(shutil.copytree(run / "first", tmp_path / "raw"))
-    edit_json(raw / "record.jsonl", lambda line: line.get("run", {}).update(engine="raw"))
-    assert compare(run / "first", raw).verdict == "identical"
-    checkpoint = raw / "checkpoints" / LAST
-    state = torch.load(checkpoint, weights_only=True)
-    state["lockstep"] = {"plan": state["lockstep"]["plan"]}
-    state["optimizer_states"][0]["param_groups"][0]["foreach"] = None  # it computes the same
-    torch.save(state, checkpoint)
-    (raw / "confusion.csv").unlink()
-    edit_json(raw / "record.jsonl", lambda line: line.pop("fingerprint", None))
-    comparison = compare(run / "first", raw)
-    assert comparison.verdict == "identical", comparison.text()
-    assert {"confusion.csv:*", "last.ckpt:lockstep.ranks.*.*"} <= comparison.left_out[UNWRITTEN]
-    assert not {"confusion matrix", "fingerprints", "state of each rank"} & comparison.quantities.keys()
-    edit_json(raw / "record.jsonl", lambda line: line.get("validation", {}).pop("val/f1", None))
-    del state["optimizer_states"]
-    torch.save(state, checkpoint)
-    comparison = compare(run / "first", raw)
-    apart = {name for name, quantity in comparison.quantities.items() if quantity.first is not None}
-    assert apart == {"validation", "optimizer state"}
-    edit_json(raw / "record.jsonl", lambda line: line.get("run", {}).update(engine="lightning"))
-    assert UNWRITTEN not in compare(run / "first", raw).left_out
 
 
 def test_each_change_is_detected(compared: dict[str, Any]) -> None:
@@ -137,9 +95,9 @@ def test_each_change_is_detected(compared: dict[str, Any]) -> None:
 
 
 def test_damaged_checkpoint_is_named(run: Path, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(run / "first", tmp_path / "copy"))
+    copy = Path(shutil.copytree(run / "raw", tmp_path / "copy"))
     (copy / "checkpoints" / LAST).write_bytes(b"half a file")
-    comparison = compare(run / "first", copy)
+    comparison = compare(run / "raw", copy)
     assert comparison.quantities[LAST].first == f"last.ckpt: 'there' against 'damaged in {copy}'"
 
 

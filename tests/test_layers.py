@@ -42,8 +42,10 @@ LAYERS = [
     {"__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
-LIGHTNING_ROOMS = {"models", "datamodules", "callbacks", "lit", "inspection", "loggers", "strategies", "private_api"}
-HYDRA_ROOMS = {"safe_loading", "targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
+LIGHTNING_ROOMS = {"models", "datamodules", "callbacks", "lit", "raw", "inspection", "loggers", "strategies"} | {
+    "private_api"
+}
+HYDRA_ROOMS = {"raw", "safe_loading", "targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
 
 def room(path: Path) -> str:
@@ -163,7 +165,8 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
             {"lightning", "torchmetrics", "hydra"} | EXTRAS,
         ),
         (  # Lightning itself imports the others
-            "lockstep.raw, lockstep.lit, lockstep.inspection, lockstep.models.classifier, lockstep.datamodules.mnist",
+            "lockstep.raw.run, lockstep.lit, lockstep.inspection, "
+            "lockstep.models.classifier, lockstep.datamodules.mnist",
             {"sklearn", "tensorboard"},
         ),
     ],

@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lockstep.collectives.ring import ring_all_reduce
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
 from lockstep.lit import run
 from lockstep.parallel.messages import all_gather_bytes, all_gather_json, gather_bytes
 from lockstep.plan import Plan
+from lockstep.raw.step import ring_sum
 from lockstep.run_files import Metrics
 from tests.conftest import MakePlan
 from tests.inspections import plan_here
@@ -27,7 +27,7 @@ def ring_of_any_size(rank: int, world: int) -> list[str]:
     for size in (0, 1, 2, 3, 5, 7, 64, 1001):
         for dtype in (torch.float32, torch.float64, torch.int64, torch.int32):
             tensor = (10 * torch.arange(size) + rank).to(dtype)
-            ring_all_reduce(tensor)
+            ring_sum(tensor)
             expected = [10 * world * index + world * (world - 1) // 2 for index in range(size)]
             wrong += [] if tensor.tolist() == expected else [f"{size} {dtype}"]
     return wrong

@@ -1,126 +1,158 @@
-"""Each net in each kind of world, by both engines, with a ragged last batch of one sample: most ranks have none of it.
+"""Net × strategy × setting: Lightning by its own loop against the raw engine, which shares no such line with it.
 
-Lightning = raw bit for bit in float32. Every world = single to 1e-10 in float64, where the raw engine stands for both.
+The cells of a world run on ranks that start once. What `compare` compares: loss, norm, rate, samples and logged values
+of every step, all validations, results, best epoch, weights, optimizer and schedule states at the end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lockstep.compare import compare
-from lockstep.config_error import ConfigError
+from lockstep import schemas
+from lockstep.compare import Comparison, compare
 from lockstep.plan import Plan
-from tests.comparing import require_identical
-from tests.conftest import IN_PROCESS
-from tests.inspections import plan_here
+from tests.conftest import IN_PROCESS, MakeUserPlan
 from tests.rank_helpers import run_plans
 
-LINE = ("data=line", "data.samples=61", "data.val_size=1")
-DIGITS = ("data=digits", "data.test_size=1735", "data.val_size=1")  # 61 are left to train on
+pytestmark = [*IN_PROCESS, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+LINE = ("data=line", "data.samples=61", "data.val_size=1", "model=regression")
+DIGITS = ("data=digits", "data.test_size=1735", "data.val_size=1")  # 61 are left to train on: a ragged batch of one
+ALL_DIGITS = ("data=digits", "trainer.limit_train_batches=5")
 MOMENTUM = ("optimizer=sgd", "optimizer.lr=0.01", "optimizer.momentum=0.9")
-JOBS = {
-    "linear": ("model=regression", *LINE, *MOMENTUM, "scheduler=warmup_linear", "scheduler.warmup_steps=3"),
-    "mlp": (
-        "model=mlp",
-        "model.net.hidden=[32]",
-        *DIGITS,
-        *MOMENTUM,
-        "scheduler=onecycle",
-        "accumulate_grad_batches=4",
-    ),
-    "lenet": ("model=lenet", "model.net.dropout=0", *DIGITS, "optimizer=adamw", "accumulate_grad_batches=2"),
-    "cnn-sync": ("model=cnn", "model.net.norm=batch", "sync_batchnorm=true", *DIGITS, "optimizer=adam"),
-    "split_cnn": ("model=split_cnn", *DIGITS, *MOMENTUM, "drop_last=true", "gradient_clip_val=0.5"),
+WARMUP = ("scheduler=warmup_linear", "scheduler.warmup_steps=3")
+MLP = ("model=mlp", "model.net.hidden=[32]")
+JOBS: dict[str, Sequence[str]] = {
+    "linear": (*LINE, *MOMENTUM, *WARMUP),
+    "mlp": (*MLP, *DIGITS, *MOMENTUM, "scheduler=onecycle", "accumulate_grad_batches=4"),
+    "wide": ("model=mlp", "model.net.hidden=[700,900]", *ALL_DIGITS, "batch_size=64"),
+    "clipped": (*MLP, *DIGITS, "optimizer=adamw", "gradient_clip_val=0.5", "accumulate_grad_batches=3"),
+    "values": (*MLP, *DIGITS, "gradient_clip_val=0.01", "trainer.gradient_clip_algorithm=value", "scale_lr=true"),
+    "within": ("model=linear", *ALL_DIGITS, "trainer.val_check_interval=2", "trainer.num_sanity_val_steps=1"),
+    "interrupted": ("model=lenet", *ALL_DIGITS, "trainer.max_steps=7", "optimizer=adamw_groups"),
+    "seldom": ("model=linear", *ALL_DIGITS, "trainer.check_val_every_n_epoch=2", "drop_last=true"),
+    "quick": ("model=mlp", "data=digits", "trainer.fast_dev_run=3"),
+    "overfit": ("model=mlp", "data=digits", "trainer.overfit_batches=3", "batch_size_per_device=7"),
+    "shares": ("model=mlp", "data=digits", "trainer.limit_train_batches=0.3", "trainer.limit_val_batches=0.5"),
+    "lenet": ("model=lenet", *DIGITS, "optimizer=adamw", "accumulate_grad_batches=2"),
+    "cnn": ("model=cnn", *DIGITS, "drop_last=true"),
+    "split": ("model=split_cnn", *DIGITS, *MOMENTUM, "gradient_clip_val=0.5", *WARMUP),
+    "sum": (*MLP, *DIGITS, "loss_reduction=sum", "optimizer=sgd", "optimizer.lr=0.001"),
+    "none": (*MLP, *DIGITS, "loss_reduction=none"),
+    "text": ("model=char_rnn", "data=text", "batch_size=13", "trainer.limit_train_batches=5"),
+    "coder": ("model=autoencoder", "model.net.hidden=[16]", *DIGITS),
+    "classifier": ("model=classifier", "data=blobs_data", "trainer.num_sanity_val_steps=2"),
+    "manual": ("model=gan", "data=blobs_data"),
+    "dictionaries": ("model=auto_encoder", "data=blobs", "batch_size=12"),
+    "stream": ("model=regressor", "data=stream"),
+    "masked": ("model=masked", "data=sentences_data", "accumulate_grad_batches=2"),
 }
-PER_RANK_JOBS = {
-    "lenet-dropout": ("model=lenet", *DIGITS),
-    "cnn-batchnorm": ("model=cnn", "model.net.norm=batch", *DIGITS, "drop_last=true"),
-    "bf16": ("model=mlp", "precision=bf16-mixed", "accumulate_grad_batches=2", *DIGITS),
+SYNC = ("model=cnn", *DIGITS, "sync_batchnorm=true")
+COMMON = ("batch_size=12", "seed=11", "threads=1", "accelerator=cpu", "logger=none", "max_epochs=2")
+ALIKE = ("engine.fast_loop=false", "memory_format=contiguous")
+WORLDS = {"single": (), **{f"ddp {n}": ("strategy=ddp", f"devices={n}") for n in (2, 3, 4)}}
+WORLDS["spawn 2"] = ("strategy=ddp_spawn", "devices=2")
+OTHERS = {
+    "dp 3": ("single", ("linear", "mlp", "clipped", "split", "text", "classifier")),
+    "model_parallel 2": ("single", ("split",)),
+    "virtual 2": ("ddp 2", ("mlp", "lenet", "cnn", "dictionaries")),
+    "fsdp 2": ("ddp 2", ("mlp", "clipped", "lenet", "cnn", "manual")),
 }
-"""Jobs whose numbers depend on the number of ranks."""
-
-COMMON = ("batch_size=12", "max_epochs=2", "seed=11", "threads=1", "accelerator=cpu", "logger=none", "test=false")
-WORLDS = [("single", 1), ("ddp", 2), ("ddp", 3), ("ddp_spawn", 2), ("fsdp", 3), ("dp", 3), ("model_parallel", 2)]
-QUICK_WORLDS = [("single", 1), ("ddp", 2), ("model_parallel", 2)]
-FLOAT32, FLOAT64 = "precision=32-true", "precision=64-true"
-pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
-
-
-def refusal_of(job: str, strategy: str) -> str | None:
-    """Return the message for a cell that is rejected."""
-    if strategy == "model_parallel" and job != "split_cnn":
-        return "strategy=model_parallel needs a net with stages, and it has none"
-    if strategy == "dp" and job == "cnn-sync":
-        return "sync_batchnorm=true: each replica of strategy=dp normalises its own slice of the batch"
-    return None
-
-
-def plan_of(overrides: tuple[str, ...], strategy: str, devices: int, *more: str, folder: Path) -> Plan:
-    return plan_here([*COMMON, *overrides, f"strategy={strategy}", f"devices={devices}", *more], folder)
-
-
-def jobs_of(strategy: str) -> dict[str, tuple[str, ...]]:
-    """Return the jobs of a strategy; ddp_spawn differs from ddp only by how ranks start."""
-    jobs = JOBS | (PER_RANK_JOBS if strategy == "ddp" else {})
-    few = ("mlp", "lenet") if strategy == "ddp_spawn" else jobs
-    return {job: jobs[job] for job in few if not refusal_of(job, strategy)}
-
-
-RunsOf = Callable[[str, int], Path]
+"""Strategies that raw has not, and the world in which it repeats their jobs."""
+for _name in OTHERS:
+    WORLDS[_name] = (f"strategy={_name.split()[0]}", f"devices={_name.split()[1]}")
+FLOAT64, BFLOAT16 = "precision=64-true", "precision=bf16-mixed"
+ORDERS = ("linear", "clipped", "wide", "lenet", "text", "manual")
+"""Jobs in float32 on three and four ranks, where a sum has several orders."""
+CELLS = [
+    *((job, world, FLOAT64) for world in ("single", "ddp 2") for job in JOBS),
+    *((job, world, "precision=32-true") for world in ("ddp 3", "ddp 4") for job in ORDERS),
+    *((job, "ddp 3", FLOAT64) for job in ("mlp", "cnn", "stream", "masked", "dictionaries")),
+    *((job, "spawn 2", FLOAT64) for job in ("mlp", "lenet")),
+    *((job, "ddp 2", BFLOAT16) for job in ("mlp", "lenet", "classifier")),
+]
+Compared = Callable[[str, str, str], Comparison]
 
 
 @pytest.fixture(scope="module")
-def runs_of(tmp_path_factory: pytest.TempPathFactory) -> RunsOf:
-    """Return the folder of the runs of a world, which are made by one start of its ranks."""
-    folders: dict[tuple[str, int], Path] = {}
+def folders() -> dict[str, Path]:
+    """Return the folders of worlds whose cells have run."""
+    return {}
 
-    def runs_of(strategy: str, devices: int) -> Path:
-        if (strategy, devices) not in folders:
-            folders[strategy, devices] = folder = tmp_path_factory.mktemp(f"{strategy}-{devices}")
-            kinds = {"lightning": ("engine=lightning",), "raw": ("engine=raw",), "float64": ("engine=raw", FLOAT64)}
+
+@pytest.fixture
+def compared(
+    folders: dict[str, Path], make_user_plan: MakeUserPlan, tmp_path_factory: pytest.TempPathFactory
+) -> Compared:
+    """Compare the two runs of a cell; the first call for a world runs all of its cells."""
+
+    def pair(job: str, words: Sequence[str], folder: Path) -> list[Plan]:
+        own = () if any("batch_size" in word for word in words) else COMMON[:1]
+        name = f"{job} {len(list(folder.parent.iterdir()))} {folder.name}"
+        plan = make_user_plan(
+            *own, *COMMON[1:], "engine.fast_loop=false", "memory_format=contiguous", *words, folder=name
+        )
+        engine, (strategy, devices) = schemas.Raw("raw", "ddp"), plan.strategy.mirrored(plan)
+        raw = replace(plan, engine=engine, strategy=strategy, devices=devices, run_dir=str(folder / "raw"))
+        return [replace(plan, run_dir=str(folder / "lightning")), raw]
+
+    def compared(job: str, world: str, precision: str) -> Comparison:
+        if world not in folders:
+            folders[world] = folder = tmp_path_factory.mktemp(world.replace(" ", ""))
+            cells = [cell for cell in CELLS if cell[1] == world]
+            cells += [(each, world, FLOAT64) for each in OTHERS.get(world, ("", ()))[1]]
             plans = [
-                plan_of(options, strategy, devices, *more, folder=folder / job / kind)
-                for job, options in jobs_of(strategy).items()
-                for kind, more in kinds.items()
-                if kind != "float64" or job in JOBS
+                each
+                for name, _, kind in cells
+                for each in pair(name, (*JOBS[name], *WORLDS[world], kind), folder / f"{name}-{kind}")
             ]
-            run_plans(plans, folder)
-        return folders[strategy, devices]
+            if world == "ddp 2":
+                plans += pair("sync", (*SYNC, *WORLDS[world], FLOAT64), folder / "sync")
+                plans += pair("seed", (*JOBS["mlp"], *WORLDS[world], FLOAT64, "seed=12"), folder / "seed")
+            run_plans([plan for plan in plans if world not in OTHERS or plan.engine.name == "lightning"], folder)
+        return compare(*(folders[world] / f"{job}-{precision}" / engine for engine in ("lightning", "raw")))
 
-    return runs_of
-
-
-CELLS = [(job, *world) for world in WORLDS for job in jobs_of(world[0])]
-
-
-@pytest.mark.parametrize(
-    ("job", "strategy", "devices"),
-    [pytest.param(*cell, marks=[pytest.mark.slow] * (cell[1:] not in QUICK_WORLDS)) for cell in CELLS],
-)
-def test_cell(job: str, strategy: str, devices: int, runs_of: RunsOf) -> None:
-    runs = runs_of(strategy, devices) / job
-    engines = require_identical(runs / "lightning", runs / "raw")
-    assert engines.quantities["loss"].compared >= 4
-    if job not in JOBS:
-        return
-    single = runs_of("single", 1) / job
-    across = compare(single / "float64", runs / "float64", tolerance=1e-10)
-    assert across.within_tolerance, across.text()
-    equal = {"model_parallel": ("single", 1), "ddp_spawn": ("ddp", 2)}.get(strategy)
-    if equal is not None:
-        require_identical(runs_of(*equal) / job / "raw", runs / "lightning")
+    return compared
 
 
-@pytest.mark.parametrize(("job", "strategy"), [("mlp", "model_parallel"), ("cnn-sync", "dp")])
-def test_impossible_cells_are_rejected(job: str, strategy: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as raised:
-        plan_of(JOBS[job], strategy, 2, folder=tmp_path)
-    assert str(refusal_of(job, strategy)) in str(raised.value)
+@pytest.mark.parametrize(("job", "world", "precision"), CELLS, ids=" ".join)
+def test_cell(job: str, world: str, precision: str, compared: Compared) -> None:
+    comparison = compared(job, world, precision)
+    assert comparison.verdict == "identical", comparison.text()
+    counted = comparison.quantities
+    assert counted["loss"].compared >= 3
+    assert {"sample ids", "gradient norm", "learning rate", "validation", "weights saved", "optimizer state"} <= {
+        *counted
+    }
 
 
-def test_the_matrix_can_fail(runs_of: RunsOf) -> None:
-    """Sums in another order are other bits; each rank's own statistics make another run."""
-    single, two = runs_of("single", 1), runs_of("ddp", 2)
-    assert compare(single / "mlp" / "float64", two / "mlp" / "float64", tolerance=0.0).verdict == "different"
-    assert not compare(two / "cnn-sync" / "raw", two / "cnn-batchnorm" / "raw").within_tolerance
+@pytest.mark.parametrize(("job", "world"), [(job, world) for world in OTHERS for job in OTHERS[world][1]], ids=" ".join)
+def test_another_strategy(job: str, world: str, compared: Compared, folders: dict[str, Path]) -> None:
+    """Sums in another order, to 1e-10."""
+    raw = OTHERS[world][0]
+    for each in (raw, world):
+        compared("mlp", each, FLOAT64) if each == raw else compared(job, each, FLOAT64)
+    comparison = compare(folders[world] / f"{job}-{FLOAT64}" / "lightning", folders[raw] / f"{job}-{FLOAT64}" / "raw")
+    assert comparison.within_tolerance, comparison.text()
+    assert comparison.max_diff < 1e-10
+
+
+def test_statistics_over_ranks_are_other_sums(compared: Compared, folders: dict[str, Path]) -> None:
+    """Raw adds them by torch's collectives, to 1e-10."""
+    compared(*CELLS[-1][:1], "ddp 2", BFLOAT16)
+    comparison = compare(folders["ddp 2"] / "sync" / "lightning", folders["ddp 2"] / "sync" / "raw")
+    assert comparison.within_tolerance, comparison.text()
+    assert 0 < comparison.max_diff < 1e-10
+
+
+def test_the_matrix_can_fail(compared: Compared, folders: dict[str, Path]) -> None:
+    """Another seed is another run, by the record and by the weights; other ranks have other last bits."""
+    compared("mlp", "ddp 2", FLOAT64)
+    seed, run = folders["ddp 2"] / "seed", folders["ddp 2"] / f"mlp-{FLOAT64}"
+    assert not compare(run / "lightning", seed / "raw", tolerance=1e-3).within_tolerance
+    compared("mlp", "single", FLOAT64)
+    across = compare(folders["single"] / f"mlp-{FLOAT64}" / "lightning", run / "raw", tolerance=0.0)
+    assert across.verdict == "different"
+    assert compare(folders["single"] / f"mlp-{FLOAT64}" / "lightning", run / "raw").within_tolerance

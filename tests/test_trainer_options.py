@@ -45,7 +45,7 @@ INVALID = {
     "max_time=12:00:00": "=12:00:00: it is days:hours:minutes:seconds with two digits each, or a m",
     "max_time={months:1}": "it is days:hours:minutes:seconds with two digits each, or a mapping of t",
     "max_time=00:00:00:00": "=00:00:00:00: it is days:hours:minutes:seconds with two digits each",
-    "max_time=00:12:00:00 engine=both": "two runs would not end after the same step; write trainer",
+    "max_time=00:12:00:00 engine=both": "engine=raw only repeats a training, from its first weights to its last; write",
     "fast_dev_run=-1": "trainer.fast_dev_run=-1: it must be 0 or more; write trainer.fast_dev_run=0.",
     "deterministic=maybe": "trainer.deterministic=maybe: it is not one of the possible values",
     "benchmark=1": "trainer.benchmark=1: it takes true or false; write trainer.benchmark=true.",

@@ -24,7 +24,7 @@ from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import NET, net_of
 from lockstep.structures import map_leaves
 from lockstep.targets.early_checks import check_partials
-from lockstep.targets.kinds import derives_from, is_lightning_module, overrides
+from lockstep.targets.kinds import derives_from, is_lightning_module, overridden_hooks, overrides
 from lockstep.targets.locate import FROM_DATA, check, filled, locate, user_errors
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
@@ -101,7 +101,8 @@ def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
     fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
     if net is not None and fits:  # stages that do not hold all weights of the net are not all of it
         fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
-    facts = {"manual": not module.automatic_optimization, "has_net": net is not None}
+    facts: dict[str, Any] = {"manual": not module.automatic_optimization, "has_net": net is not None}
+    facts["hooks"] = overridden_hooks(module)
     return {**facts, "can_shard_net": net is not None and can_shard, "stages": len(stages) if fits else 0}
 
 

@@ -21,21 +21,25 @@ from lockstep.build import plan_from
 from lockstep.checkpoint.files import choose_checkpoint, require_start, typed_words
 from lockstep.command_line.compose import compose_job, sets_folder, without_plus
 from lockstep.command_line.hydra_errors import planning
-from lockstep.config_error import ConfigError
+from lockstep.config_error import ConfigError, config_error, require
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_json, short_path
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
+from lockstep.progress import notice
+from lockstep.raw import CALLED, Job
 from lockstep.run_files import METRICS, Metrics, clear_records, run_of, save_config
 from lockstep.run_result import RunResult
 from lockstep.run_summary import run_summary, run_title
 from lockstep.schemas.groups import key_of
-from lockstep.schemas.run import ENGINES
+from lockstep.schemas.plan_json import to_json
+from lockstep.schemas.run import ENGINES, ONCE
 from lockstep.schemas.target import tensorboard_of
 from lockstep.targets.from_python import targets_of
 from lockstep.targets.locate import FROM_DATA
+from lockstep.world import Launchable
 
 
 def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
@@ -94,12 +98,23 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     require_start(config.ckpt_path, config.resume, config.name, has_folder)
     plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
     check_launchable(plan.world)
+    require_repeatable(plan)
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
         print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
     if damaged and is_rank_zero():
         print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)
     return plan
+
+
+def require_repeatable(plan: Plan) -> None:
+    """Raise if engine=raw would leave out a hook that the LightningModule overrides, or begin at a checkpoint."""
+    fits = plan.engine.name == "lightning" or plan.ckpt_path is None
+    require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
+    left_out = [name for name in plan.model.hooks if name not in CALLED and "predict" not in name]
+    if plan.engine.name != "lightning" and left_out:
+        reason = f"engine=raw does not call {', '.join(left_out)}, which it overrides"
+        raise config_error("model", plan.model.name, reason, "engine=lightning")
 
 
 def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
@@ -125,6 +140,8 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
             if plan.engine.name == "both":
                 metrics, verdict = _run_both(plan, began, is_launched)
             else:
+                if plan.engine.name == "raw" and is_first:
+                    notice("engine=raw keeps the record, the results and last.ckpt: no curves, pictures or best.ckpt")
                 metrics, verdict = _run_engine(plan, began, is_launched), ""
     if is_first:
         board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
@@ -134,8 +151,11 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
 
 
 def _run_engine(plan: Plan, began: float, is_launched: bool) -> Metrics:
+    if plan.engine.name == "raw" and plan.memory_format == "auto":
+        plan = replace(plan, memory_format="contiguous")  # raw knows no faster one
     write_config(plan)
-    metrics: Metrics = start_ranks(plan, ENGINES[plan.engine.name], is_launched)
+    work: Launchable = raw_job(plan) if plan.engine.name == "raw" else plan
+    metrics: Metrics = start_ranks(work, ENGINES[plan.engine.name], is_launched)
     metrics["total_seconds"] = time.perf_counter() - began
     if is_rank_zero():
         save_json(Path(plan.run_dir) / METRICS, metrics)
@@ -146,17 +166,20 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
     """Run the plan by Lightning's own loop, then by the raw engine, each in a subfolder; return the verdict, too."""
     folder = Path(plan.run_dir)
     write_config(plan)
+    if plan.memory_format == "auto":  # the layout of a net decides which kernels run, and so the last bits
+        plan = replace(plan, memory_format="contiguous")
     if rank_from_env() is None and not plan.world.in_process:
         forkserver.start_forkserver(*ENGINES.values())
-    raw = schemas.Raw("raw", plan.engine.gradient_sync)
-    engines: tuple[schemas.Engine, ...] = (schemas.Lightning("lightning", fast_loop=False), raw)
+    lightning = replace(plan, engine=schemas.Lightning("lightning", False), run_dir=str(folder / "lightning"))
+    engine, (strategy, devices) = schemas.Raw("raw", plan.engine.gradient_sync), plan.strategy.mirrored(plan)
+    raw = replace(plan, engine=engine, strategy=strategy, devices=devices, run_dir=str(folder / "raw"))
+    in_place = f"strategy={strategy.name} devices={devices}, in place of strategy={plan.strategy.name}"
     results = {}
-    for engine in engines:
+    for each in (lightning, raw):
         if is_rank_zero():
-            print(f"engine={engine.name}", flush=True)
-        shows_model = plan.model_summary and engine.name == "lightning"  # once: both have the same net
-        engine_plan = replace(plan, engine=engine, run_dir=str(folder / engine.name), model_summary=shows_model)
-        results[engine.name] = _run_engine(engine_plan, time.perf_counter(), is_launched)
+            note = f" by {in_place}" if each.strategy is not plan.strategy else ""
+            print(f"engine={each.engine.name}{note}", flush=True)
+        results[each.engine.name] = _run_engine(each, time.perf_counter(), is_launched)
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
     if not is_rank_zero():
@@ -172,7 +195,8 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
     metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}
     metrics["total_seconds"] = time.perf_counter() - began
     save_json(folder / METRICS, metrics)
-    return metrics, f"\n{comparison.text(for_terminal=True)}\n"
+    note = f"\nraw ran {in_place}" if strategy is not plan.strategy else ""
+    return metrics, f"\n{comparison.text(for_terminal=True)}{note}\n"
 
 
 def write_config(plan: Plan) -> None:
@@ -184,12 +208,30 @@ def write_config(plan: Plan) -> None:
     if plan.train:  # otherwise it tests the net of this folder, perhaps
         resumes_here = plan.ckpt_path is not None and run_of(Path(plan.ckpt_path)).is_relative_to(folder.resolve())
         clear_records(folder, keep_record=plan.resume or resumes_here)
+    save_config(folder, OmegaConf.to_yaml(config_of(plan)), plan.command.words, plan.command.swept)
+
+
+def config_of(plan: Plan) -> Any:
+    """Return the composed configuration, with what the inspection tells, and the engine and strategy of this run."""
     config = OmegaConf.create(plan.config)
-    config.engine = {**asdict(plan.engine)}  # one of the two of engine=both
-    config.batch_size = config.batch_size or plan.batch_size
+    config.engine = {**asdict(plan.engine)}  # one of the two of engine=both, perhaps by another strategy
+    if config.strategy.name != plan.strategy.name:
+        config.strategy, config.devices = {**asdict(plan.strategy)}, plan.devices
+    config.batch_size, config.memory_format = config.batch_size or plan.batch_size, plan.memory_format
     model: Any = plan.model.call
     for node, call in ((config.model, model), (config.model.get("net"), model.get("net"))):
         for name in FROM_DATA if OmegaConf.is_dict(node) else ():
             if name in call and name not in node:  # without these Hydra could not instantiate it
                 node[name] = call[name]
-    save_config(folder, OmegaConf.to_yaml(config), plan.command.words, plan.command.swept)
+    return config
+
+
+def raw_job(plan: Plan) -> Job:
+    """Return what a rank of engine=raw knows of a plan: values that are typed, and none that is computed from them."""
+    config, summary, names = config_of(plan), plan.summary(), ("optimizer", "lr", "scheduler")
+    metadata = {key: summary[key] for key in summary if plan.model.optimizer is not None or key not in names}
+    if config.devices != OmegaConf.create(plan.config).devices:  # in place of a strategy that counts its devices
+        config.batch_size, config.batch_size_per_device, config.scale_lr = plan.batch_size, None, False
+        if plan.model.optimizer is not None and config.get("optimizer"):
+            config.optimizer.lr = plan.model.optimizer["lr"]
+    return Job(plan.world, OmegaConf.to_yaml(config), metadata, to_json(plan))

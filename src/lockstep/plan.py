@@ -134,7 +134,7 @@ class Plan:
 
 
 def check(plan: Plan) -> None:
-    parts: tuple[Any, ...] = (plan.strategy, plan.model, *plan.callbacks, plan.trainer)
+    parts: tuple[Any, ...] = (plan.engine, plan.strategy, plan.model, *plan.callbacks, plan.trainer)
     for is_valid, key, reason, hint in chain(*(part.rules(plan) for part in parts), _rules(plan)):
         if not is_valid:
             value = attrgetter(key)(plan)
@@ -155,8 +155,6 @@ def _rules(plan: Plan) -> Rules:
     fits = tensorboard_of(plan) is None or is_utf8(plan.run_dir)
     reason = f"TensorBoard writes to folders with UTF-8 names only, and the run's is {plan.run_dir}"
     yield fits, "logger", reason, "logger=csv or logger=none, or another hydra.run.dir"
-    fits, hint = not plan.resume or plan.engine.name != "both", "resume=false, or engine=raw hydra.run.dir=…/raw"
-    yield fits, "resume", "engine=both is two runs, each in a folder of its own", hint
     if plan.compile:
         yield from only(plan, "it runs beside the net, and would not be compiled", show_shapes=False)
     if not plan.train:

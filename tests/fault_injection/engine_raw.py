@@ -1,13 +1,13 @@
 """An engine for tests: the raw engine, on ranks of which one goes wrong as faults.py says."""
 
-import lockstep.raw
+from typing import Any
 
+import lockstep.raw.run
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.raw import Job
 from tests.fault_injection.faults import arm
 
 
-def run(plan: Plan, context: RankContext) -> Metrics:
+def run(job: Job, context: RankContext) -> dict[str, Any]:
     arm(context)
-    return lockstep.raw.run(plan, context)
+    return lockstep.raw.run.run(job, context)

@@ -67,6 +67,7 @@ class Comparison:
 
     `options`: those that differ, with both values, as they are typed. `engines`: of the two runs.
     `unfinished`: both were interrupted. `left_out`: the keys not compared, by reason. `likely`: of a difference.
+    `with_raw`: one of the two is a run of the raw engine, which keeps less.
     """
 
     a: str
@@ -78,6 +79,7 @@ class Comparison:
     unfinished: bool = False
     left_out: dict[str, set[str]] = field(default_factory=dict)
     likely: str | None = None
+    with_raw: bool = False
 
     def add_all(self, a: Values, b: Values) -> None:
         """Compare the values of two runs; one that only one of them has is different."""
@@ -151,7 +153,7 @@ class Comparison:
     def _verdict_text(self, for_terminal: bool) -> list[str]:
         """Return the verdict with what was expected, and why; if the configurations are equal, the first difference."""
         condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
-        reason = f" ({self.tolerance.reason})" if self.tolerance.reason else ""
+        reason = f" ({self.tolerance.reason})" if self.tolerance.reason and self.tolerance != INCOMPARABLE else ""
         interrupted = "; neither run finished" if self.unfinished else ""
         expected = f"expected: {self.tolerance}{reason}{interrupted}"
         lines = wrapped(f"{self.verdict}{condition} {expected}", subsequent_indent="  ")

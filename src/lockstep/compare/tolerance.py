@@ -77,8 +77,9 @@ def _arithmetic(run: RunMetadata) -> tuple[object, ...]:
     gradient_sync = run["gradient_sync"] if run["world_size"] > 2 else "any"
     order = STRATEGIES[run["strategy"]].order
     options = (run[key] for key in ("precision", "threads", "sync_batchnorm"))
+    statistics = run.get("engine") == "raw" and run["sync_batchnorm"]  # which it adds by torch's own collectives
     kernels = run.get("memory_format", "auto"), run.get("compile", False)
-    return *_batch_layout(run), order, gradient_sync, *kernels, *options
+    return *_batch_layout(run), order, gradient_sync, statistics, *kernels, *options
 
 
 def _batch_layout(run: RunMetadata) -> tuple[object, ...]:

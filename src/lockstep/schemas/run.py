@@ -2,9 +2,29 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from lockstep.constraints import Constraint, PositiveInt
+from lockstep.config_error import as_typed
+from lockstep.constraints import Constraint, PositiveInt, Rules
+
+if TYPE_CHECKING:
+    from lockstep.plan import Plan
+
+ONLY_OF_RAW: dict[str, Any] = {
+    **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
+    **{"profiler": None, "strategy.max_restarts": 0, "trainer.max_time": None, "trainer.detect_anomaly": False},
+    **{"trainer.deterministic": None, "trainer.benchmark": None, "trainer.barebones": False},
+}
+"""The only values of some keys under engine=raw and engine=both."""
+
+ONCE = "engine=raw only repeats a training, from its first weights to its last"
+
+OBSERVERS = {
+    *("DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary", "ProgressBar"),
+    *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar", "FittedLine"),
+}
+"""Callbacks that change no training: raw leaves them out, but FittedLine, which logs values after a test."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +35,10 @@ class Lightning:
     fast_loop: bool
     gradient_sync: ClassVar[Literal["ddp"]] = "ddp"
 
+    def rules(self, plan: "Plan") -> Rules:
+        """Yield no rules: Lightning runs every plan."""
+        yield from ()
+
 
 @dataclass(frozen=True)
 class Raw:
@@ -24,10 +48,28 @@ class Raw:
     gradient_sync: Literal["ddp", "all_reduce", "bucket", "ring", "reduce_broadcast"]
     fast_loop: ClassVar[bool] = False
 
+    def rules(self, plan: "Plan") -> Rules:
+        """Yield the rules of plans that the raw engine can run, in whose place `both` may run another strategy."""
+        for key, value in ONLY_OF_RAW.items():
+            yield attrgetter(key)(plan) == value, key, ONCE, f"{key}={as_typed(value)}, or engine=lightning"
+        reason, hint = "engine=raw keeps the final weights alone", "test=true, or engine=lightning"
+        yield plan.test != "best", "test", reason, hint
+        reason = "engine=raw scales no loss for float16"
+        yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or engine=lightning"
+        is_raw = plan.strategy.mirrored(plan)[0] is plan.strategy
+        reason = "engine=raw runs one process, or DistributedDataParallel"
+        yield is_raw or self.name == "both", "strategy", reason, "strategy=ddp, or engine=both"
+        for callback in plan.callbacks:
+            reason = f"engine=raw runs no callbacks, and {callback.name} may change the training"
+            yield callback.name in OBSERVERS, "callbacks", reason, "callbacks=none, or engine=lightning"
+        optimizer = plan.model.optimizer or {}
+        fits, reason = "LBFGS" not in str(optimizer.get("_target_")), "engine=raw goes backward once a step"
+        yield fits, "model.optimizer", reason, "optimizer=adam, or engine=lightning"
+
 
 Engine = Lightning | Raw
 
-ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw"}  # the module of each engine. Only ranks import it.
+ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw.run"}  # the module of each engine. Only ranks import it.
 EVERY_RUN = ("lockstep.inspection", "lightning.pytorch")
 """What the inspection and the ranks of most runs import, too: the fork server does so once, while Hydra composes."""
 

@@ -86,6 +86,7 @@ class Module(Target):
     can_shard_net: whether all its parameters are those of its `net`, and FSDP can divide each.
     stages: how many devices can share the net.
     parts: the groups that its YAML refers to, as `${optimizer}`; it may have an optimizer of its own.
+    hooks: of Lightning that it overrides.
     """
 
     parts: tuple[str, ...] = ("optimizer", "scheduler")
@@ -93,6 +94,7 @@ class Module(Target):
     has_net: bool = False
     can_shard_net: bool = False
     stages: int = 0
+    hooks: tuple[str, ...] = ()
 
     def rules(self, plan: "Plan") -> Rules:
         reason = f"it shows the attribute `net` of a module, and {self.name} sets none in its __init__"

@@ -73,8 +73,6 @@ class Trainer:
             fits = not runs or batches == 0 or self.limit(stage, batches) > 0
             hint = f"{key}=1, or " + (f"{stage}=false" if stage != "val" else "0 for no validation")
             yield fits, key, f"it leaves none of {batches} batches", hint
-        fits, hint = self.max_time is None or plan.engine.name != "both", "trainer.max_steps=1000, or one engine"
-        yield fits, "trainer.max_time", "two runs would not end after the same step", hint
         enabled = [key for key in DISABLED_BY_BAREBONES if self.barebones and attrgetter(key)(plan)]
         hint = "trainer.barebones=false, or leave the other out"
         yield not enabled, "trainer.barebones", f"it disables {', '.join(enabled)}", hint

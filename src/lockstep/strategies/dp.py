@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.constraints import Rules
+from lockstep.strategies.single import Single
 from lockstep.strategies.strategy import Strategy, net_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ class NetStrategy(Strategy):
         yield from super().rules(plan)
         reason = f"it computes the attribute `net` of a module, and {plan.model.name} sets none in its __init__"
         yield plan.model.has_net, "strategy", reason, "strategy=ddp, or self.net = … in the module"
+
+    def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
+        return Single("single", in_process=False), 1
 
     @abstractmethod
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:

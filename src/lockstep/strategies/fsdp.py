@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.config_error import config_error, require
 from lockstep.constraints import NonNegativeInt, Rules
-from lockstep.strategies.ddp import Replicated
-from lockstep.strategies.strategy import net_of
+from lockstep.strategies.ddp import DDP, Replicated
+from lockstep.strategies.strategy import Strategy, net_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -57,6 +57,9 @@ class FSDP(Replicated):
     sharded: ClassVar[bool] = True
     order: ClassVar[str] = "fsdp"
     find_unused_parameters = True
+
+    def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
+        return DDP("ddp", share_device=False, max_restarts=0), plan.devices
 
     def gradient_sync(self, plan: "Plan") -> str:
         return "fsdp"

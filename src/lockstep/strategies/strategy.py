@@ -93,6 +93,10 @@ class Strategy:
         indices = [torch.cuda.current_device()] if self.distributed else range(plan.devices)
         return [torch.device("cuda", index) for index in indices]
 
+    def mirrored(self, plan: "Plan") -> "tuple[Strategy, int]":
+        """Return the strategy and the devices of a machine by which `engine=both` repeats a run in plain torch."""
+        return self, plan.devices
+
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         """Return Lightning's strategy, or one derived from it. Processes and their group exist already."""
         from lightning.pytorch.strategies import SingleDeviceStrategy

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.constraints import Rules
+from lockstep.strategies.ddp import DDP
 from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ class Virtual(Strategy):
     batch_key: ClassVar[tuple[str, ...]] = ("ddp", "devices")
     refuses_compiling: ClassVar[str] = "exchanges the buffers of the net within a batch, and is for comparing"
     order: ClassVar[str] = "virtual"
+
+    def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
+        return DDP("ddp", share_device=False, max_restarts=0), plan.devices
 
     def rules(self, plan: "Plan") -> Rules:
         yield from super().rules(plan)

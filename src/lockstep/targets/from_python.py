@@ -46,7 +46,7 @@ def _target(key: str, value: Any) -> dict[str, Any]:
 
 def pickled_main(work: object) -> bytes | None:
     """Pickle the classes and functions of `__main__` that `work` names as targets; return None if there are none."""
-    names = re.findall(rf'"{KEY}": "{MAIN}\.(\w+)', to_json(work))
+    names = re.findall(rf"{KEY}\W+{MAIN}\.(\w+)", to_json(work))
     if not names:
         return None
     try:

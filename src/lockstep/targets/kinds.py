@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 BASES = ("lightning.pytorch.core", "lightning.pytorch.callbacks.callback")  # the modules of Lightning's base classes
+HOOKS = ("on_", "configure_")  # what the names of hooks begin with
 
 
 def derives_from(kind: Any, package: str, name: str = "LightningModule") -> bool:
@@ -34,6 +35,13 @@ def overrides(owner: Any, name: str) -> bool:
     kind = next((kind for kind in type(owner).__mro__ if name in vars(kind)), None)
     is_overridden = name in vars(owner) or (kind is not None and not kind.__module__.startswith(BASES))
     return is_overridden and getattr(owner, name) is not None
+
+
+def overridden_hooks(module: Any) -> tuple[str, ...]:
+    """Return the names of Lightning's hooks that a LightningModule overrides."""
+    base = sys.modules["lightning.pytorch"].LightningModule
+    hooks = [name for name in dir(base) if name.startswith(HOOKS) and callable(getattr(base, name))]
+    return tuple(name for name in hooks if overrides(module, name))
 
 
 def replace_method(owner: Any, name: str, method: Callable[..., Any]) -> None:

@@ -9,23 +9,15 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.data as td
 from torch import Tensor
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    TensorDataset,
-    default_collate,
-)
 
 END = object()
 
@@ -34,10 +26,8 @@ END = object()
 class Share:
     """What one rank takes of a global batch.
 
-    batch: this rank's samples, as the loader's collate function joins them. A rank that has none gets a sample of
-        another rank, with which it takes part in the step, but which does not count.
-    ids: of this rank's samples, (count,). total: samples of the global batch.
-    step_total: samples of all batches of the optimizer step; None if the data has no length.
+    batch: this rank's samples, collated. A rank that has none takes part in the step by a sample that does not count.
+    ids: of this rank's samples. total: samples of the global batch. step_total: of all batches of the optimizer step.
     """
 
     batch: Any
@@ -71,105 +61,107 @@ def generator_states() -> tuple[Any, ...]:
     return random.getstate(), np.random.get_state(), torch.get_rng_state(), gpu
 
 
-def set_generators(states: tuple[Any, ...]) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    torch.set_rng_state(states[2])
-    if states[3] is not None:
-        torch.cuda.set_rng_state(states[3])
-
-
 @contextmanager
-def preserved_generators(seed: int | None = None) -> Iterator[None]:
-    """Put the generators back afterwards; within, they may begin at a seed."""
-    states = generator_states()
+def preserved_generators(seed: int | None = None, states: Any = None) -> Iterator[None]:
+    """Put the generators back afterwards; within, they may begin at a seed, or in states of before."""
+    before = generator_states()
     if seed is not None:
         seed_all(seed)
+    set_generators(states)
     try:
         yield
     finally:
-        set_generators(states)
+        set_generators(before)
+
+
+def set_generators(states: tuple[Any, ...] | None) -> None:
+    if states is not None:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        _ = states[3] is None or torch.cuda.set_rng_state(states[3])
 
 
 class Loader:
     """One rank's view of a user's DataLoader, or of any iterable of batches.
 
-    size: of a global batch; None keeps the loader's. smallest: samples that a batch has at least, in an evaluation.
-    limit: the number of batches of an epoch, or their share. fixed: whether every epoch is the first, in order.
+    size: of a global batch. limit: the number of batches of an epoch, or their share.
+    smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first, in order.
     """
 
-    def __init__(
-        self, loader: Any, seed: int, rank: int, world: int, training: bool, size: int | None = None, limit: Any = 1.0
-    ) -> None:
-        self.loader, self.seed, self.rank, self.world, self.training = loader, seed, rank, world, training
-        self.limit, self.smallest, self.fixed = limit, 1, False
-        self.is_stream = not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset)
-        self.is_stream |= getattr(loader, "batch_sampler", None) is None
-        self.sampler: Any = None if self.is_stream else loader.batch_sampler
-        self.drop_last = bool(getattr(self.sampler or loader, "drop_last", False))
-        self.size = size or getattr(self.sampler or loader, "batch_size", None) or 0
-        self.batches: Sequence[Tensor] = ()  # of an evaluation, which is the same each time
+    def __init__(self, loader: Any, rank: Any, stage: str, smallest: int) -> None:
+        config, self.loader, self.rank, self.world = rank.config, loader, rank.rank, rank.world
+        self.trains, self.seed, self.limit = stage == "train", config.seed, config.trainer[f"limit_{stage}_batches"]
+        self.fixed, self.smallest = self.trains and config.trainer.overfit_batches > 0, 1 if self.trains else smallest
+        self.is_plain = isinstance(loader, td.DataLoader) and type(loader).__iter__ is td.DataLoader.__iter__
+        has_index = self.is_plain and not isinstance(loader.dataset, td.IterableDataset)
+        self.batch_sampler: Any = loader.batch_sampler if has_index else None  # else it is a stream
+        source = self.batch_sampler or loader
+        self.drop_last = getattr(source, "drop_last", False) or (self.trains and config.drop_last)
+        self.size = (config.batch_size if self.trains else None) or getattr(source, "batch_size", None) or 0
+        self.drawn: tuple[int, list[Any]] = -1, []
 
     def limited(self, batches: int) -> int:
         return min(self.limit, batches) if isinstance(self.limit, int) else int(self.limit * batches)
 
-    @property
+    @cached_property
     def count(self) -> int:
         """Return the number of batches of an epoch; 0 if the data has no length."""
         try:
-            return self.limited(len(self.loader)) if self.is_stream else len(self.ids(0))
-        except TypeError:
+            return len(self.batches(0)) if self.batch_sampler else self.limited(len(self.loader))
+        except (TypeError, NotImplementedError):
             return 0
 
-    def ids(self, epoch: int) -> Sequence[Tensor]:
+    def batches(self, epoch: int) -> Sequence[Tensor]:
         """Return the sample ids of each global batch."""
-        if type(self.sampler) is not BatchSampler:  # batches of the user's making
-            batches = [torch.as_tensor(ids) for ids in self.drawn(self.sampler, epoch)]
+        if type(self.batch_sampler) is not td.BatchSampler:  # batches of the user's making
+            batches = [torch.as_tensor(ids) for ids in self.draw(self.batch_sampler, epoch)]
             return batches[: self.limited(len(batches))]
-        order = self.order(epoch)
+        order = self.order(self.batch_sampler.sampler, epoch)
         count = len(order) // self.size if self.drop_last else -(-len(order) // self.size)
         order = order[: self.limited(count) * self.size]
         return order.split(max(self.size, self.smallest)) if len(order) else ()  # type: ignore[no-untyped-call]
 
-    def order(self, epoch: int) -> Tensor:
-        sampler, samples = self.sampler.sampler, len(self.loader.dataset)
-        permutes = type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples
-        if self.fixed or type(sampler) is SequentialSampler or not getattr(sampler, "shuffle", True):
+    def order(self, sampler: Any, epoch: int) -> Tensor:
+        samples, is_distributed = len(self.loader.dataset), isinstance(sampler, td.DistributedSampler)
+        if self.fixed or type(sampler) is td.SequentialSampler or (is_distributed and not sampler.shuffle):
             return torch.arange(samples)
-        if permutes or isinstance(sampler, DistributedSampler):
+        permutes = type(sampler) is td.RandomSampler and not sampler.replacement and sampler.num_samples == samples
+        if permutes or is_distributed:
             return torch.randperm(samples, generator=torch.Generator().manual_seed(self.seed + epoch))
-        return torch.as_tensor(self.drawn(sampler, epoch), dtype=torch.int64)
+        return torch.as_tensor(self.draw(sampler, epoch), dtype=torch.int64)
 
-    def drawn(self, sampler: Any, epoch: int) -> list[Any]:
-        """Return what a sampler of the user's draws, under seed + epoch."""
-        with preserved_generators(self.seed + epoch):
-            for each in (sampler, getattr(sampler, "sampler", None)):
-                if isinstance(generator := getattr(each, "generator", None), torch.Generator):
-                    generator.manual_seed(self.seed + epoch)
-                if each is not None and hasattr(each, "set_epoch"):
-                    each.set_epoch(epoch)
-            return list(sampler)
+    def draw(self, sampler: Any, epoch: int) -> list[Any]:
+        """Return what a sampler of the user's draws in an epoch, once, under seed + epoch."""
+        if self.drawn[0] != epoch:
+            with preserved_generators(self.seed + epoch):
+                for each in (sampler, getattr(sampler, "sampler", None)):
+                    if isinstance(generator := getattr(each, "generator", None), torch.Generator):
+                        generator.manual_seed(self.seed + epoch)
+                    if hasattr(each, "set_epoch"):
+                        each.set_epoch(epoch)
+                self.drawn = epoch, list(sampler)
+        return self.drawn[1]
 
     def shares(self, epoch: int, accumulate: int = 1) -> Iterator[Share]:
         """Yield this rank's share of each batch of an epoch; in an evaluation of those in which it has samples."""
-        epoch = epoch if self.training and not self.fixed else 0
-        for share in self.of_stream(epoch, accumulate) if self.is_stream else self.of_samples(epoch, accumulate):
-            if share.count or self.training:
+        epoch = epoch if self.trains and not self.fixed else 0
+        for share in self.of_samples(epoch, accumulate) if self.batch_sampler else self.of_stream(epoch, accumulate):
+            if share.count or self.trains:
                 yield share
 
     def of_samples(self, epoch: int, accumulate: int) -> Iterator[Share]:
-        batches = self.ids(epoch) if self.training else self.batches or self.ids(0)
-        self.batches = batches
+        batches = self.batches(epoch)
         for number, ids in enumerate(batches):
             first, mine = number - number % accumulate, ids[self.rank :: self.world]
             step_total = sum(map(len, batches[first : first + accumulate]))
-            batch = self.read(epoch, mine if len(mine) else ids[:1]) if len(mine) or self.training else None
+            batch = self.read(epoch, mine if len(mine) else ids[:1]) if len(mine) or self.trains else None
             yield Share(batch, mine, len(ids), step_total, is_last=number == len(batches) - 1)
 
     def read(self, epoch: int, ids: Tensor) -> Any:
         """Return a batch of samples; each is read under generators that are seeded by (seed, epoch, id)."""
         dataset, collate = self.loader.dataset, self.loader.collate_fn
-        if type(dataset) is TensorDataset and collate is default_collate:
+        if type(dataset) is td.TensorDataset and collate is td.default_collate:
             return [tensor[ids] for tensor in dataset.tensors]
         samples = []
         with preserved_generators():
@@ -182,41 +174,34 @@ class Loader:
         """Every rank reads all samples of an iterable, under (seed, epoch, -1), and takes its rows of each batch."""
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1.0 else self.count
         batches: Any = islice(self.read_stream(epoch), most)
-        end = 0
-        following: Any = next(batches, END)
+        end, following = 0, next(batches, END)
         while following is not END:
-            batch, total, rows = following
-            following = next(batches, END)
+            (batch, total, rows), following = following, next(batches, END)
             mine = torch.arange(end, end + total)[self.rank :: self.world]
-            end += total
             chosen = slice(self.rank, None, self.world) if len(mine) else slice(1)
             yield Share(rows(batch, chosen), mine, total, total if accumulate == 1 else None, following is END)
+            end += total
 
     def read_stream(self, epoch: int) -> Iterator[tuple[Any, int, Callable[[Any, slice], Any]]]:
         """Yield each batch, the number of its samples, and what takes rows of it."""
-        loader = self.loader
-        has_samples = isinstance(loader, DataLoader) and loader.batch_size is not None
+        loader, joins = self.loader, self.is_plain and self.loader.batch_size is not None
         with preserved_generators():
             seed_by(self.seed, epoch, -1)
-            if isinstance(loader, DataLoader):
-                generator = torch.Generator().manual_seed(self.seed + epoch)
+            if self.is_plain:
                 options: dict[str, Any] = {"num_workers": loader.num_workers, "worker_init_fn": loader.worker_init_fn}
-                if has_samples:
-                    options |= {"batch_size": self.size, "drop_last": loader.drop_last, "collate_fn": list}
-                else:
-                    sampler = {} if isinstance(loader.dataset, IterableDataset) else {"sampler": loader.sampler}
-                    options |= {"batch_size": None, "collate_fn": loader.collate_fn, **sampler}
-                loader = DataLoader(loader.dataset, generator=generator, **options)
+                options["generator"] = torch.Generator().manual_seed(self.seed + epoch)
+                options |= {"batch_size": self.size, "drop_last": loader.drop_last} if joins else {"batch_size": None}
+                if not isinstance(loader.dataset, td.IterableDataset):
+                    options["sampler"] = loader.sampler
+                loader = td.DataLoader(loader.dataset, collate_fn=list if joins else loader.collate_fn, **options)
             batches, states = iter(loader), generator_states()
         while True:
-            with preserved_generators():
-                set_generators(states)
-                batch = next(batches, END)
-                states = generator_states()
+            with preserved_generators(states=states):
+                batch, states = next(batches, END), generator_states()
             if batch is END:
                 return
-            if has_samples:
-                yield batch, len(batch), lambda batch, rows: self.loader.collate_fn(batch[rows])  # type: ignore[arg-type]
+            if joins:
+                yield batch, len(batch), lambda batch, rows: self.loader.collate_fn(batch[rows])
             else:
                 yield batch, samples_in(batch), rows_of
 
@@ -234,8 +219,19 @@ def rows_of(batch: Any, rows: slice, samples: int | None = None) -> Any:
     samples = samples or samples_in(batch)
     if isinstance(batch, dict):
         return {name: rows_of(part, rows, samples) for name, part in batch.items()}
-    is_list = isinstance(batch, list | tuple)
+    is_array, is_list = isinstance(batch, Tensor | np.ndarray), isinstance(batch, list | tuple)
     if is_list and (len(batch) != samples or any(isinstance(part, Tensor | np.ndarray | list) for part in batch)):
         return type(batch)(rows_of(part, rows, samples) for part in batch)
-    has_rows = is_list or (isinstance(batch, Tensor | np.ndarray) and batch.ndim and len(batch) == samples)
-    return batch[rows] if has_rows else batch
+    return batch[rows] if is_list or (is_array and batch.ndim and len(batch) == samples) else batch
+
+
+def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """Return a structure with a function of each tensor in it."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {name: mapped(function, part) for name, part in value.items()}
+    if not isinstance(value, list | tuple):
+        return value
+    parts = [mapped(function, part) for part in value]
+    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

@@ -1,0 +1,265 @@
+"""A batch on one rank: forward, backward, the average over ranks, clipping, and the update of the weights."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from lockstep.raw.data import Share
+
+
+class Step(nn.Module):
+    """A module whose forward is its training step, as DistributedDataParallel needs it.
+
+    DDP adds gradients in buckets, of 1 MiB and then 25 MiB, that it fills in the order of the parameters: here from the
+    last to the first. More than two numbers have several sums, so the order of the buckets decides the last bits.
+    They stay as they are with find_unused_parameters, of which torch warns if no parameter is unused.
+    """
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.last_to_first = nn.ParameterList([*module.parameters()][::-1])
+        self.unused = nn.Parameter(torch.zeros(1, dtype=torch.float16))  # in a bucket of its own
+        self.module = module
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.module.training_step(*arguments)
+
+
+def wrap(rank: Any) -> None:
+    """Choose how gradients are averaged: by DistributedDataParallel during backward, or by hand after it."""
+    parameters, sync = [*rank.module.parameters()], rank.config.engine.gradient_sync
+    rank.wrapped, rank.average = Step(rank.module), lambda: None
+    rank.averaged = [parameter for parameter in parameters if parameter.requires_grad]  # by manual_backward
+    if rank.world == 1 or not rank.module.automatic_optimization:
+        return
+    if sync == "ddp":
+        devices, options = [rank.device] if rank.device.type == "cuda" else None, {"gradient_as_bucket_view": True}
+        rank.wrapped = DistributedDataParallel(
+            rank.wrapped.to(rank.device), devices, find_unused_parameters=True, **options
+        )
+        rank.wrapped.broadcast_buffers = False  # before evaluations alone
+        parameters, sync = [each for each in parameters if not each.requires_grad], "all_reduce"  # it may be later
+    rank.average = lambda: average(METHODS[sync], [each for each in parameters if each.requires_grad])
+
+
+def arguments_for(method: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+    """Return those of batch, batch_idx and dataloader_idx that a step of the user's takes."""
+    kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
+    takes_all = inspect.Parameter.VAR_POSITIONAL in kinds
+    return arguments if takes_all else arguments[: sum(kind in (0, 1) for kind in kinds)]
+
+
+def weight_of(rank: Any, share: Share, accumulate: int) -> float:
+    """Return the factor on this rank's mean loss, so that the average over ranks and batches is that of all samples."""
+    if share.count == 0 or rank.config.loss_reduction == "none":
+        return 1.0 if share.count else 0.0
+    if rank.config.loss_reduction == "sum":
+        return float(rank.world)
+    return float(rank.world * accumulate * share.count / (share.step_total or share.total * accumulate))
+
+
+def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_last: bool) -> Mapping[str, Any]:
+    """Run forward and backward of a batch, and the update if it `is_last` of an optimizer step."""
+    module, trainer, optimizer = rank.module, rank.trainer, rank.trainer.optimizers[0]
+    accumulate, is_first = trainer.accumulate_grad_batches, index % trainer.accumulate_grad_batches == 0
+    outputs: dict[str, Any] = {}
+
+    def forward_backward() -> Any:
+        with rank.forward_context(share):
+            returned = rank.wrapped(*arguments_for(module.training_step, batch, index))
+        values = returned if isinstance(returned, Mapping) else {"loss": returned}
+        if is_first:
+            module.on_before_zero_grad(optimizer)
+            module.optimizer_zero_grad(trainer.current_epoch, index, optimizer)
+        if (loss := values.get("loss")) is None:
+            return None
+        rank.loss, factor = loss.detach(), weight_of(rank, share, accumulate)
+        if (count := values.get("weight")) is not None:  # the loss is a mean over so many, perhaps over nothing
+            rank.weight = float(count) if share.count else 0.0
+            rank.loss = rank.loss if rank.weight else None
+            factor = rank.weight * rank.world * accumulate
+            rank.divisor = rank.weight + (0.0 if is_first else rank.divisor)
+        module.on_before_backward(loss / accumulate)
+        module.backward(loss / accumulate * factor)
+        module.on_after_backward()
+        outputs.update(values, loss=loss.detach() / accumulate)
+        return outputs["loss"]
+
+    def complete() -> Any:
+        loss = forward_backward()
+        rank.average()
+        before_update(rank, optimizer)
+        clip, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
+        module.configure_gradient_clipping(optimizer, gradient_clip_val=clip, gradient_clip_algorithm=algorithm)
+        return loss
+
+    if is_last:
+        module.optimizer_step(trainer.current_epoch, index, optimizer, complete)  # which completes, then updates
+        trainer.global_step += 1
+    else:
+        with getattr(rank.wrapped, "no_sync", nullcontext)():
+            forward_backward()
+    return outputs
+
+
+def before_update(rank: Any, optimizer: Optimizer) -> None:
+    """Measure the gradients of an optimizer, which are complete and averaged over ranks."""
+    gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+    if rank.divisor is not None:
+        total = torch.tensor(rank.divisor, dtype=torch.float64, device=rank.device)
+        _ = rank.world == 1 or dist.all_reduce(total)
+        for gradient in gradients if total else ():
+            gradient.div_(total.item())
+    rank.updates.append((rate_of(optimizer), [torch.linalg.vector_norm(gradient).item() for gradient in gradients]))
+    rank.module.on_before_optimizer_step(optimizer)
+
+
+def rate_of(optimizer: Optimizer) -> float:
+    return next((float(group["lr"]) for group in optimizer.param_groups), 0.0)
+
+
+def clip_gradients(optimizer: Optimizer, value: float | None = None, algorithm: Any = "norm") -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    by_value = getattr(algorithm, "value", algorithm) == "value"
+    if value:
+        (nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_)(parameters, value)
+
+
+def step_schedules(rank: Any, index: int, step_ends: bool, epoch_ends: bool, plateau: bool = False) -> None:
+    """Step the schedules that are due: those of ReduceLROnPlateau by a logged value, or all others."""
+    due = {"step": (step_ends, index), "epoch": (epoch_ends, rank.record.epoch)}
+    for schedule in rank.trainer.lr_scheduler_configs if rank.module.automatic_optimization else ():
+        value = rank.trainer.callback_metrics.get(str(schedule.monitor)) if plateau else None
+        ends, number = due[schedule.interval]
+        is_due = ends and (number + 1) % schedule.frequency == 0 and schedule.reduce_on_plateau == plateau
+        if is_due and (value is not None or not plateau):
+            rank.module.lr_scheduler_step(schedule.scheduler, value)
+
+
+class SumOverRanks(torch.autograd.Function):
+    """The sum of each rank's values; of a value's gradient, too, since it is part of the sum on every rank."""
+
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return SumOverRanks.forward(context, gradient)
+
+
+class SyncBatchNorm(nn.BatchNorm1d):
+    """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
+
+    rank: Any
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Take inputs of any number of dimensions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(x)
+        axes, shape = [axis for axis in range(x.dim()) if axis != 1], [1, -1, *[1] * (x.dim() - 2)]
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        count, *_ = sums = self.over_ranks(torch.cat([wide.new_tensor([x.numel() / x.shape[1]]), wide.sum(axes)]))
+        mean = sums[1:] / count
+        centred = wide - mean.view(shape)
+        variance = self.over_ranks(centred.square().sum(axes)) / count
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+            factor = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean.detach(), factor)
+            self.running_var.lerp_(variance.detach() * (count / (count - 1)), factor)
+        outputs = centred / (variance + self.eps).sqrt().view(shape)
+        if self.affine:
+            outputs = outputs * self.weight.view(shape) + self.bias.view(shape)
+        return outputs.to(x.dtype)
+
+    def over_ranks(self, sums: Tensor) -> Tensor:
+        counted = sums if self.rank.counts else sums * 0.0  # a rank without samples computes another's
+        return SumOverRanks.apply(counted) if dist.is_initialized() else counted  # type: ignore[no-any-return]
+
+
+# averaging by hand, which DistributedDataParallel does during backward
+
+
+def average(method: Callable[[Sequence[Tensor]], None], parameters: Sequence[nn.Parameter]) -> None:
+    """Average the gradients over ranks; a parameter that has a gradient on no rank keeps none."""
+    if not parameters:
+        return
+    used = torch.tensor([each.grad is not None for each in parameters], device=parameters[0].device).long()
+    dist.all_reduce(used)
+    gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+    if used.any():
+        method(gradients)
+    for parameter, gradient, count in zip(parameters, gradients, used.tolist(), strict=True):
+        parameter.grad = gradient if count else None
+
+
+def all_reduce(gradients: Sequence[Tensor]) -> None:
+    """One message for each tensor: sum, then divide."""
+    for gradient in gradients:
+        dist.all_reduce(gradient)
+        gradient /= dist.get_world_size()
+
+
+def reduce_broadcast(gradients: Sequence[Tensor]) -> None:
+    """Rank 0 adds and sends the mean to all, as a parameter server: its connection is the limit."""
+    for gradient in gradients:
+        dist.reduce(gradient, dst=0)
+        gradient /= dist.get_world_size()
+        dist.broadcast(gradient, src=0)
+
+
+def bucket(gradients: Sequence[Tensor], add: Callable[[Tensor], Any] = dist.all_reduce) -> None:
+    """One message for all: the gradients are copied into one row and back."""
+    row = torch.cat([gradient.reshape(-1) for gradient in gradients]) * (1 / dist.get_world_size())
+    add(row)
+    for part, gradient in zip(row.split([each.numel() for each in gradients]), gradients, strict=True):  # type: ignore[no-untyped-call]
+        gradient.copy_(part.view_as(gradient))
+
+
+def buckets(gradients: Sequence[Tensor]) -> None:
+    """Rows of 1 MiB and then 25 MiB, from the last gradient to the first: what DistributedDataParallel does."""
+    rows: list[list[Tensor]] = [[]]
+    for gradient in gradients[::-1]:
+        rows[-1].append(gradient)
+        if sum(each.nbytes for each in rows[-1]) >= (1 if len(rows) == 1 else 25) * 2**20:
+            rows.append([])
+    for row in filter(None, rows):
+        bucket(row)
+
+
+def ring(gradients: Sequence[Tensor]) -> None:
+    bucket(gradients, ring_sum)
+
+
+def ring_sum(row: Tensor) -> None:
+    """Add a row over W ranks in 2(W - 1) steps round a ring, each of which sends 1/W of it to the right neighbour.
+
+    In the first W - 1 steps each rank adds the part that arrives to its own; then rank r has the sum of part r + 1. In
+    the others these sums go round once more. (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms.)
+    """
+    rank, world = dist.get_rank(), dist.get_world_size()
+    parts = row.tensor_split(world)
+    for step in range(2 * (world - 1)):
+        adds = step < world - 1
+        sent, received = parts[(rank - step + (not adds)) % world], parts[(rank - step - adds) % world]
+        arrived = torch.empty_like(received)
+        moves = [dist.P2POp(dist.isend, sent, (rank + 1) % world), dist.P2POp(dist.irecv, arrived, (rank - 1) % world)]
+        moves = [move for move in moves if move.tensor.numel()]
+        for move in dist.batch_isend_irecv(moves) if moves else ():
+            move.wait()
+        received.copy_(received + arrived if adds else arrived)
+
+
+METHODS = {"all_reduce": all_reduce, "bucket": bucket, "ring": ring, "reduce_broadcast": reduce_broadcast}

@@ -1,0 +1,156 @@
+"""The raw engine alone: what it imports, what it leaves, and what it refuses before any rank starts."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import lockstep
+from lockstep import schemas
+from lockstep.config_error import ConfigError
+from lockstep.job import raw_job, require_repeatable
+from lockstep.schemas.plan_json import from_json, to_json
+from tests.comparing import lines, metrics_in
+from tests.conftest import IN_PROCESS, ROOT, Command, MakePlan, MakeUserPlan, require_refused
+from tests.rank_helpers import run_plans
+from tests.test_layers import imports
+
+pytestmark = IN_PROCESS
+RAW = ROOT / "src" / "lockstep" / "raw"
+SMALL = (
+    *("data=digits", "data.test_size=1655", "data.val_size=12", "model.net.hidden=[16]", "batch_size=12", "threads=1"),
+    *("accelerator=cpu", "logger=none", "max_epochs=2", "engine=raw"),
+)
+
+DIRECT = {
+    *("errors", "files", "world", "launch.topology", "parallel.messages", "private_api.torch"),
+    *("private_api.torchmetrics", "safe_loading", "targets.kinds", "targets.locate"),
+}
+"""What raw/ imports: to raise, to write files, to send messages, and to find the user's code."""
+ALLOWED = {
+    *("config_error", "constraints", "errors", "files", "random_state", "safe_loading", "schemas", "strategies"),
+    *("streams", "targets", "world", "launch", "parallel", "private_api", "models", "nets", "datamodules", "raw"),
+}
+"""What a rank has at the end: what reads a configuration, starts processes and finds code besides."""
+SCRIPT = """
+import sys
+import lockstep.raw.run
+from lockstep.launch.start import start_ranks
+from lockstep.launch.topology import RankContext
+from lockstep.schemas.plan_json import from_json
+lockstep.raw.run.run(from_json(open(sys.argv[1]).read()), RankContext(0, 1, 0, 1))
+print(*(name.removeprefix("lockstep.") for name in sys.modules if name.startswith("lockstep.")))
+"""
+
+
+def test_it_imports_nothing_that_decides_a_number() -> None:
+    found = {name for path in RAW.glob("*.py") for name in imports(path.read_text()) if name.startswith("lockstep.")}
+    modules = {name.removeprefix("lockstep.") for name in found if not name.startswith("lockstep.raw")}
+    files = {name for name in modules if (ROOT / "src/lockstep" / f"{name.replace('.', '/')}.py").is_file()}
+    assert files == DIRECT
+
+
+def test_a_rank_has_no_module_that_decides_a_number(make_plan: MakePlan, tmp_path: Path) -> None:
+    plan = make_plan(*SMALL, "trainer.limit_train_batches=2", "max_epochs=1")
+    (tmp_path / "job.json").write_text(to_json(raw_job(plan)))
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "job.json")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    names = ended.stdout.splitlines()[-1].split()
+    assert {name.partition(".")[0] for name in names} <= ALLOWED
+    assert {name for name in names if name.startswith("parallel.")} == {"parallel.messages"}
+
+
+def test_a_job_survives_json(make_plan: MakePlan) -> None:
+    """Ranks of torchrun take rank 0's."""
+    job = raw_job(make_plan(*SMALL))
+    assert from_json(to_json(job)) == job
+
+
+def test_what_it_leaves(make_plan: MakePlan) -> None:
+    """A record, results, and last.ckpt with plain values, which `lockstep.load` reads."""
+    plan = make_plan(*SMALL)
+    run_plans([plan], Path(plan.run_dir))
+    folder = Path(plan.run_dir)
+    assert [line["step"] for line in lines(folder, "step")] == [*range(1, 23)]
+    assert len(lines(folder, "validation")) == 2
+    saved = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    assert saved["lockstep"]["position"] == {"epochs": 2, "batch": 0, "steps": 22}
+    assert saved["optimizer_states"][0]["state"].keys()
+    module = lockstep.load(folder)
+    assert all(torch.equal(value, saved["state_dict"][name]) for name, value in module.state_dict().items())
+    metrics = metrics_in(folder)
+    assert {"engine": "raw", "epochs": 2, "steps": 22, "monitor": "val/acc"}.items() <= metrics.items()
+
+
+REFUSED = {
+    "train=false": "train=false: engine=raw only repeats a training, from its first weights to its last",
+    "resume=true": "resume=true: engine=raw only repeats",
+    "checkpoint.every_n_steps=5": "checkpoint.every_n_steps=5: engine=raw only repeats",
+    "compile=true": "compile=true: engine=raw only repeats",
+    "profiler=simple": "profiler=simple: engine=raw only repeats",
+    "trainer.max_time=00:01:00:00": "engine=raw only repeats",
+    "trainer.detect_anomaly=true": "trainer.detect_anomaly=true: engine=raw only repeats",
+    "trainer.deterministic=true": "trainer.deterministic=true: engine=raw only repeats",
+    "trainer.benchmark=true": "trainer.benchmark=true: engine=raw only repeats",
+    "trainer.barebones=true": "trainer.barebones=true: engine=raw only repeats",
+    "test=best": "test=best: engine=raw keeps the final weights alone",
+    "callbacks=ema": "callbacks=EMAWeightAveraging: engine=raw runs no callbacks",
+    "callbacks=early_stopping": "callbacks=EarlyStopping: engine=raw runs no callbacks",
+    "callbacks=timer": "callbacks=Timer: engine=raw runs no callbacks",
+    "optimizer._target_=torch.optim.LBFGS ~optimizer.weight_decay": "engine=raw goes backward once a step",
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+@pytest.mark.parametrize("engine", ["raw", "both"])
+def test_refused(word: str, engine: str, make_plan: MakePlan) -> None:
+    require_refused(REFUSED[word], make_plan, f"engine={engine}", "logger=none", *word.split())
+
+
+@pytest.mark.parametrize("words", [("dp", 2), ("fsdp", 2), ("virtual", 2)], ids=str)
+def test_strategies_are_refused_by_name(words: tuple[str, int], make_plan: MakePlan) -> None:
+    chosen = (f"strategy={words[0]}", f"devices={words[1]}", "logger=none")
+    sentence = f"strategy={words[0]}: engine=raw runs one process, or DistributedDataParallel; write strategy=ddp, or"
+    require_refused(sentence, make_plan, "engine=raw", *chosen)
+    assert make_plan("engine=both", *chosen).engine.name == "both"
+
+
+def test_a_refusal_is_a_sentence_and_status_2(command: Command) -> None:
+    ended = command.train("engine=raw", "test=best")
+    assert ended.status == 2
+    assert ended.err.count("\n") == 1
+    assert "test=best: engine=raw keeps the final weights alone; write test=true, or engine=lightning." in ended.err
+
+
+def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    import strange_hooks
+
+    words = ("model=boring", "model._target_=strange_hooks.Module", "data=boring_data", "engine.fast_loop=false")
+    plan = make_user_plan(*words, "trainer.limit_train_batches=2", "trainer.num_sanity_val_steps=1", "batch_size=8")
+    require_repeatable(replace(plan, engine=schemas.Raw("raw", "ddp")))
+    calls = []
+    for engine in (plan.engine, schemas.Raw("raw", "ddp")):
+        folder = Path(plan.run_dir) / engine.name
+        monkeypatch.setattr(strange_hooks, "CALLS", [])
+        run_plans([replace(plan, engine=engine, run_dir=str(folder))], folder)
+        calls.append([call for call in strange_hooks.CALLS if call.startswith("Module.") and "predict" not in call])
+    assert len(calls[0]) > 40
+    assert calls[1] == calls[0]
+
+
+def test_a_hook_that_is_not_called_is_refused(make_plan: MakePlan) -> None:
+    plan = make_plan(*SMALL)
+    require_repeatable(plan)
+    plan = replace(plan, model=replace(plan.model, hooks=("on_fit_end", "configure_callbacks", "on_predict_start")))
+    with pytest.raises(ConfigError, match="engine=raw does not call configure_callbacks, which it overrides"):
+        require_repeatable(plan)
+    require_repeatable(replace(plan, engine=schemas.Lightning("lightning", fast_loop=True)))
+
+
+def test_a_checkpoint_to_begin_from_is_refused(make_plan: MakePlan) -> None:
+    plan = replace(make_plan(*SMALL), ckpt_path="last.ckpt")
+    require_refused("ckpt_path=last.ckpt: engine=raw only repeats a training", lambda: require_repeatable(plan))
