@@ -27,8 +27,6 @@ def run_raw(plan: Plan, context: RankContext) -> Metrics:
 
 
 ENGINES = {"lightning": lockstep.lit.run, "raw": run_raw}
-LOOPS = {"fast": True, "own": False}
-"""Whether each loop of the Lightning engine is the fast one."""
 
 
 class StopAfter(Stop):
@@ -85,6 +83,18 @@ def run_plan(plan: Plan, context: RankContext) -> None:
 
 LOOPS = {"fast": True, "own": False}
 """Whether each loop of the Lightning engine is the fast one."""
+
+
+def by_loops(plan: Plan, context: RankContext) -> Metrics:
+    """On a rank: the plan by the fast loop and by Lightning's own, in folders `fast` and `own`, with the metrics."""
+    for name, fast in LOOPS.items():
+        folder = Path(plan.run_dir) / name
+        folder.mkdir(parents=True, exist_ok=True)
+        engine = schemas.Lightning("lightning", fast_loop=fast)
+        metrics = lockstep.lit.run(replace(plan, engine=engine, run_dir=str(folder)), context)
+        if context.rank == 0:
+            (folder / METRICS).write_text(json.dumps(metrics))
+    return {}
 
 
 def by_engines(plan: Plan, context: RankContext) -> Metrics:

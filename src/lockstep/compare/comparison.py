@@ -153,7 +153,7 @@ class Comparison:
     def _verdict_text(self, for_terminal: bool) -> list[str]:
         """Return the verdict with what was expected, and why; if the configurations are equal, the first difference."""
         condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
-        reason = f" ({self.tolerance.reason})" if self.tolerance.reason and self.tolerance != INCOMPARABLE else ""
+        reason = f" ({self.tolerance.reason})" if self.tolerance.reason else ""
         interrupted = "; neither run finished" if self.unfinished else ""
         expected = f"expected: {self.tolerance}{reason}{interrupted}"
         lines = wrapped(f"{self.verdict}{condition} {expected}", subsequent_indent="  ")
