@@ -45,8 +45,6 @@ FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 LIGHTNING_ROOMS = {
     *("models", "datamodules", "callbacks", "lit", "raw", "inspection", "loggers", "private_api", "strategies"),
 }
-    "private_api"
-}
 HYDRA_ROOMS = {"raw", "safe_loading", "targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
 

@@ -211,7 +211,7 @@ def _inspected(values: dict[str, Any]) -> dict[str, Any]:
         forkserver.start_forkserver(*engines, *EVERY_RUN)
     from lockstep.targets.early_checks import check_early  # with torch, while the server imports Lightning
 
-    check_early(values["model"], values["data"])
+    check_early(values["model"])
     if is_started:
         values |= inspect(options)
     else:

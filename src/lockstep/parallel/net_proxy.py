@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from lockstep.strategies.strategy import NET
-
 
 def replace_forward(module: nn.Module, net: nn.Module, compute: Callable[..., Any]) -> None:
     """Have `module.net(…)` call `compute` instead of its net, until the module is given another net."""
-    vars(module)[NET] = NetProxy(net, compute)
+    vars(module)["net"] = NetProxy(net, compute)
 
 
 class NetProxy:

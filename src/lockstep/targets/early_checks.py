@@ -4,10 +4,8 @@ They cover Lockstep's and torch's code: the command calls them, and imports no c
 """
 
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from types import ModuleType
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -15,22 +13,18 @@ from torch import Tensor, nn
 
 from lockstep.config_error import ConfigError
 from lockstep.random_state import preserve_generators
-from lockstep.schemas.target import ARGS, KEY, Data, Module
+from lockstep.schemas.target import ARGS, KEY, Module
 from lockstep.targets.locate import check, create, user_errors
 
 LIGHT = ("torch.nn.", "torch.optim.", "lockstep.nets.", "lockstep.optimizers.", "lockstep.schedulers.")
 """Beginnings of the paths of what is imported without Lightning."""
-DATA = "lockstep.datamodules"
-CHEAP = [f"{DATA}.{name}" for name in ("CIFAR10", "Digits", "Line", "MNIST", "Points", "RandomRegression")]
-"""Data modules that read no file before they are set up."""
-STAND_INS = ("lightning", "lightning.pytorch")
 FACTS = {"sample_shape": [1, 32, 32], "num_classes": 10, "num_outputs": 10}
 """Stand-ins for what a net gets from its data."""
 
 
 @preserve_generators()
-def check_early(model: Module, data: Data) -> None:
-    """Raise a ConfigError for a wrong argument of the optimizer, the schedule, the net or the data."""
+def check_early(model: Module) -> None:
+    """Raise a ConfigError for a wrong argument of the optimizer, the schedule or the net."""
     check_partials(model, only_light=True)
     net: Any = model.call.get("net")
     if is_light(net):
@@ -41,9 +35,6 @@ def check_early(model: Module, data: Data) -> None:
         except ConfigError as error:  # others may be due to the stand-ins
             if str(error).startswith(tuple(f"model.net.{name}=" for name in net)):
                 raise
-    if data.is_module and data.path in CHEAP and len(paths_in(data.call)) == 1:
-        with without_lightning():
-            create(data.key, data.call)
 
 
 def is_light(value: Any) -> bool:
@@ -80,20 +71,3 @@ def check_partials(model: Module, only_light: bool = False) -> None:
         with suppress(Reached), user_errors(f"{key}.{KEY}={call[KEY]}", "it raises this when it is called."):
             if callable(optimizer):
                 optimizer(no_parameters() if only_light else [nn.Parameter(torch.zeros(2, 2))])
-
-
-@contextmanager
-def without_lightning() -> Iterator[None]:
-    """Let Lockstep's data modules be imported on a stand-in for Lightning, and then forget them."""
-    if {*STAND_INS, DATA} & sys.modules.keys():
-        yield
-        return
-    modules: list[Any] = [ModuleType(name) for name in STAND_INS]
-    modules[1].LightningDataModule = type("LightningDataModule", (), {"save_hyperparameters": lambda *_, **__: None})
-    sys.modules.update(zip(STAND_INS, modules, strict=True))
-    try:
-        yield
-    finally:
-        for name in [name for name in sys.modules if name in STAND_INS or name.startswith(DATA)]:
-            del sys.modules[name]
-        vars(sys.modules["lockstep"]).pop("datamodules", None)
