@@ -252,8 +252,7 @@ def ring_sum(row: Tensor) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     parts = row.tensor_split(world)
     for step in range(2 * (world - 1)):
-        adds = step < world - 1
-        sent, received = parts[(rank - step + (not adds)) % world], parts[(rank - step - adds) % world]
+        adds, sent, received = step < world - 1, parts[(rank - step) % world], parts[(rank - step - 1) % world]
         arrived = torch.empty_like(received)
         moves = [dist.P2POp(dist.isend, sent, (rank + 1) % world), dist.P2POp(dist.irecv, arrived, (rank - 1) % world)]
         moves = [move for move in moves if move.tensor.numel()]
