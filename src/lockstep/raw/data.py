@@ -85,7 +85,7 @@ def set_generators(states: tuple[Any, ...] | None) -> None:
 class Loader:
     """One rank's view of a user's DataLoader, or of any iterable of batches.
 
-    size: of a global batch. limit: the number of batches of an epoch, or their share.
+    size: of a global batch; a stream keeps its loader's. limit: the number of batches of an epoch, or their share.
     smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first, in order.
     """
 
@@ -98,7 +98,8 @@ class Loader:
         self.batch_sampler: Any = loader.batch_sampler if has_index else None  # else it is a stream
         source = self.batch_sampler or loader
         self.drop_last = getattr(source, "drop_last", False) or (self.trains and config.drop_last)
-        self.size = (config.batch_size if self.trains else None) or getattr(source, "batch_size", None) or 0
+        is_regular = type(self.batch_sampler) is td.BatchSampler
+        self.size = (config.batch_size if self.trains and is_regular else None) or getattr(source, "batch_size", None)
         self.drawn: tuple[int, list[Any]] = -1, []
 
     def limited(self, batches: int) -> int:

@@ -90,7 +90,7 @@ class Record:
             self.logs_loss = True
             log.log("train/loss", loss, on_step=False, on_epoch=True, batch_size=weight)
         loss_sum = 0.0 if loss is None or not weight else loss if config.loss_reduction == "sum" else loss * weight
-        ids = hash_ids(share.ids, self.batches * rank.loaders("train")[0].size + rank.rank, rank.world)
+        ids = hash_ids(share.ids, self.batches * config.batch_size + rank.rank, rank.world)
         self.window.append({"loss_sum": loss_sum, "samples": share.count, "weight": weight, "ids": ids})
         self.batches, self.samples = self.batches + 1, self.samples + share.count
         if is_step:
