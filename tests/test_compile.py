@@ -15,7 +15,7 @@ from lockstep.config_error import ConfigError
 from lockstep.private_api.torch import compile_error_class
 from lockstep.session.torch_options import _called, compile_errors, silence_compiler, torch_flags
 from tests.conftest import USER_CODE, Command, MakePlan, require_refused
-from tests.test_raw import trained
+from tests.rank_helpers import trained
 
 SMALL = ("logger=none", "threads=1", "precision=64-true", "max_epochs=2")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import IN_PROCESS, MakePlan
-from tests.test_raw import trained
+from tests.rank_helpers import trained
 
 pytestmark = IN_PROCESS
 SMALL = ("data.val_size=300", "max_epochs=2", "logger=none", "trainer.limit_train_batches=6")

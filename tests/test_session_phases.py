@@ -8,7 +8,7 @@ import torch
 from lockstep.session.profiler import Phases
 from lockstep.session.session import Session
 from tests.conftest import MakePlan
-from tests.test_raw import trained
+from tests.rank_helpers import trained
 
 
 def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,8 @@ class Rank:
         self.module.double() if self.dtype == torch.float64 else self.module.float()
         for layer in self.module.modules() if self.config.sync_batchnorm else ():
             if isinstance(layer, BATCHNORM):
-                layer.__class__, layer.rank = step.SyncBatchNorm, self
+                layer.__class__ = step.SyncBatchNorm
+                object.__setattr__(layer, "rank", self)
         net = getattr(self.module, "net", None)
         if self.config.memory_format == "channels_last" and isinstance(net, nn.Module):
             net.to(memory_format=torch.channels_last)
@@ -240,7 +241,7 @@ def configured(returned: Any) -> tuple[list[Any], list[Any]]:
         optimizers[0].param_groups.clear()
     configs, default = [], {"interval": "epoch", "frequency": 1, "monitor": None, "name": None, "strict": True}
     for schedule in schedules:
-        options = default | (schedule if isinstance(schedule, Mapping) else {"scheduler": schedule})
+        options: Any = {**default, **(schedule if isinstance(schedule, Mapping) else {"scheduler": schedule})}
         plateau = isinstance(options["scheduler"], ReduceLROnPlateau)
         configs.append(SimpleNamespace(**{"reduce_on_plateau": plateau, **options}))
     return optimizers, configs

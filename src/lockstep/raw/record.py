@@ -154,7 +154,7 @@ class Record:
         monitor, mode = self.rank.config.checkpoint.monitor, self.rank.config.checkpoint.mode
         candidates = (monitor,) if monitor else (getattr(self.rank.module, "monitor", None), *LOSSES)
         name = next((each for each in candidates if each in self.values), None)
-        if name in values:
+        if name is not None and name in values:
             mode = mode or ("max" if MORE_IS_BETTER.search(name.lower()) else "min")
             value, sign = torch.tensor(values[name], dtype=torch.float32).item(), 1 if mode == "min" else -1
             badness = math.inf if math.isnan(value) else sign * value

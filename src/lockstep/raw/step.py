@@ -40,10 +40,9 @@ def wrap(rank: Any) -> None:
     if rank.world == 1 or not rank.module.automatic_optimization:
         return
     if sync == "ddp":
-        devices, options = [rank.device] if rank.device.type == "cuda" else None, {"gradient_as_bucket_view": True}
-        rank.wrapped = DistributedDataParallel(
-            rank.wrapped.to(rank.device), devices, find_unused_parameters=True, **options
-        )
+        devices: Any = [rank.device] if rank.device.type == "cuda" else None
+        options: dict[str, Any] = {"find_unused_parameters": True, "gradient_as_bucket_view": True}
+        rank.wrapped = DistributedDataParallel(rank.wrapped.to(rank.device), devices, **options)
         rank.wrapped.broadcast_buffers = False  # before evaluations alone
         parameters, sync = [each for each in parameters if not each.requires_grad], "all_reduce"  # it may be later
     rank.average = lambda: average(METHODS[sync], [each for each in parameters if each.requires_grad])
@@ -153,8 +152,8 @@ class SumOverRanks(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Tensor:
-        return SumOverRanks.forward(context, gradient)
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        return SumOverRanks.forward(context, gradients[0])
 
 
 class SyncBatchNorm(nn.BatchNorm1d):
