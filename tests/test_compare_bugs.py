@@ -1,21 +1,18 @@
 """Each bug that is planted in an engine is found at the right step of the right quantity."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from lockstep.raw.trainer import Precision
 from torch.optim import Optimizer
 
 from lockstep.compare import compare
 from lockstep.launch.topology import RankContext
-from lockstep.loaders import map_loader
-from lockstep.parallel import reduce
 from lockstep.plan import Plan
+from lockstep.raw import data, step
 from lockstep.run_files import Metrics
-from lockstep.steps import module_step
 from tests.conftest import MakePlan
 from tests.rank_helpers import ENGINES, on_ranks, with_engine
 from tests.test_compare import SMALL, first_of
@@ -32,46 +29,46 @@ def raw_run(plan: Plan, context: RankContext, gradient_sync: str = "ddp") -> Met
 def plant_an_unreduced_gradient(rank: int) -> None:
     """At step 7, on rank 1."""
     calls = iter(range(1, 1000))
-    right = reduce.all_reduce
+    right = step.all_reduce
 
-    def wrong(gradients: reduce.Gradients) -> None:
+    def wrong(gradients: Sequence[torch.Tensor]) -> None:
         before = [gradient.clone() for gradient in gradients]
         right(gradients)
         if next(calls) == 7 and rank == 1:
             for gradient, local in zip(gradients, before, strict=True):
                 gradient.copy_(local)
 
-    reduce.BY_HAND["all_reduce"] = wrong
+    step.METHODS["all_reduce"] = wrong
 
 
 def plant_two_swapped_samples() -> None:
     """Positions 40 and 100 of the second epoch: in its batches 3 and 8, steps 11 + 4 and 11 + 9."""
-    right = map_loader.epoch_order
+    right = data.Loader.order
 
-    def wrong(samples: int, seed: int, epoch: int) -> torch.Tensor:
-        order = right(samples, seed, epoch)
-        if epoch == 1:
+    def wrong(self: data.Loader, sampler: Any, epoch: int) -> torch.Tensor:
+        order = right(self, sampler, epoch)
+        if epoch == 1 and self.trains:
             order[[40, 100]] = order[[100, 40]]
         return order
 
-    map_loader.epoch_order = wrong
+    data.Loader.order = wrong  # type: ignore[method-assign]
 
 
 def plant_a_rate_off_by_one_ulp() -> None:
     """At step 9 alone, in the last bit."""
-    right, steps = Precision.step, 0
+    right, steps, before = step.before_update, 0, 0.0
 
-    def wrong(self: Precision, optimizer: Optimizer, closure: Callable[[], Any]) -> None:
-        nonlocal steps
+    def wrong(rank: Any, optimizer: Optimizer) -> None:
+        nonlocal steps, before
         steps += 1
         [group] = optimizer.param_groups
-        before = group["lr"]
         if steps == 9:
-            group["lr"] = math.nextafter(before, 1)
-        right(self, optimizer, closure)
-        group["lr"] = before
+            before, group["lr"] = group["lr"], math.nextafter(group["lr"], 1)
+        elif steps == 10:
+            group["lr"] = before
+        right(rank, optimizer)
 
-    Precision.step = wrong  # type: ignore[method-assign]
+    step.before_update = wrong
 
 
 def with_three_bugs(plan: Plan, context: RankContext) -> Metrics:
@@ -99,14 +96,12 @@ def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
 
 def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
     """By 1 %, in both engines: the gradients are all-reduced, so every norm is equal on all ranks."""
-    right = module_step.update_together  # type: ignore[attr-defined]
+    right = torch.optim.Adam.__init__
 
-    def wrong(optimizer: Optimizer) -> Optimizer:
-        for group in right(optimizer).param_groups:
-            group["lr"] *= 1.01 if context.rank == 1 else 1
-        return optimizer
+    def wrong(self: torch.optim.Adam, *arguments: Any, lr: float, **options: Any) -> None:
+        right(self, *arguments, lr=lr * (1.01 if context.rank == 1 else 1), **options)
 
-    module_step.update_together = wrong  # type: ignore[attr-defined]
+    torch.optim.Adam.__init__ = wrong  # type: ignore[method-assign]
     lightning_run(plan, context)
     return raw_run(plan, context)
 
