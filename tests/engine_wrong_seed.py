@@ -9,4 +9,5 @@ from lockstep.raw import Job
 
 
 def run(job: Job, context: RankContext) -> dict[str, Any]:
-    return lockstep.raw.run.run(replace(job, config=job.config.replace("\nseed: 42", "\nseed: 43")), context)
+    config, metadata = job.config.replace("\nseed: 42", "\nseed: 43"), {**job.metadata, "seed": 43}
+    return lockstep.raw.run.run(replace(job, config=config, metadata=metadata), context)

@@ -65,6 +65,11 @@ def run_plans(plans: Sequence[Plan], folder: Path) -> None:
             run_plan(plan, ALONE)
 
 
+def trained(engine: str, plan: Plan, folder: str | None = None) -> Metrics:
+    """Run the plan by one engine in this process, in a folder of that name."""
+    return ENGINES[engine](with_engine(plan, engine, Path(plan.run_dir) / (folder or engine)), ALONE)
+
+
 def run_pickled_plans(plan: Plan, context: RankContext) -> Metrics:
     plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
     for each in plans:

@@ -28,7 +28,7 @@ def test_two_ranks_are_identical(method: str, make_user_plan: MakeUserPlan) -> N
 @pytest.mark.parametrize("method", ["ring", pytest.param("bucket", marks=pytest.mark.slow)])
 def test_four_ranks_equal_one_process(method: str, make_user_plan: MakeUserPlan) -> None:
     """Four numbers have several sums. One rank that keeps its gradient would be far off."""
-    single = trained(make_user_plan(*THAWING, *SINGLE, "engine=raw", folder="single"))
+    single = trained(make_user_plan(*THAWING, *SINGLE, folder="single"))
     lightning, raw = by_both(make_user_plan(*THAWING, "strategy=ddp", "devices=4", *by_hand(method), folder="four"))
     for run in (lightning, raw):
         require_close(single, run)

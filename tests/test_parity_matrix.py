@@ -112,7 +112,8 @@ def compared(
                 plans += pair("sync", (*SYNC, *WORLDS[world], FLOAT64), folder / "sync")
                 plans += pair("seed", (*JOBS["mlp"], *WORLDS[world], FLOAT64, "seed=12"), folder / "seed")
             run_plans([plan for plan in plans if world not in OTHERS or plan.engine.name == "lightning"], folder)
-        return compare(*(folders[world] / f"{job}-{precision}" / engine for engine in ("lightning", "raw")))
+        folder = folders[world] / f"{job}-{precision}"
+        return compare(folder / "lightning", folder / "raw")
 
     return compared
 

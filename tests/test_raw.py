@@ -1,5 +1,6 @@
 """The raw engine alone: what it imports, what it leaves, and what it refuses before any rank starts."""
 
+import importlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -127,8 +128,7 @@ def test_a_refusal_is_a_sentence_and_status_2(command: Command) -> None:
 
 
 def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    import strange_hooks
-
+    strange_hooks = importlib.import_module("strange_hooks")
     words = ("model=boring", "model._target_=strange_hooks.Module", "data=boring_data", "engine.fast_loop=false")
     plan = make_user_plan(*words, "trainer.limit_train_batches=2", "trainer.num_sanity_val_steps=1", "batch_size=8")
     require_repeatable(replace(plan, engine=schemas.Raw("raw", "ddp")))

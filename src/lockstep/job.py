@@ -216,7 +216,7 @@ def config_of(plan: Plan) -> Any:
     config = OmegaConf.create(plan.config)
     config.engine = {**asdict(plan.engine)}  # one of the two of engine=both, perhaps by another strategy
     if config.strategy.name != plan.strategy.name:
-        config.strategy, config.devices = {**asdict(plan.strategy)}, plan.devices
+        config.strategy, config.devices = {**vars(plan.strategy)}, plan.devices
     config.batch_size, config.memory_format = config.batch_size or plan.batch_size, plan.memory_format
     model: Any = plan.model.call
     for node, call in ((config.model, model), (config.model.get("net"), model.get("net"))):

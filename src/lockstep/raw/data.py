@@ -79,13 +79,14 @@ def set_generators(states: tuple[Any, ...] | None) -> None:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
-        _ = states[3] is None or torch.cuda.set_rng_state(states[3])
+        if states[3] is not None:
+            torch.cuda.set_rng_state(states[3])
 
 
 class Loader:
     """One rank's view of a user's DataLoader, or of any iterable of batches.
 
-    size: of a global batch. limit: the number of batches of an epoch, or their share.
+    size: of a global batch; a stream keeps its loader's. limit: the number of batches of an epoch, or their share.
     smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first, in order.
     """
 
@@ -98,7 +99,8 @@ class Loader:
         self.batch_sampler: Any = loader.batch_sampler if has_index else None  # else it is a stream
         source = self.batch_sampler or loader
         self.drop_last = getattr(source, "drop_last", False) or (self.trains and config.drop_last)
-        self.size = (config.batch_size if self.trains else None) or getattr(source, "batch_size", None) or 0
+        is_regular = type(self.batch_sampler) is td.BatchSampler
+        self.size = (config.batch_size if self.trains and is_regular else None) or getattr(source, "batch_size", None)
         self.drawn: tuple[int, list[Any]] = -1, []
 
     def limited(self, batches: int) -> int:
@@ -135,7 +137,8 @@ class Loader:
         """Return what a sampler of the user's draws in an epoch, once, under seed + epoch."""
         if self.drawn[0] != epoch:
             with preserved_generators(self.seed + epoch):
-                for each in (sampler, getattr(sampler, "sampler", None)):
+                several: list[Any] = [sampler, getattr(sampler, "sampler", None)]
+                for each in several:
                     if isinstance(generator := getattr(each, "generator", None), torch.Generator):
                         generator.manual_seed(self.seed + epoch)
                     if hasattr(each, "set_epoch"):
@@ -173,13 +176,14 @@ class Loader:
     def of_stream(self, epoch: int, accumulate: int) -> Iterator[Share]:
         """Every rank reads all samples of an iterable, under (seed, epoch, -1), and takes its rows of each batch."""
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1.0 else self.count
+        following: Any
         batches: Any = islice(self.read_stream(epoch), most)
-        end, following = 0, next(batches, END)
-        while following is not END:
-            (batch, total, rows), following = following, next(batches, END)
+        end, following = 0, next(batches, None)
+        while following is not None:
+            (batch, total, rows), following = following, next(batches, None)
             mine = torch.arange(end, end + total)[self.rank :: self.world]
             chosen = slice(self.rank, None, self.world) if len(mine) else slice(1)
-            yield Share(rows(batch, chosen), mine, total, total if accumulate == 1 else None, following is END)
+            yield Share(rows(batch, chosen), mine, total, total if accumulate == 1 else None, following is None)
             end += total
 
     def read_stream(self, epoch: int) -> Iterator[tuple[Any, int, Callable[[Any, slice], Any]]]:
@@ -195,6 +199,7 @@ class Loader:
                     options["sampler"] = loader.sampler
                 loader = td.DataLoader(loader.dataset, collate_fn=list if joins else loader.collate_fn, **options)
             batches, states = iter(loader), generator_states()
+        batch: Any = None
         while True:
             with preserved_generators(states=states):
                 batch, states = next(batches, END), generator_states()

@@ -63,12 +63,13 @@ class Log:
     """
 
     samples: int | None = None
-    stage, suffix, synced = "train", "", frozenset[str]()
+    stage, suffix = "train", ""
 
     def __init__(self, module: nn.Module, rank: int) -> None:
         self.module, self.rank = module, rank
         self.stages: dict[str, dict[str, Logged]] = {"train": {}, "val": {}, "test": {}}
         self.epoch_samples: dict[str, int] = {}
+        self.synced: set[str] = set()
         for child in module.modules():
             if hasattr(child, "automatic_optimization"):
                 object.__setattr__(child, "log", self.log)

@@ -68,14 +68,15 @@ class Rank:
         self.module.double() if self.dtype == torch.float64 else self.module.float()
         for layer in self.module.modules() if self.config.sync_batchnorm else ():
             if isinstance(layer, BATCHNORM):
-                layer.__class__, layer.rank = step.SyncBatchNorm, self
+                layer.__class__ = step.SyncBatchNorm
+                object.__setattr__(layer, "rank", self)
         net = getattr(self.module, "net", None)
         if self.config.memory_format == "channels_last" and isinstance(net, nn.Module):
             net.to(memory_format=torch.channels_last)
 
     def prepare(self) -> None:
         """Set up data and module, create the optimizers, and choose how gradients are averaged."""
-        self.setup("fit")
+        self.call("setup", "fit")
         if overrides(self.module, "configure_model"):
             with preserved_generators(self.config.seed):
                 self.module.configure_model()
@@ -92,14 +93,11 @@ class Rank:
         step.wrap(self)
         seed_all(self.config.seed + 1 + self.rank)  # dropout and the like: each rank draws for itself
 
-    def setup(self, stage: str) -> None:
+    def call(self, hook: str, stage: str) -> None:
+        """Call `setup` or `teardown` of the data module and the module."""
         for each in self.owners:
             with self.as_one_process(each is self.data):
-                each.setup(stage)
-
-    def teardown(self, stage: str) -> None:
-        for each in self.owners:
-            each.teardown(stage)
+                getattr(each, hook)(stage)
 
     @contextmanager
     def as_one_process(self, is_data: bool = True) -> Iterator[None]:
@@ -109,14 +107,19 @@ class Rank:
             yield
         self.trainer.world_size = self.world
 
+    def runs(self, stage: str) -> bool:
+        """Whether a stage has a loader, a step, and a limit above 0."""
+        has_loader = overrides(self.owners[0], f"{stage}_dataloader")
+        has_step = overrides(self.module, f"{STAGES[stage]}_step")
+        return has_loader and has_step and self.config.trainer[f"limit_{stage}_batches"] != 0
+
     def loaders(self, stage: str) -> list[Loader]:
-        """Return this rank's views of the loaders of a stage; none without a loader, a step, or a limit above 0."""
+        """Return this rank's views of the loaders of a stage, if it runs."""
         if stage not in self.by_stage:
-            config, owner, name, returned = self.config, self.owners[0], f"{stage}_dataloader", None
-            runs = config.trainer[f"limit_{stage}_batches"] != 0 and overrides(self.module, f"{STAGES[stage]}_step")
-            if runs and overrides(owner, name):
+            config, owner, returned = self.config, self.owners[0], None
+            if self.runs(stage):
                 with self.as_one_process():
-                    returned = getattr(owner, name)()
+                    returned = getattr(owner, f"{stage}_dataloader")()
             several = [*returned.values()] if isinstance(returned, Mapping) else returned
             several = several if isinstance(several, list | tuple) else [several] if several is not None else ()
             smallest = getattr(owner, "evaluation_batch", 1)
@@ -161,7 +164,6 @@ class Rank:
         self.trainer.training, self.trainer.validating, self.trainer.testing = (stage == each for each in STAGES)
         self.log.end_batch(stage or "train")
 
-    @property
     def is_over(self) -> bool:
         return bool(0 < self.config.trainer.max_steps <= self.trainer.global_step)
 
@@ -239,13 +241,10 @@ def configured(returned: Any) -> tuple[list[Any], list[Any]]:
         optimizers[0].param_groups.clear()
     configs, default = [], {"interval": "epoch", "frequency": 1, "monitor": None, "name": None, "strict": True}
     for schedule in schedules:
-        options = default | (schedule if isinstance(schedule, Mapping) else {"scheduler": schedule})
+        options: Any = {**default, **(schedule if isinstance(schedule, Mapping) else {"scheduler": schedule})}
         plateau = isinstance(options["scheduler"], ReduceLROnPlateau)
         configs.append(SimpleNamespace(**{"reduce_on_plateau": plateau, **options}))
     return optimizers, configs
-
-
-# manual optimization
 
 
 def manual_step(rank: Rank, share: Share, batch: Any, index: int) -> Mapping[str, Any]:

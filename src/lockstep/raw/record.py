@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import lightning
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from lockstep.private_api.torchmetrics import widen_metric
 from lockstep.raw.data import Share
 from lockstep.raw.log import added, value_of
 from lockstep.raw.step import rate_of
-from lockstep.safe_loading import plain
+from lockstep.safe_loading import is_loadable, plain
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 MORE_IS_BETTER = re.compile(r"(acc|accuracy|f1|auc|auroc|precision|recall)$")
@@ -89,7 +90,7 @@ class Record:
             self.logs_loss = True
             log.log("train/loss", loss, on_step=False, on_epoch=True, batch_size=weight)
         loss_sum = 0.0 if loss is None or not weight else loss if config.loss_reduction == "sum" else loss * weight
-        ids = hash_ids(share.ids, self.batches * rank.loaders("train")[0].size + rank.rank, rank.world)
+        ids = hash_ids(share.ids, self.batches * config.batch_size + rank.rank, rank.world)
         self.window.append({"loss_sum": loss_sum, "samples": share.count, "weight": weight, "ids": ids})
         self.batches, self.samples = self.batches + 1, self.samples + share.count
         if is_step:
@@ -153,7 +154,7 @@ class Record:
         monitor, mode = self.rank.config.checkpoint.monitor, self.rank.config.checkpoint.mode
         candidates = (monitor,) if monitor else (getattr(self.rank.module, "monitor", None), *LOSSES)
         name = next((each for each in candidates if each in self.values), None)
-        if name in values:
+        if name is not None and name in values:
             mode = mode or ("max" if MORE_IS_BETTER.search(name.lower()) else "min")
             value, sign = torch.tensor(values[name], dtype=torch.float32).item(), 1 if mode == "min" else -1
             badness = math.inf if math.isnan(value) else sign * value
@@ -178,12 +179,14 @@ class Record:
         states = [each.state_dict() if each.param_groups else {} for each in rank.trainer.optimizers]
         schedules = [each.scheduler.state_dict() for each in rank.trainer.lr_scheduler_configs]
         checkpoint |= {"optimizer_states": states, "lr_schedulers": schedules, "lockstep": content}
+        checkpoint["pytorch-lightning_version"] = lightning.__version__
         rank.module.on_save_checkpoint(checkpoint)
+        safe = {name: value for name, value in plain(checkpoint).items() if value is state or is_loadable(value)}
         if rank.rank == 0:
             path = self.path.with_name("checkpoints") / "last.ckpt"
             path.parent.mkdir(exist_ok=True)
             with atomic_write(path) as temporary:
-                torch.save(plain(checkpoint), temporary)
+                torch.save(safe, temporary)
 
     def results(self) -> dict[str, Any]:
         """Return the content of metrics.json."""

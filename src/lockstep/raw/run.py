@@ -25,12 +25,12 @@ def run(job: Job, context: RankContext) -> dict[str, Any]:
     rank = Rank(job, context)  # with the data and the module, whose weights are alike on every rank
     rank.prepare()
     fit(rank)
-    rank.teardown("fit")
+    rank.call("teardown", "fit")
     rank.record.end()
-    if rank.config.test and rank.loaders("test"):
-        rank.setup("test")
+    if rank.config.test and rank.runs("test"):
+        rank.call("setup", "test")
         evaluate(rank, "test")
-        rank.teardown("test")
+        rank.call("teardown", "test")
     return rank.record.results()
 
 
@@ -45,7 +45,7 @@ def fit(rank: Rank) -> None:
             trainer.sanity_checking = False
     trainer.training, trainer.train_dataloader = True, rank.loaders("train")[0].loader
     module.on_train_start()
-    while rank.record.epoch < trainer.max_epochs and not rank.is_over and not trainer.should_stop:
+    while rank.record.epoch < trainer.max_epochs and not rank.is_over() and not trainer.should_stop:
         train_epoch(rank)
     trainer.current_epoch = rank.record.epochs_begun
     module.on_train_end()
@@ -76,7 +76,7 @@ def train_epoch(rank: Rank) -> None:
         module.on_train_batch_end(outputs, batch, index)
         record.end_batch(share, is_step or not module.automatic_optimization)
         rank.seconds += time.perf_counter() - began
-        ends = share.is_last or rank.is_over
+        ends = share.is_last or rank.is_over()
         if rank.is_validation_due(index + 1, share.is_last):
             if is_step:
                 module.on_validation_model_zero_grad()
@@ -90,7 +90,7 @@ def train_epoch(rank: Rank) -> None:
     record.end_stage("train", ends=False)
     module.on_train_epoch_end()
     record.end_stage("train", ends=True)
-    if trainer.is_last_batch or trainer.should_stop or not rank.is_over:  # else the last one is not complete
+    if trainer.is_last_batch or trainer.should_stop or not rank.is_over():  # else the last one is not complete
         step_schedules(rank, 0, False, trainer.is_last_batch, plateau=True)
         record.end_epoch(validated)
 

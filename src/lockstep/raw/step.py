@@ -40,10 +40,9 @@ def wrap(rank: Any) -> None:
     if rank.world == 1 or not rank.module.automatic_optimization:
         return
     if sync == "ddp":
-        devices, options = [rank.device] if rank.device.type == "cuda" else None, {"gradient_as_bucket_view": True}
-        rank.wrapped = DistributedDataParallel(
-            rank.wrapped.to(rank.device), devices, find_unused_parameters=True, **options
-        )
+        devices: Any = [rank.device] if rank.device.type == "cuda" else None
+        options: dict[str, Any] = {"find_unused_parameters": True, "gradient_as_bucket_view": True}
+        rank.wrapped = DistributedDataParallel(rank.wrapped.to(rank.device), devices, **options)
         rank.wrapped.broadcast_buffers = False  # before evaluations alone
         parameters, sync = [each for each in parameters if not each.requires_grad], "all_reduce"  # it may be later
     rank.average = lambda: average(METHODS[sync], [each for each in parameters if each.requires_grad])
@@ -153,8 +152,8 @@ class SumOverRanks(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> Tensor:
-        return SumOverRanks.forward(context, gradient)
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        return SumOverRanks.forward(context, gradients[0])
 
 
 class SyncBatchNorm(nn.BatchNorm1d):
@@ -252,8 +251,7 @@ def ring_sum(row: Tensor) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     parts = row.tensor_split(world)
     for step in range(2 * (world - 1)):
-        adds = step < world - 1
-        sent, received = parts[(rank - step + (not adds)) % world], parts[(rank - step - adds) % world]
+        adds, sent, received = step < world - 1, parts[(rank - step) % world], parts[(rank - step - 1) % world]
         arrived = torch.empty_like(received)
         moves = [dist.P2POp(dist.isend, sent, (rank + 1) % world), dist.P2POp(dist.irecv, arrived, (rank - 1) % world)]
         moves = [move for move in moves if move.tensor.numel()]
