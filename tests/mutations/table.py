@@ -1,4 +1,4 @@
-"""The planted bugs of training.py and runs.py, read from their lines.
+"""The planted bugs of training.py, mirror.py and runs.py, read from their lines.
 
 An entry is its name behind #, its file below src/lockstep and the test below tests that fails, and a diff: what is in
 the file once (-), what the bug has in its place (+), and what stays (a space).
@@ -7,6 +7,7 @@ the file once (-), what the bug has in its place (+), and what stays (a space).
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tests.mutations.mirror import MIRROR
 from tests.mutations.runs import RUNS
 from tests.mutations.training import TRAINING
 
@@ -30,4 +31,4 @@ def read(entries: str) -> Iterator[Mutation]:
         yield Mutation(name, file, old, new, f"tests/{test}")
 
 
-MUTATIONS = [*read(TRAINING), *read(RUNS)]
+MUTATIONS = [*read(TRAINING), *read(MIRROR), *read(RUNS)]

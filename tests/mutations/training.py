@@ -46,7 +46,7 @@ models/optimizers.py test_models_optimizers.py::test_a_plateau_looks_at_the_moni
 -"max" if str(monitor)
 +"min" if str(monitor)
 # outputs that are no class of the data are taken for the last class
-callbacks/confusion_matrix.py test_callbacks_monitoring.py::test_counts_of_batches
+callbacks/__init__.py test_callbacks_monitoring.py::test_counts_of_batches
 -predicted.where((predicted >= 0) & (predicted < classes), classes)
 +predicted.clamp(0, classes - 1)
 # F1 is not the mean of the classes
@@ -150,10 +150,6 @@ parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_o
 strategies/fsdp.py test_parallel_divided_optimizer.py::test_in_float64_it_is_single[teacher]
 -    find_unused_parameters = True
 +    find_unused_parameters = False
-# a sum that is no mean
-raw/step.py test_raw_reduce.py::test_by_hand[2-three_gradients]
--gradients]) * (1 / dist.get_world_size())
-+gradients])
 # buckets are not kept
 parallel/fixed_bucket_ddp.py test_parallel_fixed_bucket_ddp.py::test_buckets_stay_the_same
 -        fix_buckets(self)
@@ -162,10 +158,6 @@ parallel/fixed_bucket_ddp.py test_parallel_fixed_bucket_ddp.py::test_buckets_sta
 collectives/ring.py test_parallel_messages.py::test_messages[2-ring_of_any_size]
 -        chunks[(rank - step - 1) % world].add_(arrived)
 +        chunks[(rank - step - 1) % world].copy_(arrived)
-# raw's ring loses a share
-raw/step.py test_raw_reduce.py::test_by_hand[2-ring_of_any_size]
--received + arrived if adds else arrived
-+arrived
 # virtual ranks draw the same masks
 parallel/virtual_ranks.py test_strategies_virtual.py::test_the_noise_and_the_buffers_of_each_rank
 -                seed_rank(seed, rank)
@@ -182,31 +174,6 @@ random_state.py test_seeding.py::test_ranks_share_weights_and_nothing_else
 random_state.py test_data_samples.py::test_neither_ranks_nor_workers_nor_a_resume_change_a_sample[0]
 -    torch.set_rng_state(state["torch"])
 +    pass
-# raw clips before the sum
-raw/step.py test_raw_reduce.py::test_every_method_trains_to_the_same_weights[2-32-true-0.0]
--        rank.average()
--        before_update(rank, optimizer)
-+        before_update(rank, optimizer)
-# raw weighs each batch of a step alike
-raw/step.py test_parity_matrix.py::test_cell
--(share.step_total or share.total * accumulate))
-+(share.total * accumulate))
-# a rank of raw takes a contiguous part of the batch
-raw/data.py test_parity_matrix.py::test_cell
--first, mine = number - number % accumulate, ids[self.rank :: self.world]
-+first, mine = number - number % accumulate, ids.tensor_split(self.world)[self.rank]
-# raw averages the values of ranks in place of samples
-raw/log.py test_parity_matrix.py::test_cell
--    return None if not weight else total / weight if how == "mean" else total
-+    return None if not weight else sum(a / b for a, b in pairs if b) / len(pairs) if how == "mean" else total
-# raw steps a schedule of steps by epochs
-raw/step.py test_parity_matrix.py::test_cell
--"step": (step_ends, index)
-+"step": (epoch_ends, index)
-# raw draws an evaluation from the generators of training
-raw/run.py test_parity_matrix.py::test_cell
--@preserved_generators()
-+
 # every epoch in the same order
 loaders/map_loader.py test_collectives_partition.py::test_ours_is_what_training_takes[False-3]
 -manual_seed(seed + epoch)
@@ -280,15 +247,15 @@ lit/step.py test_loss_weights.py::test_every_world_is_a_plain_loop
 -0.0 if self.share.is_dummy else weight
 +weight
 # ignored targets count among the classes
-callbacks/confusion_matrix.py test_callbacks_monitoring.py::test_counts_of_batches
+callbacks/__init__.py test_callbacks_monitoring.py::test_counts_of_batches
 -predicted.flatten(), targets.flatten()
 +predicted.flatten(), targets.flatten().clamp(0)
 # a curve of rank 0 alone
-lit/results.py test_loggers.py::test_both_engines_call_several_loggers_alike
+lit/results.py test_loggers.py::test_several_loggers_get_the_same_points
 -all_reduce_sums(self.sums, self.device).tolist()
 +self.sums.tolist()
 # a speed of rank 0 alone
-lit/results.py test_loggers.py::test_both_engines_call_several_loggers_alike
+lit/results.py test_loggers.py::test_several_loggers_get_the_same_points
 -speed = samples /
 +speed = samples / 2 /
 # right answers among the wrong
@@ -296,7 +263,7 @@ callbacks/pictures.py test_callbacks_monitoring.py::test_most_confident_errors_a
 -confidence.where((predicted != targets) & (targets >= 0), -1.0)
 +confidence
 # tested on rank 0's samples alone
-callbacks/confusion_matrix.py test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]
+callbacks/__init__.py test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]
 -            dist.all_reduce(sums)
 +            pass
 # a validation within an epoch leaves no checkpoint
