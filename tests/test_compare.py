@@ -38,11 +38,11 @@ def first_of(comparison: Comparison) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders `single` and `ddp` of one plan in float64, by the raw engine."""
+    """The folders `single` and `ddp` of one plan in float64, by Lightning."""
     folder = tmp_path_factory.mktemp("runs")
     for strategy, devices in (("single", 1), ("ddp", 3)):
         world = (f"strategy={strategy}", f"devices={devices}", f"hydra.run.dir={folder / strategy}")
-        lockstep.run(["engine=raw", "model.net.hidden=[16]", *SMALL, *world])
+        lockstep.run(["model.net.hidden=[16]", *SMALL, *world])
     return folder
 
 

@@ -98,10 +98,10 @@ def with_a_larger_rate_on_rank_1(plan: Plan, context: RankContext) -> Metrics:
     """By 1 %, in both engines: the gradients are all-reduced, so every norm is equal on all ranks."""
     right = torch.optim.Adam.__init__
 
-    def wrong(self: torch.optim.Adam, *arguments: Any, lr: float, **options: Any) -> None:
-        right(self, *arguments, lr=lr * (1.01 if context.rank == 1 else 1), **options)
+    def wrong(self: torch.optim.Adam, params: Any, lr: float, **options: Any) -> None:
+        right(self, params, lr * (1.01 if context.rank == 1 else 1), **options)
 
-    torch.optim.Adam.__init__ = wrong  # type: ignore[method-assign]
+    torch.optim.Adam.__init__ = wrong  # type: ignore[method-assign, assignment]
     lightning_run(plan, context)
     return raw_run(plan, context)
 

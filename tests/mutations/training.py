@@ -195,14 +195,6 @@ raw/data.py test_parity_matrix.py::test_cell
 raw/log.py test_parity_matrix.py::test_cell
 -    return None if not weight else total / weight if how == "mean" else total
 +    return None if not weight else sum(a / b for a, b in pairs if b) / len(pairs) if how == "mean" else total
-# raw steps a schedule of steps by epochs
-raw/step.py test_parity_matrix.py::test_cell
--"step": (step_ends, index)
-+"step": (epoch_ends, index)
-# raw draws an evaluation from the generators of training
-raw/run.py test_parity_matrix.py::test_cell
--@preserved_generators()
-+
 # every epoch in the same order
 loaders/map_loader.py test_collectives_partition.py::test_ours_is_what_training_takes[False-3]
 -manual_seed(seed + epoch)
