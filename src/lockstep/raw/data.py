@@ -100,7 +100,8 @@ class Loader:
         source = self.batch_sampler or loader
         self.drop_last = getattr(source, "drop_last", False) or (self.trains and config.drop_last)
         is_regular = type(self.batch_sampler) is td.BatchSampler
-        self.size = (config.batch_size if self.trains and is_regular else None) or getattr(source, "batch_size", None)
+        size = config.batch_size if self.trains and is_regular else None
+        self.size: int = size or getattr(source, "batch_size", None) or 0
         self.drawn: tuple[int, list[Any]] = -1, []
 
     def limited(self, batches: int) -> int:

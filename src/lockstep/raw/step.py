@@ -181,11 +181,11 @@ class SyncBatchNorm(nn.BatchNorm1d):
         outputs = centred / (variance + self.eps).sqrt().view(shape)
         if self.affine:
             outputs = outputs * self.weight.view(shape) + self.bias.view(shape)
-        return outputs.to(x.dtype)
+        return outputs.to(x.dtype)  # type: ignore[no-any-return]
 
     def over_ranks(self, sums: Tensor) -> Tensor:
         counted = sums if self.rank.counts else sums * 0.0  # a rank without samples computes another's
-        return SumOverRanks.apply(counted) if dist.is_initialized() else counted  # type: ignore[no-any-return]
+        return SumOverRanks.apply(counted) if dist.is_initialized() else counted
 
 
 # averaging by hand, which DistributedDataParallel does during backward
