@@ -162,12 +162,11 @@ def take_turns(
     return values
 
 
-def beside_stock(raw: float, lightning: float, form: str = "", *overrides: str) -> dict[str, Variant]:
-    """Return Lightning's own Trainer and both engines, with their largest ratios to it."""
+def beside_stock(goal: float, form: str = "", *overrides: str) -> dict[str, Variant]:
+    """Return Lightning's own Trainer and ours, with its largest ratio to it."""
     return {
         f"stock{form}": Variant("stock", {}, overrides),
-        f"raw{form}": Variant("raw", {f"stock{form}": raw}, overrides),
-        f"lightning{form}": Variant("lightning", {f"stock{form}": lightning}, overrides),
+        f"lightning{form}": Variant("lightning", {f"stock{form}": goal}, overrides),
     }
 
 
@@ -177,7 +176,6 @@ TRAINING = {
         {
             "source": Variant("source"),
             "bare": Variant("bare", {"source": None}),
-            "raw": Variant("raw", {"source": 0.6}),
             "lightning": Variant("lightning", {"source": 1.0}),
         },
         ("experiment=linear_regression",),
@@ -186,7 +184,6 @@ TRAINING = {
         {
             "bare": Variant("bare"),
             "source": Variant("source", {"bare": None}),
-            "raw": Variant("raw", {"bare": 1.1}),
             "lightning": Variant("lightning", {"bare": 1.3}),
         },
         ("data.root='{root}'", "data=mnist", "model=mlp", "batch_size=128", "max_epochs=1"),
@@ -195,10 +192,8 @@ TRAINING = {
     "cnn": Training(  # on a subset: a whole epoch by the sources' loop takes minutes
         {
             "source": Variant("source"),
-            "raw": Variant("raw", {"source": 0.65}),
-            "lightning": Variant("lightning", {"source": 0.65, "raw": 1.03}),
-            "raw bf16": Variant("raw", {"source": 0.26}, ("precision=bf16-mixed",)),
-            "lightning bf16": Variant("lightning", {"source": 0.26, "raw bf16": 1.03}, ("precision=bf16-mixed",)),
+            "lightning": Variant("lightning", {"source": 0.65}),
+            "lightning bf16": Variant("lightning", {"source": 0.26}, ("precision=bf16-mixed",)),
         },
         ("data.root='{root}'", "experiment=mnist_cnn", "max_epochs=1", "batch_size=2000"),
         full=("+data.samples=20000",),
@@ -206,26 +201,24 @@ TRAINING = {
     ),
     "module": Training(
         {
-            **beside_stock(0.7, 1.0, ", tensors", "+model.tensors=true"),
-            **beside_stock(0.7, 1.0, ", samples", "+model.tensors=false"),
-            **beside_stock(0.7, 1.0, ", workers", "+model.tensors=false", "+model.workers=2"),
+            **beside_stock(1.0, ", tensors", "+model.tensors=true"),
+            **beside_stock(1.0, ", samples", "+model.tensors=false"),
+            **beside_stock(1.0, ", workers", "+model.tensors=false", "+model.workers=2"),
         },
         (*USER_CODE, MODULE, "max_epochs=2", "threads=1"),
         full=("+model.samples=25600",),
         quick=("+model.samples=6400",),
     ),
-    "boring": Training(beside_stock(0.25, 0.5), (*USER_CODE, BORING, "threads=1"), *EPOCHS, rounds=5),
-    "module_mlp": Training(beside_stock(0.55, 0.6), (*USER_CODE, MLP, "threads=1"), *EPOCHS, rounds=5),
+    "boring": Training(beside_stock(0.5), (*USER_CODE, BORING, "threads=1"), *EPOCHS, rounds=5),
+    "module_mlp": Training(beside_stock(0.6), (*USER_CODE, MLP, "threads=1"), *EPOCHS, rounds=5),
 }
 
 
 STARTUP: dict[str, tuple[tuple[str, ...], Goals]] = {
     "import lightning": (("-c", "import lightning"), {"": None}),
-    "import torch": (("-c", "import torch"), {"": None}),
     "single": ((TRAIN, *SHORT), {"": None, "import lightning": None}),
     "ddp 2": ((TRAIN, *SHORT, *DDP), {"": None, "import lightning": 0.7}),
     "ddp_spawn 2": ((TRAIN, *SHORT, *DDP, "strategy=ddp_spawn"), {"": None, "import lightning": None}),
-    "raw ddp 2": ((TRAIN, *SHORT, *DDP, "engine=raw"), {"": None, "import torch": 1.2}),
     "--help": ((TRAIN, "--help"), {"": 1.0}),
     WRONG_KEY: ((TRAIN, "strategi=ddp"), {"": 1.0}),
 }
@@ -271,12 +264,12 @@ WORKLOADS: dict[str, Callable[[BenchContext], list[Row]]] = {
     "sweep": sweep,
 }
 HELP = """
-  linear         linear regression, batch 32, 10 epochs: the source's loop, a bare loop over tensors, both engines
+  linear         linear regression, batch 32, 10 epochs: the source's loop, a bare loop over tensors, Lightning
   mlp            an MLP on MNIST, batch 128, one epoch: the same
-  cnn            SimpleCNN on MNIST, batch 2000: the source's loop, both engines, and both in bf16
-  module         a user's LightningModule, 2 epochs: Lightning's own Trainer, both engines; three forms of data
-  boring         a LightningModule of one small layer, 3,000 steps of 8 an epoch: Lightning's own Trainer, both engines
+  cnn            SimpleCNN on MNIST, batch 2000: the source's loop, Lightning, also in bf16
+  module         a user's LightningModule, 2 epochs: Lightning's own Trainer, and ours; three forms of data
+  boring         a LightningModule of one small layer, 3,000 steps of 8 an epoch: Lightning's own Trainer, and ours
   module_mlp     a LightningModule of the size of an MLP on MNIST, 860 steps of 64 an epoch: the same
-  startup        whole commands, beyond importing Lightning or torch: single, ddp, ddp_spawn, raw; --help; a wrong key
+  startup        whole commands, beyond importing Lightning: single, ddp, ddp_spawn; --help; a wrong key
   sweep          what a further job costs beyond its training
 """
