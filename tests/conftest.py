@@ -47,7 +47,7 @@ RANK_ENGINES = (
     *EVERY_RUN,
     *("lockstep.lit", "lockstep.raw.run", "lockstep.collectives.tour"),
     *("tests.rank_helpers", "tests.fault_injection.faulty_engine", "tests.test_launch_worker"),
-    *("tests.fault_injection.engine_lightning", "tests.fault_injection.engine_raw"),
+    "tests.fault_injection.engine_lightning",
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
 IN_PROCESS = [

@@ -19,7 +19,7 @@ from lockstep.run_files import RECORD, Metrics
 
 def start(plan: Plan, fault: str = "") -> Metrics:
     with patch.dict(os.environ, FAULT=fault):
-        metrics: Metrics = start_ranks(plan, f"tests.fault_injection.engine_{plan.engine.name}")
+        metrics: Metrics = start_ranks(plan, "tests.fault_injection.engine_lightning")
     return metrics
 
 

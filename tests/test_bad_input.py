@@ -134,7 +134,7 @@ def test_a_logs_folder_that_is_not_writable(command: Command, plain: list[str]) 
 def test_unusual_input_that_is_valid(command: Command) -> None:
     """An integral float, a key twice, a group as a mapping. And `watched` sees the ranks of a run."""
     odd = ("batch_size=1e1", "seed=1", "seed=2", "devices=1.0", "data=points", "model={}", "model.net.hidden=[2]")
-    train = (sys.executable, str(ROOT / "train.py"), *odd, "max_epochs=20", "engine=raw", "logger=none")
+    train = (sys.executable, str(ROOT / "train.py"), *odd, "max_epochs=20", "logger=none")
     ended, started = watched(command, *train)
     assert (ended.status, ended.err) == (0, "")
     config = (ended.run_dir / "config.yaml").read_text()

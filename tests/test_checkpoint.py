@@ -9,6 +9,7 @@ import torch
 from lockstep.checkpoint.content import SECTION
 from lockstep.checkpoint.reading import check_checkpoint, identity, require_same
 from lockstep.config_error import ConfigError
+from lockstep.lit import run
 from lockstep.loaders.source import create_module
 from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
@@ -20,9 +21,9 @@ pytestmark = IN_PROCESS
 
 
 def trained(make_plan: MakePlan, *overrides: str) -> Plan:
-    """A plan whose run of one epoch, on one rank of the raw engine, has left checkpoints."""
+    """A plan whose run of one epoch, on one rank, has left checkpoints."""
     plan = make_plan("max_epochs=1", "logger=none", "accelerator=cpu", "test=false", *overrides)
-    ENGINES["raw"](plan, ALONE)
+    run(plan, ALONE)
     return plan
 
 
@@ -110,7 +111,6 @@ def test_another_world_is_refused_if_ranks_draw_separate_numbers(
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["engine=raw"],
         ["strategy=ddp", "devices=2"],
         ["max_epochs=3"],
         ["threads=1", "logger=none", "name=other"],

@@ -21,7 +21,6 @@ SMALL = (
     "batch_size=8",
     "model=linear",
     "logger=none",
-    "engine=raw",
 )
 LONG = (*SMALL, "max_epochs=60", "threads=1")
 """Three hundred steps, some seconds of them."""

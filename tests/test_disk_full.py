@@ -19,7 +19,6 @@ SMALL = (
     "hydra.run.dir=run",
     "accelerator=cpu",
 )
-ENGINES = ("raw", pytest.param("lightning", marks=pytest.mark.slow))
 
 
 def check_error(ended: Ended, reason: str) -> None:
@@ -40,15 +39,14 @@ def limited(command: Command, most: int, *overrides: str) -> Ended:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
+def test_the_last_checkpoint_stays(command: Command) -> None:
     """A net is trained; then a larger file than its checkpoint may not be written, on two ranks."""
-    first = command.train(*SMALL, f"engine={engine}", "max_epochs=1", "logger=none")
+    first = command.train(*SMALL, "max_epochs=1", "logger=none")
     assert first.status == 0, first.err
     last = command.folder / "run" / "checkpoints" / "last.ckpt"
     before = last.read_bytes()
     world = ("strategy=ddp", "devices=2", "logger=none")
-    ended = limited(command, len(before) // 2, *SMALL, *world, f"engine={engine}", "max_epochs=2")
+    ended = limited(command, len(before) // 2, *SMALL, *world, "max_epochs=2")
     check_error(ended, "File too large")
     assert last.read_bytes() == before
     assert net_state(last)
@@ -57,7 +55,7 @@ def test_the_last_checkpoint_stays(command: Command, engine: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [200, 2000], ids=["config.yaml", "record.jsonl"])
 def test_no_file_is_incomplete(command: Command, most: int) -> None:
-    ended = limited(command, most, *SMALL, "engine=raw", "logger=none", "max_epochs=3", "record.weights=step")
+    ended = limited(command, most, *SMALL, "logger=none", "max_epochs=3", "record.weights=step")
     check_error(ended, "File too large")
     config, record = command.folder / "run" / "config.yaml", command.folder / "run" / "record.jsonl"
     assert config.exists() == (most > 200)
@@ -69,7 +67,7 @@ def test_metrics_that_cannot_be_written(command: Command) -> None:
     run = command.folder / "run"
     run.mkdir()
     (run / ".metrics.json.part").symlink_to("/dev/full")
-    ended = command.train(*SMALL, "engine=raw", "logger=none", "max_epochs=1")
+    ended = command.train(*SMALL, "logger=none", "max_epochs=1")
     check_error(ended, "No space left on device")
     assert not (run / "metrics.json").exists()
     assert net_state(run / "checkpoints" / "last.ckpt")
@@ -91,10 +89,9 @@ def small_disk(command: Command) -> Iterator[str]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_small_disk(command: Command, small_disk: str, engine: str) -> None:
+def test_a_small_disk(command: Command, small_disk: str) -> None:
     """First TensorBoard, or the record, finds no room; on a larger one the second or third checkpoint."""
-    line = (*SMALL, f"engine={engine}", "strategy=ddp", "devices=2", "max_epochs=60")
+    line = (*SMALL, "strategy=ddp", "devices=2", "max_epochs=60")
     check_error(command.train(*line), "No space left on device")
     subprocess.run(["mount", "-o", "remount,size=64k", small_disk], check=True)
     check_error(command.train(*line, "logger=none"), "No space left on device")

@@ -25,24 +25,24 @@ slow = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("start", "engine", "kind", "rank", "moment"),
+    ("start", "kind", "rank", "moment"),
     [
-        ("ddp", "raw", "raise", 0, "step:5"),
-        ("ddp", "lightning", "kill", 1, "starting"),
-        ("ddp_spawn", "raw", "exit", 1, "validation:3"),
-        pytest.param("ddp_spawn", "lightning", "raise", 1, "saving:2", marks=slow),
-        pytest.param("ddp", "raw", "kill", 0, "saving:2", marks=slow),
-        pytest.param("ddp_spawn", "lightning", "stop", 0, "saving:2", marks=slow),
-        pytest.param("ddp", "lightning", "memory", 0, "validation:3", marks=slow),
-        pytest.param("torchrun", "raw", "raise", 1, "validation:3", marks=slow),
-        pytest.param("torchrun", "lightning", "kill", 0, "step:5", marks=slow),
+        ("ddp", "raise", 0, "step:5"),
+        ("ddp", "kill", 1, "starting"),
+        ("ddp_spawn", "exit", 1, "validation:3"),
+        pytest.param("ddp_spawn", "raise", 1, "saving:2", marks=slow),
+        pytest.param("ddp", "kill", 0, "saving:2", marks=slow),
+        pytest.param("ddp_spawn", "stop", 0, "saving:2", marks=slow),
+        pytest.param("ddp", "memory", 0, "validation:3", marks=slow),
+        pytest.param("torchrun", "raise", 1, "validation:3", marks=slow),
+        pytest.param("torchrun", "kill", 0, "step:5", marks=slow),
     ],
 )
-def test_a_rank_fails(start: str, engine: str, kind: str, rank: int, moment: str, tmp_path: Path) -> None:
-    """Each kind of failure at some moments, by every start and both engines."""
+def test_a_rank_fails(start: str, kind: str, rank: int, moment: str, tmp_path: Path) -> None:
+    """Each kind of failure at some moments, by every start."""
     by_torchrun = start == "torchrun"
     timeout = 12 if by_torchrun else 6
-    faulty = Faulty(tmp_path, start, engine, f"{kind}@{rank}:{moment}", (*SMALL, f"process_group.timeout={timeout}"))
+    faulty = Faulty(tmp_path, start, f"{kind}@{rank}:{moment}", (*SMALL, f"process_group.timeout={timeout}"))
     ended = faulty.wait()
     assert faulty.fault_time, f"no failure: {ended.out}\n{ended.err}"
     assert ended.status == 1
@@ -71,7 +71,7 @@ def check_report(err: str, reason: str, rank: int, traced: bool) -> None:
 
 
 def test_a_lost_fork_server_ends_the_command(tmp_path: Path) -> None:
-    faulty = Faulty(tmp_path, "ddp", "raw", "server@1:step:7", (*SMALL, "max_epochs=400", "logger=none"))
+    faulty = Faulty(tmp_path, "ddp", "server@1:step:7", (*SMALL, "max_epochs=400", "logger=none"))
     ended = faulty.wait()
     assert ended.seconds < LIMIT
     assert ended.status == 1
@@ -82,7 +82,7 @@ def test_a_lost_fork_server_ends_the_command(tmp_path: Path) -> None:
 
 def test_training_needs_no_job_folder(tmp_path: Path) -> None:
     """The temporary folder may be cleared."""
-    faulty = Faulty(tmp_path, "ddp", "raw", "folder@0:step:7")
+    faulty = Faulty(tmp_path, "ddp", "folder@0:step:7")
     ended = faulty.wait()
     assert (ended.status, ended.err) == (0, "")
     assert faulty.left() == []

@@ -65,8 +65,8 @@ def by_hand(plan: Plan, name: str) -> tuple[nn.Module, float]:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_it_is_the_mean_over_those_that_count(name: str, make_user_plan: MakeUserPlan) -> None:
-    """By a plain loop over whole steps; by the other engine, and ranks, with and without callbacks."""
-    plan = make_user_plan(*JOBS[name], *FAST, "engine=raw")
+    """By a plain loop over whole steps; by ranks, with and without callbacks."""
+    plan = make_user_plan(*JOBS[name], *FAST)
     folder = trained(plan)
     net, validated = by_hand(plan, name)
     for key, tensor in net_state(folder / "checkpoints" / "last.ckpt").items():
@@ -78,29 +78,28 @@ def test_it_is_the_mean_over_those_that_count(name: str, make_user_plan: MakeUse
             counts = sum(int(count) for row in [*csv.reader(file)][1:] for count in row[1:])
         assert counts == int((splits_of(plan)[2][1] != -100).sum())
     else:
-        other = trained(make_user_plan(*JOBS[name], *FAST, "model.ignore_index=1", "engine=raw", folder="other"))
+        other = trained(make_user_plan(*JOBS[name], *FAST, "model.ignore_index=1", folder="other"))
         assert not compare(folder, other).within_tolerance
 
 
 @pytest.mark.parametrize(("name", "strategies"), WORLDS, ids=["holes", "holes elsewhere", "padded"])
-def test_engines_and_ranks_are_one(name: str, strategies: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+def test_loops_and_ranks_are_one(name: str, strategies: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     job = (*JOBS[name], *FAST, "gradient_clip_val=0.05")
-    single = trained(make_user_plan(*job, "engine=raw", folder="single"))
+    single = trained(make_user_plan(*job, folder="single"))
     for strategy in strategies:
         world = (f"strategy={strategy}", "devices=2")
-        lightning, raw = by_both(make_user_plan(*job, *world, folder=strategy))
-        require_identical(lightning, raw)
-        require_close(single, raw)
-        assert {"train/loss", "train/acc", "val/loss", "val/acc", "test/loss"} <= metrics_in(raw).keys()
+        fast, own = by_both(make_user_plan(*job, *world, folder=strategy))
+        require_identical(fast, own)
+        require_close(single, own)
+        assert {"train/loss", "train/acc", "val/loss", "val/acc", "test/loss"} <= metrics_in(own).keys()
         if strategy == "ddp":
-            within = trained(make_user_plan(*job, *world, "callbacks=timer", "engine=lightning", folder="callbacks"))
-            digests = [metrics_in(run)["digest"] for run in (raw, within)]
+            within = trained(make_user_plan(*job, *world, "callbacks=timer", folder="callbacks"))
+            digests = [metrics_in(run)["digest"] for run in (own, within)]
             assert digests[0] == digests[1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_killed_within_a_step(engine: str, make_user_plan: MakeUserPlan) -> None:
-    job = (*JOBS["holes"], *FAST, "trainer.val_check_interval=1", "strategy=ddp", "devices=2", f"engine={engine}")
+def test_killed_within_a_step(make_user_plan: MakeUserPlan) -> None:
+    job = (*JOBS["holes"], *FAST, "trainer.val_check_interval=1", "strategy=ddp", "devices=2")
     plan = make_user_plan(*job)
     same_after_kill(plan, 4)

@@ -28,14 +28,13 @@ LONG = (*SMALL, "max_epochs=2000", "threads=1", "accelerator=cpu")
 FAULTY = str(ROOT / "tests" / "fault_injection" / "train.py")
 
 slow = pytest.mark.slow
-ENGINES = ["raw", pytest.param("lightning", marks=slow)]
 
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
     """What a run leaves whose rank the fork server started."""
     folder = tmp_path_factory.mktemp("apart")
-    ended = Command(folder).train(*SHORT, "engine=raw", "hydra.run.dir=run", "strategy.in_process=false")
+    ended = Command(folder).train(*SHORT, "hydra.run.dir=run", "strategy.in_process=false")
     assert ended.status == 0, ended.err
     return leaves(folder / "run")
 
@@ -62,11 +61,10 @@ def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     shutil.rmtree(temporary)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 def test_breakpoint_in_a_forward_stops_at_a_prompt(
-    engine: str, apart: Leaves, at_terminal: Callable[..., Terminal], tmp_path: Path
+    apart: Leaves, at_terminal: Callable[..., Terminal], tmp_path: Path
 ) -> None:
-    terminal = at_terminal(*SHORT, f"engine={engine}", fault="breakpoint@0:forward:5")
+    terminal = at_terminal(*SHORT, fault="breakpoint@0:forward:5")
     terminal.wait_for("(Pdb) ")
     assert not psutil.Process(terminal.process.pid).children(), "no fork server, no rank beside it"
     terminal.type(b"p answer + 100\n")
@@ -83,7 +81,7 @@ def test_breakpoint_in_a_forward_stops_at_a_prompt(
 def test_the_debugger_is_quit_without_a_traceback(
     keys: bytes, status: int, at_terminal: Callable[..., Terminal]
 ) -> None:
-    terminal = at_terminal(*SHORT, "engine=raw", fault="breakpoint@0:step:5")
+    terminal = at_terminal(*SHORT, fault="breakpoint@0:step:5")
     terminal.wait_for("(Pdb) ")
     time.sleep(1)  # Python's readline shows its prompt a moment before it listens
     terminal.type(keys)
@@ -95,7 +93,7 @@ def test_the_debugger_is_quit_without_a_traceback(
 @slow
 def test_ctrl_c_while_it_trains_leaves_a_checkpoint(at_terminal: Callable[..., Terminal], tmp_path: Path) -> None:
     """The resumed run ends like one that nobody stopped."""
-    terminal = at_terminal(*LONG, "engine=raw")
+    terminal = at_terminal(*LONG)
     terminal.wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists)
     terminal.type(CTRL_C)
     assert terminal.end(timeout=20) == 130
@@ -103,23 +101,23 @@ def test_ctrl_c_while_it_trains_leaves_a_checkpoint(at_terminal: Callable[..., T
     assert "Traceback" not in terminal.shown
     step = len([line for line in (tmp_path / "run" / "record.jsonl").read_text().splitlines() if '"step"' in line])
     epochs = f"max_epochs={step // 5 + 2}"
-    again = at_terminal(*LONG, "engine=raw", epochs, "resume=true")
+    again = at_terminal(*LONG, epochs, "resume=true")
     assert again.end() == 0, again.shown
-    full = Command(tmp_path).train(*LONG, "engine=raw", epochs, "hydra.run.dir=full")
+    full = Command(tmp_path).train(*LONG, epochs, "hydra.run.dir=full")
     assert full.status == 0, full.err
     assert leaves(tmp_path / "run") == leaves(tmp_path / "full")
 
 
 @slow
 @pytest.mark.parametrize(
-    ("engine", "fault", "message"),
+    ("fault", "message"),
     [
-        ("lightning", "raise@0:forward:5", "ZeroDivisionError: on purpose\n"),
-        ("raw", "quit@0:forward:5", "SystemExit: 0\n"),
+        ("raise@0:forward:5", "ZeroDivisionError: on purpose\n"),
+        ("quit@0:forward:5", "SystemExit: 0\n"),
     ],
 )
-def test_errors_are_those_of_a_rank(command: Command, engine: str, fault: str, message: str) -> None:
-    words = (*SHORT, f"engine={engine}", "strategy.in_process=true")
+def test_errors_are_those_of_a_rank(command: Command, fault: str, message: str) -> None:
+    words = (*SHORT, "strategy.in_process=true")
     ended = command(sys.executable, FAULTY, *words, FAULT=fault, PYTHONPATH=str(ROOT))
     assert ended.status == 1
     assert ended.err.startswith("rank 0 failed: ")
@@ -131,7 +129,7 @@ STATE = """
 import gc, logging, os, random, signal, sys, threading, warnings
 import numpy, torch
 from lockstep import run
-engine, *overrides = sys.argv[1:]
+overrides = sys.argv[1:]
 import lightning.pytorch
 def state():
     return (
@@ -145,17 +143,16 @@ def state():
 gc.unfreeze(), torch.set_num_threads(2)
 random.seed(1), torch.manual_seed(1), numpy.random.seed(1)
 before = state()
-digests = {run([*overrides, f"engine={engine}", f"hydra.run.dir={number}"])["digest"] for number in range(2)}
+digests = {run([*overrides, f"hydra.run.dir={number}"])["digest"] for number in range(2)}
 print([index for index, (old, new) in enumerate(zip(before, state())) if old != new], len(digests))
-run([*overrides, f"engine={engine}", "hydra.run.dir=apart", "strategy.in_process=false"])
+run([*overrides, "hydra.run.dir=apart", "strategy.in_process=false"])
 """
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_process_is_left_as_it_was(engine: str, command: Command) -> None:
+def test_the_process_is_left_as_it_was(command: Command) -> None:
     """As from a notebook, twice, in float64, on one thread of two; a run in a separate process has the same bits."""
     words = (*SHORT, "precision=64-true", "max_epochs=1", "strategy.in_process=true")
-    ended = command(sys.executable, "-c", STATE, engine, *words)
+    ended = command(sys.executable, "-c", STATE, *words)
     assert ended.status == 0, ended.err
     assert "[] 1\n" in ended.out
     assert leaves(command.folder / "1") == leaves(command.folder / "apart")
@@ -165,7 +162,7 @@ def test_the_process_is_left_as_it_was(engine: str, command: Command) -> None:
 def test_the_command_under_pdb(command: Command) -> None:
     """As IDEs start it too: the module of the script has no spec there. Its rank is apart: no terminal."""
     script = (sys.executable, "-m", "pdb", "-c", "continue", "-c", "quit", str(ROOT / "train.py"))
-    ended = command(*script, *SHORT, "engine=raw", "hydra.run.dir=run", "max_epochs=1")
+    ended = command(*script, *SHORT, "hydra.run.dir=run", "max_epochs=1")
     assert ended.status == 0, ended.err
     assert "Traceback" not in ended.out + ended.err
     assert (command.folder / "run" / "metrics.json").is_file()

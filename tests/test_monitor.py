@@ -126,7 +126,7 @@ def test_difference_of_both_engines_is_a_curve(tmp_path: Path) -> None:
     run(["engine=both", *SMALL, "max_epochs=1", f"hydra.run.dir={tmp_path}"])
     names = {path.parent.name.rpartition(" · ")[0] for path in tmp_path.rglob("events*")}
     chosen = "hidden=[8] batch_size=200 max_epochs=1 single MLP"
-    assert names == {f"lightning {chosen}", f"raw {chosen}", f"difference {chosen}"}
+    assert names == {f"lightning {chosen}", f"difference {chosen}"}
     events = events_of(tmp_path)
     assert events.Tags()["scalars"] == [f"difference/{name}" for name in ("largest", "loss", "gradient norm")]
     assert [(point.step, point.value) for point in events.Scalars("difference/largest")] == [

@@ -119,7 +119,7 @@ def test_a_cut_cable_ends_the_run_on_both_machines(command: Command) -> None:
 def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> None:
     """A rank is killed, then the cable is cut for a while: the other agent does not count its restart as one."""
     run_dir = command.folder / "run"
-    job = ("engine=raw", "resume=true", "checkpoint.every_n_steps=2", "max_epochs=10", f"hydra.run.dir={run_dir}")
+    job = ("resume=true", "checkpoint.every_n_steps=2", "max_epochs=10", f"hydra.run.dir={run_dir}")
     with cluster(2) as machines:
         timeout = f"process_group.timeout={TIMEOUT}"
         processes = start(command, machines, by_rendezvous, 2, *job, timeout, restarts=3)
@@ -133,4 +133,4 @@ def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> No
     assert [each.status for each in ended] == [0, 0], ended
     assert sum(each.out.count("resuming from") for each in ended) == 2
     (tmp_path / "one").mkdir()
-    assert leaves(run_dir) == leaves(four_ranks(tmp_path / "one", "engine=raw", "max_epochs=10"))
+    assert leaves(run_dir) == leaves(four_ranks(tmp_path / "one", "max_epochs=10"))

@@ -13,7 +13,7 @@ from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 
 ODD = "Läufe = nächste, 'x' & y"
-SMALL = ("data=points", "model.net.hidden=[4]", "engine=raw", "logger=none", "accelerator=cpu")
+SMALL = ("data=points", "model.net.hidden=[4]", "logger=none", "accelerator=cpu")
 
 NASTY = [
     *("plain/a-b_1.5", "two words", "a=b", "größe/日本", "it's", 'say "so"', "'", "''", '"', "a,b", "[1,2]", "{a: b}"),

@@ -22,7 +22,7 @@ from tests.conftest import ROOT, Command
 from tests.sockets import tree
 
 TRAIN = (sys.executable, str(ROOT / "train.py"), "data=line", "model=regression", "data.samples=64", "data.val_size=0")
-SHORT = (*TRAIN, "max_epochs=1", "logger=none", "engine=raw", "accelerator=cpu", "threads=1")
+SHORT = (*TRAIN, "max_epochs=1", "logger=none", "accelerator=cpu", "threads=1")
 
 
 @pytest.fixture

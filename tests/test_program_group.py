@@ -72,7 +72,7 @@ def train_in_the_group(plan: Plan, context: RankContext) -> Metrics:
     for words, sentence in ((["devices=4", "batch_size=8"], "devices=4: 2 proc"), (["strategy=single"], "strategy=si")):
         with pytest.raises(ConfigError, match=sentence):
             run([*DDP, "model=linear", *words])
-    words = [*DDP, "engine=raw", "model=linear", "max_epochs=1"]
+    words = [*DDP, "model=linear", "max_epochs=1"]
     run([*words, f"hydra.run.dir={plan.run_dir}/first"])
     metrics = run([*words, f"hydra.run.dir={plan.run_dir}/second_${{now:%f}}"])  # the store of the group stays, too
     folders: list[Path | None] = [None, None]
@@ -86,7 +86,7 @@ def train_in_the_group(plan: Plan, context: RankContext) -> Metrics:
 
 def test_it_trains_in_the_group_as_in_a_new_one(make_plan: MakePlan, tmp_path: Path) -> None:
     result = on_ranks(make_plan("strategy=ddp", "devices=2"), train_in_the_group)
-    run([*DDP, "engine=raw", "model=linear", "max_epochs=1", f"hydra.run.dir={tmp_path / 'alone'}"])
+    run([*DDP, "model=linear", "max_epochs=1", f"hydra.run.dir={tmp_path / 'alone'}"])
     assert result["ranks"] == 2
     expected = leaves(tmp_path / "alone")
     assert result["digest"] == expected[0]

@@ -151,7 +151,7 @@ def test_a_group_is_of_one_start(make_plan: MakePlan, tmp_path: Path) -> None:
 
 
 LINE = ("data=line", "model=linear", "model._target_=lockstep.models.Regressor", "data.samples=64", "data.val_size=0")
-SHORT = (*LINE, "max_epochs=1", "logger=none", "engine=raw")
+SHORT = (*LINE, "max_epochs=1", "logger=none")
 TRAIN = (sys.executable, str(ROOT / "train.py"), *SHORT, "strategy=ddp")
 
 

@@ -14,16 +14,15 @@ SERVER = "the fork server, from which all ranks start, is lost"
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
-    full = Faulty(tmp_path_factory.mktemp("full"), "ddp", "raw", overrides=RESTARTS)
+    full = Faulty(tmp_path_factory.mktemp("full"), "ddp", overrides=RESTARTS)
     ended = full.wait()
     assert (ended.status, ended.err) == (0, "")
     return leaves(full.run_dir)
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_two_failures_change_nothing(engine: str, uninterrupted: Leaves, tmp_path: Path) -> None:
+def test_two_failures_change_nothing(uninterrupted: Leaves, tmp_path: Path) -> None:
     """A kill in step 7; then, resumed from step 6, an error of rank 0 in its fourth step, which is step 10."""
-    faulty = Faulty(tmp_path, "ddp", engine, "kill@1:step:7,raise@0:step:4,", RESTARTS)
+    faulty = Faulty(tmp_path, "ddp", "kill@1:step:7,raise@0:step:4,", RESTARTS)
     ended = faulty.wait()
     assert ended.status == 0, ended.err
     assert ended.err.splitlines() == [
@@ -49,7 +48,7 @@ FAILURES = {
 @pytest.mark.slow
 def test_every_failure_can_be_restarted(uninterrupted: Leaves, tmp_path: Path) -> None:
     words = (*RESTARTS, f"strategy.max_restarts={len(FAILURES)}")
-    faulty = Faulty(tmp_path, "ddp", "raw", ",".join([*FAILURES, ""]), words)
+    faulty = Faulty(tmp_path, "ddp", ",".join([*FAILURES, ""]), words)
     ended = faulty.wait()
     assert ended.status == 0, ended.err
     for number, (line, reason) in enumerate(zip(ended.err.splitlines(), FAILURES.values(), strict=True), 1):
@@ -60,7 +59,7 @@ def test_every_failure_can_be_restarted(uninterrupted: Leaves, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_without_restarts_left_the_last_cause_is_shown(tmp_path: Path) -> None:
-    faulty = Faulty(tmp_path, "ddp", "raw", "kill@1:step:3,exit@0:step:1,raise@1:step:1", RESTARTS)
+    faulty = Faulty(tmp_path, "ddp", "kill@1:step:3,exit@0:step:1,raise@1:step:1", RESTARTS)
     ended = faulty.wait()
     assert ended.status == 1
     first, second, *last = ended.err.splitlines()
@@ -75,7 +74,7 @@ def test_without_restarts_left_the_last_cause_is_shown(tmp_path: Path) -> None:
 
 def test_no_restart_if_it_would_fail_again(tmp_path: Path) -> None:
     """A learning rate with which the loss is never finite."""
-    faulty = Faulty(tmp_path, "ddp", "raw", overrides=(*RESTARTS, "optimizer.lr=1e30"))
+    faulty = Faulty(tmp_path, "ddp", overrides=(*RESTARTS, "optimizer.lr=1e30"))
     ended = faulty.wait()
     assert ended.status == 1
     assert ended.err.count("\n") == 1

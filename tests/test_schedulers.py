@@ -120,13 +120,13 @@ def test_a_plateau_of_the_monitored_metric(
 
 
 @pytest.mark.parametrize(
-    ("engine", "typed"),
-    [("raw", PLATEAU), pytest.param("lightning", SCHEDULES["epochs"][0], marks=pytest.mark.slow)],
+    "typed",
+    [PLATEAU, pytest.param(SCHEDULES["epochs"][0], marks=pytest.mark.slow)],
     ids=["plateau", "epochs"],
 )
-def test_killed_in_any_step_it_ends_the_same(engine: str, typed: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+def test_killed_in_any_step_it_ends_the_same(typed: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """In the middle of an epoch, and in the first step at another rate, which the checkpoint before it has to know."""
-    plan = make_user_plan(*JOB, *typed, "checkpoint.every_n_steps=1", f"engine={engine}")
+    plan = make_user_plan(*JOB, *typed, "checkpoint.every_n_steps=1")
     expected = start(plan)
     rates = [line["lr"] for line in lines(Path(plan.run_dir), "step")]
     first = next(step for step, (before, rate) in enumerate(pairwise(rates), start=2) if rate != before)

@@ -40,7 +40,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], L
     @cache
     def train(ranks: int) -> Leaves:
         start = "single" if ranks == 1 else "ddp"
-        full = Faulty(tmp_path_factory.mktemp("full") / start, start, "raw", overrides=LONG)
+        full = Faulty(tmp_path_factory.mktemp("full") / start, start, overrides=LONG)
         ended = full.wait()
         assert (ended.status, ended.err) == (0, "")
         return leaves(full.run_dir)
@@ -49,25 +49,24 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], L
 
 
 @pytest.mark.parametrize(
-    ("start", "engine", "number", "to_all"),
+    ("start", "number", "to_all"),
     [
-        ("ddp", "raw", signal.SIGTERM, False),
-        pytest.param("single", "lightning", signal.SIGTERM, False, marks=slow),
-        pytest.param("ddp", "lightning", signal.SIGINT, True, marks=slow),
-        pytest.param("torchrun", "lightning", signal.SIGTERM, False, marks=slow),
-        pytest.param("torchrun", "raw", signal.SIGINT, True, marks=slow),
+        ("ddp", signal.SIGTERM, False),
+        pytest.param("single", signal.SIGTERM, False, marks=slow),
+        pytest.param("ddp", signal.SIGINT, True, marks=slow),
+        pytest.param("torchrun", signal.SIGTERM, False, marks=slow),
+        pytest.param("torchrun", signal.SIGINT, True, marks=slow),
     ],
 )
 def test_the_first_signal_stops_training_with_a_checkpoint(
     start: str,
-    engine: str,
     number: signal.Signals,
     to_all: bool,
     uninterrupted: Callable[[int], Leaves],
     tmp_path: Path,
 ) -> None:
     """Sent to the command, or, as a terminal does, to all its processes; torchrun ends with a status of its own."""
-    faulty = Faulty(tmp_path / "run", start, engine, overrides=LONG)
+    faulty = Faulty(tmp_path / "run", start, overrides=LONG)
     wait_until(lambda: trains(faulty))
     signalled = time.time()
     (os.killpg if to_all else os.kill)(faulty.process.pid, number)
@@ -77,7 +76,7 @@ def test_the_first_signal_stops_training_with_a_checkpoint(
     assert faulty.left() == []
     check_stop(faulty, ended.err, number, under_torchrun=start == "torchrun")
     resume = (*LONG, "resume=true")
-    again = Faulty(faulty.folder / "again", start, engine, overrides=resume, run=faulty.run_dir)
+    again = Faulty(faulty.folder / "again", start, overrides=resume, run=faulty.run_dir)
     ended = again.wait()
     assert ended.status == 0, ended.err
     assert leaves(faulty.run_dir) == uninterrupted(1 if start == "single" else 2)
@@ -98,7 +97,7 @@ def check_stop(faulty: Faulty, err: str, number: signal.Signals, under_torchrun:
 @slow
 def test_timeout_stops_training_with_a_checkpoint(tmp_path: Path) -> None:
     """timeout(1) signals the command, and then its group: two signals count as one, and a rank needs its workers."""
-    faulty = Faulty(tmp_path, "ddp", "raw", overrides=WORKERS, under=("timeout", "3600"))
+    faulty = Faulty(tmp_path, "ddp", overrides=WORKERS, under=("timeout", "3600"))
     wait_until(lambda: trains(faulty))
     faulty.process.send_signal(signal.SIGALRM)
     ended = faulty.wait()
@@ -112,19 +111,19 @@ TRAINING = ("step:7", "validation:2", "saving:2")
 
 
 @pytest.mark.parametrize(
-    ("start", "engine", "fault"),
+    ("start", "fault"),
     [
-        ("ddp", "lightning", "SIGQUIT@1:validation:2"),
-        ("ddp_spawn", "raw", "SIGHUP@1:starting"),
-        pytest.param("single", "raw", "SIGTERM@0:test", marks=slow),
-        pytest.param("ddp", "raw", "SIGTERM@command:writing", marks=slow),
-        pytest.param("ddp", "raw", "SIGHUP@0:saving:2", marks=slow),
-        pytest.param("ddp", "lightning", "SIGINT@command:composing", marks=slow),
+        ("ddp", "SIGQUIT@1:validation:2"),
+        ("ddp_spawn", "SIGHUP@1:starting"),
+        pytest.param("single", "SIGTERM@0:test", marks=slow),
+        pytest.param("ddp", "SIGTERM@command:writing", marks=slow),
+        pytest.param("ddp", "SIGHUP@0:saving:2", marks=slow),
+        pytest.param("ddp", "SIGINT@command:composing", marks=slow),
     ],
 )
-def test_a_signal_to_all_processes(start: str, engine: str, fault: str, tmp_path: Path) -> None:
+def test_a_signal_to_all_processes(start: str, fault: str, tmp_path: Path) -> None:
     """Only the command acts on it: the ranks and the fork server ignore it."""
-    faulty = Faulty(tmp_path, start, engine, fault, (*SMALL, "max_epochs=60"))
+    faulty = Faulty(tmp_path, start, fault, (*SMALL, "max_epochs=60"))
     ended = faulty.wait()
     name, _, position = fault.partition("@")
     assert faulty.fault_time
@@ -142,7 +141,7 @@ def test_a_signal_to_all_processes(start: str, engine: str, fault: str, tmp_path
 @pytest.mark.parametrize("twice", [True, pytest.param(False, marks=slow)])
 def test_ranks_that_cannot_stop_are_killed(twice: bool, tmp_path: Path) -> None:
     """A rank that SIGSTOP has stopped ends at once after a second signal, or after SHUTDOWN_TIMEOUT."""
-    faulty = Faulty(tmp_path, "ddp", "raw", "stop@1:step:20", LONG)
+    faulty = Faulty(tmp_path, "ddp", "stop@1:step:20", LONG)
     wait_until(lambda: faulty.fault_time)
     faulty.process.send_signal(signal.SIGINT)
     signalled = time.time()
@@ -161,7 +160,7 @@ def test_ranks_that_cannot_stop_are_killed(twice: bool, tmp_path: Path) -> None:
 
 @pytest.mark.fresh
 def test_a_signal_before_training_ends_the_command(tmp_path: Path) -> None:
-    faulty = Faulty(tmp_path, "ddp", "raw", overrides=LONG)
+    faulty = Faulty(tmp_path, "ddp", overrides=LONG)
     wait_until(lambda: [*faulty.temporary.glob("lockstep-*/job-*")])
     os.killpg(faulty.process.pid, signal.SIGINT)
     ended = faulty.wait()
@@ -172,7 +171,7 @@ def test_a_signal_before_training_ends_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("start", ["ddp", *(pytest.param(start, marks=slow) for start in ("single", "torchrun"))])
 def test_a_killed_command_leaves_nothing(start: str, tmp_path: Path) -> None:
-    faulty = Faulty(tmp_path, start, "raw", overrides=LONG)
+    faulty = Faulty(tmp_path, start, overrides=LONG)
     wait_until(lambda: trains(faulty))
     faulty.process.kill()
     faulty.wait()

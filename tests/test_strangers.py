@@ -105,32 +105,32 @@ def test_a_net_with_dropout_is_that_of_virtual_ranks(make_user_plan: MakeUserPla
     job = (*in_folder(DEMO, folder), "precision=64-true")
     ddp = by_both(make_user_plan(*job, *DDP, folder="both"))
     require_identical(*ddp)
-    virtual = trained(make_user_plan(*job, *VIRTUAL, "engine=raw", folder="virtual"))
+    virtual = trained(make_user_plan(*job, *VIRTUAL, folder="virtual"))
     verdict = compare(ddp[1], virtual)
     assert verdict.within_tolerance, verdict.text()
     assert 0 < verdict.max_diff < FLOAT64
 
 
 @pytest.mark.parametrize(
-    ("job", "world", "engine"),
+    ("job", "world"),
     [
-        pytest.param(SHUFFLED, DDP, "raw", marks=needs("webdataset")),
-        pytest.param(SHUFFLED, SINGLE, "lightning", marks=[needs("webdataset"), pytest.mark.slow]),
-        pytest.param((*SENTENCES, "+model.dropout=0.1"), DDP, "lightning", marks=[HUGGING, pytest.mark.slow]),
+        pytest.param(SHUFFLED, DDP, marks=needs("webdataset")),
+        pytest.param(SHUFFLED, SINGLE, marks=[needs("webdataset"), pytest.mark.slow]),
+        pytest.param((*SENTENCES, "+model.dropout=0.1"), DDP, marks=[HUGGING, pytest.mark.slow]),
     ],
 )
 def test_killed_within_an_epoch_it_ends_the_same(
-    job: tuple[str, ...], world: tuple[str, ...], engine: str, make_user_plan: MakeUserPlan, folder: Path
+    job: tuple[str, ...], world: tuple[str, ...], make_user_plan: MakeUserPlan, folder: Path
 ) -> None:
     """Also the order that webdataset draws for itself from Python's generator."""
-    plan = make_user_plan(*in_folder(job, folder), *world, f"engine={engine}", "checkpoint.every_n_steps=2")
+    plan = make_user_plan(*in_folder(job, folder), *world, "checkpoint.every_n_steps=2")
     same_after_kill(plan, 7)
 
 
 @needs("webdataset")
 def test_shards_in_an_order_by_the_clock_are_rejected(make_user_plan: MakeUserPlan, folder: Path) -> None:
     """One process trains on them; of two each would see others."""
-    plan = make_user_plan(*in_folder(SHUFFLED, folder), "+data.by_clock=true", "engine=raw", *DDP)
+    plan = make_user_plan(*in_folder(SHUFFLED, folder), "+data.by_clock=true", *DDP)
     with pytest.raises(
         ConfigError, match=r"^data: ranks read different samples from it, .* \(for webdataset nodesplitter"
     ):

@@ -14,7 +14,6 @@ from tests.conftest import ROOT, Command, Ended
 
 SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.net.hidden=[4]", "max_epochs=3", "accelerator=cpu")
 LEFT = {"checkpoints", "config.yaml", "confusion.csv", "metrics.json", "record.jsonl", "csv"}
-ENGINES = ["raw", "lightning"]
 
 
 def in_shell(
@@ -24,7 +23,7 @@ def in_shell(
     return command("bash", "-c", f"set -o pipefail; {line}", "bash", sys.executable, *program, *overrides)
 
 
-def check_complete(run: Path, engine: str, ranks: int) -> None:
+def check_complete(run: Path, ranks: int) -> None:
     metrics = metrics_in(run)
     assert (metrics["epochs"], metrics["steps"]) == (3, 15)
     assert {path.name for path in run.iterdir()} == LEFT | ({"ranks"} if ranks > 1 else set())
@@ -35,20 +34,20 @@ def check_complete(run: Path, engine: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "ranks", "line", "out"),
+    ("ranks", "line", "out"),
     [
-        pytest.param("raw", 2, '"$@" 2>/dev/full | head -1', "MLP on Points, ddp × 2, raw", marks=pytest.mark.slow),
-        pytest.param("lightning", 1, '"$@" >&- 2>&- <&-', "", marks=pytest.mark.slow),
-        pytest.param("lightning", 1, '"$@" >/dev/full 2>/dev/full', "", marks=pytest.mark.slow),
-        pytest.param("raw", 1, '"$@" 2>&-', "MLP on Points, single, raw", marks=pytest.mark.slow),
+        pytest.param(2, '"$@" 2>/dev/full | head -1', "MLP on Points, ddp × 2, lightning", marks=pytest.mark.slow),
+        pytest.param(1, '"$@" >&- 2>&- <&-', "", marks=pytest.mark.slow),
+        pytest.param(1, '"$@" >/dev/full 2>/dev/full', "", marks=pytest.mark.slow),
+        pytest.param(1, '"$@" 2>&-', "MLP on Points, single, lightning", marks=pytest.mark.slow),
     ],
 )
-def test_a_run_outlives_its_reader(command: Command, engine: str, ranks: int, line: str, out: str) -> None:
+def test_a_run_outlives_its_reader(command: Command, ranks: int, line: str, out: str) -> None:
     world = ("strategy=ddp", "devices=2") if ranks == 2 else ()
-    ended = in_shell(command, line, *SMALL, *world, f"engine={engine}", "logger=csv", "hydra.run.dir=run")
+    ended = in_shell(command, line, *SMALL, *world, "logger=csv", "hydra.run.dir=run")
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.startswith(out)
-    check_complete(command.folder / "run", engine, ranks)
+    check_complete(command.folder / "run", ranks)
 
 
 @pytest.mark.parametrize("line", ['"$@" >&- 2>&-', pytest.param('"$@" 2>/dev/full', marks=pytest.mark.slow)])
@@ -116,9 +115,8 @@ def bytes_folder(command: Command) -> Command:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_a_folder_that_is_not_utf8(bytes_folder: Command, engine: str) -> None:
-    small = (*SMALL, f"engine={engine}", "strategy=ddp", "devices=2", "logger=csv", f"hydra.run.dir='run{BYTES}'")
+def test_a_folder_that_is_not_utf8(bytes_folder: Command) -> None:
+    small = (*SMALL, "strategy=ddp", "devices=2", "logger=csv", f"hydra.run.dir='run{BYTES}'")
     shell = ("bash", "-c", '"$@" >out', "bash", sys.executable, str(ROOT / "train.py"))  # text=True reads UTF-8 alone
     for epochs in (1, 3):
         ended = bytes_folder(*shell, *small, f"max_epochs={epochs}", "resume=true")

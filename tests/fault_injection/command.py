@@ -48,7 +48,6 @@ class Faulty:
 
     folder: Path
     start: str
-    engine: str
     fault: str = ""
     overrides: tuple[str, ...] = SMALL
     run: Path | None = None
@@ -69,7 +68,6 @@ class Faulty:
             TRAIN,
             f"strategy={strategy}",
             f"devices={1 if self.start == 'single' else 2}",
-            f"engine={self.engine}",
             f"hydra.run.dir={self.run_dir}",
             *self.overrides,
             PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),

@@ -6,5 +6,5 @@ from tests.fault_injection.faults import arm_command
 
 if __name__ == "__main__":
     arm_command({"composing": (job, "plan_from"), "writing": (job, "save_json")})
-    ENGINES.update({name: f"tests.fault_injection.engine_{name}" for name in ENGINES})
+    ENGINES["lightning"] = "tests.fault_injection.engine_lightning"
     cli.main()
