@@ -73,7 +73,7 @@ def test_another_net_is_refused(engine: str, make_plan: MakePlan, tmp_path: Path
     path = f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"
     for model in ("model.net.hidden=[7]", "model=cnn"):
         with pytest.raises(ConfigError, match=r"it holds another net than model=.*; write the model and its opt"):
-            ENGINES[engine](make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
+            run(make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
 
 
 @pytest.mark.parametrize(

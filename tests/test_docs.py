@@ -107,7 +107,7 @@ def test_a_command_runs_as_it_stands_there(words: str, command: Command, request
         [best] = command.train("max_epochs=1").folder.glob("logs/train/*/checkpoints/best.ckpt")
         arguments = [f"ckpt_path={best}" if "…" in argument else argument for argument in arguments]
     for name in {"RUN", "RUN_A", "RUN_B"} & {*arguments}:
-        command.train("engine=raw", "max_epochs=1", "logger=none", f"hydra.run.dir={name}")
+        command.train("max_epochs=1", "logger=none", f"hydra.run.dir={name}")
     if program == "tensorboard":
         arguments = ["--version_tb"]  # it serves until it is killed
     start = {

@@ -1,15 +1,25 @@
 """engine.gradient_sync averages the gradients of a LightningModule by hand, to the numbers of Lightning's DDP."""
 
+from pathlib import Path
+
 import pytest
 
 from lockstep.compare import compare
+from lockstep.plan import Plan
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan
-from tests.test_user_module import DDP, SINGLE, THAWING, by_both, trained
+from tests.rank_helpers import ENGINES, by_engines, on_ranks
+from tests.test_user_module import DDP, SINGLE, THAWING, trained
 
 DOUBLE = "precision=64-true"
 UNUSED = ("model=regressor", "model._target_=strange_steps.Unused", "data=stream", DOUBLE)
 FINDS = "strategy.find_unused_parameters=true"
+
+
+def by_both(plan: Plan) -> list[Path]:
+    """Run the plan by each engine on the same ranks, and return the folders."""
+    on_ranks(plan, by_engines)
+    return [Path(plan.run_dir) / name for name in ENGINES]
 
 
 def by_hand(method: str) -> tuple[str, str]:

@@ -32,7 +32,17 @@ DIRECT = {
 }
 """What raw/ imports: to raise, to write files, to send messages, and to find the user's code."""
 ALLOWED = {
-    *("config_error", "constraints", "errors", "files", "random_state", "safe_loading", "schemas", "strategies"),
+    *(
+        "config_error",
+        "constraints",
+        "errors",
+        "files",
+        "lazy",
+        "random_state",
+        "safe_loading",
+        "schemas",
+        "strategies",
+    ),
     *("streams", "targets", "world", "launch", "parallel", "private_api", "models", "nets", "datamodules", "raw"),
 }
 """What a rank has at the end: what reads a configuration, starts processes and finds code besides."""

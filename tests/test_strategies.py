@@ -13,7 +13,10 @@ from tests.conftest import ROOT, Command, Ended
 
 SRC = ROOT / "src" / "lockstep"
 BESIDE = ("strategies", "collectives")
-OTHER_MEANINGS = {"schemas/run.py": {"ddp"}, "schemas/target.py": {"ddp"}, "launch/child.py": {"single"}}
+OTHER_MEANINGS = {
+    **{name: {"ddp"} for name in ("schemas/run.py", "schemas/target.py", "raw/step.py")},
+    "launch/child.py": {"single"},
+}
 """A way to average gradients; the world of a process that only inspects."""
 
 

@@ -1,17 +1,18 @@
-"""LightningModules with a `net`: dp, model_parallel and fsdp compute what `single` computes, by both engines."""
+"""LightningModules with a `net`: dp, model_parallel and fsdp compute what `single` computes."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
+import lockstep.lit
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
 from lockstep.lit.session import prepared_module
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
-from tests.rank_helpers import ALONE, ENGINES
+from tests.rank_helpers import ALONE
 from tests.resuming import same_after_kill
 from tests.test_user_module import SINGLE, by_both, trained
 
@@ -27,8 +28,8 @@ FSDP2, FSDP3 = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
 
 
 def equal_to_single(make_user_plan: MakeUserPlan, job: tuple[str, ...], *world: str) -> list[Path]:
-    """Return the runs of both engines, which are bit-equal, and close to one on a single device, its weights too."""
-    single = trained(make_user_plan(*JOB, *job, *SINGLE, "engine=raw", folder="single"))
+    """Return the runs of both loops, which are bit-equal, and close to one on a single device, its weights too."""
+    single = trained(make_user_plan(*JOB, *job, *SINGLE, folder="single"))
     runs = by_both(make_user_plan(*JOB, *job, *world, folder="both"))
     require_identical(*runs)
     for run in runs:
@@ -50,12 +51,12 @@ def equal_to_single(make_user_plan: MakeUserPlan, job: tuple[str, ...], *world: 
     ],
 )
 def test_in_float64_it_is_single(job: tuple[str, ...], world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    single, _, raw = equal_to_single(make_user_plan, job, *world)
-    other = trained(make_user_plan(*JOB, *job, *world, "engine=raw", "seed=1", folder="other"))
+    single, _, own = equal_to_single(make_user_plan, job, *world)
+    other = trained(make_user_plan(*JOB, *job, *world, "seed=1", folder="other"))
     assert not compare(single, other).within_tolerance
-    counted = [name for name in metrics_in(raw) if name.startswith("val_count")]
+    counted = [name for name in metrics_in(own) if name.startswith("val_count")]
     assert len(counted) == 2
-    assert [metrics_in(raw)[name] for name in counted] == [metrics_in(single)[name] for name in counted]
+    assert [metrics_in(own)[name] for name in counted] == [metrics_in(single)[name] for name in counted]
 
 
 @pytest.mark.parametrize("words", ["Measuring", "Twice", "WithNet +model.kind=recurrent"])
@@ -66,10 +67,10 @@ def test_steps_that_shards_must_follow(words: str, make_user_plan: MakeUserPlan)
 
 
 def test_stages_are_single_bit_for_bit(make_user_plan: MakeUserPlan) -> None:
-    single, _, raw = equal_to_single(make_user_plan, (*STAGED, *ACCUMULATED), *STAGES)
-    require_identical(single, raw)
-    divided = trained(make_user_plan(*JOB, *STAGED, *STAGES, "engine=raw", "strategy.micro_batches=4", folder="micro"))
-    whole = trained(make_user_plan(*JOB, *STAGED, *STAGES, "engine=raw", folder="whole"))
+    single, _, own = equal_to_single(make_user_plan, (*STAGED, *ACCUMULATED), *STAGES)
+    require_identical(single, own)
+    divided = trained(make_user_plan(*JOB, *STAGED, *STAGES, "strategy.micro_batches=4", folder="micro"))
+    whole = trained(make_user_plan(*JOB, *STAGED, *STAGES, folder="whole"))
     require_close(divided, whole)
     assert compare(divided, whole).verdict != "identical"
 
@@ -81,7 +82,7 @@ def test_averages_of_weights_beside_a_replaced_net(
     """As in one process; the averages are not the weights without the callback."""
     options = ("callbacks.ema.decay=0.5",) if callback == "ema" else ()
     single, *_ = equal_to_single(make_user_plan, (*STAGED, f"callbacks={callback}", *options), *world)
-    alone = trained(make_user_plan(*JOB, *STAGED, *SINGLE, "engine=raw", folder="alone"))
+    alone = trained(make_user_plan(*JOB, *STAGED, *SINGLE, folder="alone"))
     averaged, weights = (net_state(run / "checkpoints" / "last.ckpt") for run in (single, alone))
     assert any(not torch.equal(averaged[name], weight) for name, weight in weights.items())
 
@@ -93,7 +94,7 @@ def test_a_copy_of_a_replicated_net_is_plain(make_user_plan: MakeUserPlan) -> No
 
 def test_replicas_take_batchnorm_of_their_chunks(make_user_plan: MakeUserPlan) -> None:
     """The control of dp = single: the replicas are really there."""
-    norm = ("+model.kind=norm", "engine=raw")
+    norm = "+model.kind=norm"
     single = trained(make_user_plan(*JOB, *norm, *SINGLE, folder="single"))
     replicated = trained(make_user_plan(*JOB, *norm, *DP2, folder="dp"))
     assert not compare(single, replicated).within_tolerance
@@ -102,7 +103,7 @@ def test_replicas_take_batchnorm_of_their_chunks(make_user_plan: MakeUserPlan) -
 @pytest.mark.parametrize("world", [("strategy=ddp", "devices=3"), pytest.param(FSDP3, marks=pytest.mark.slow)])
 def test_synchronized_batchnorm_of_ragged_batches(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     """The last batch has two samples for three ranks: that without one adds nothing to the statistics."""
-    job = ("+model.kind=norm", "sync_batchnorm=true", "+data.samples=56", "batch_size=10", "engine=raw")
+    job = ("+model.kind=norm", "sync_batchnorm=true", "+data.samples=56", "batch_size=10")
     single = trained(make_user_plan(*JOB, *job, *SINGLE, folder="single"))
     require_close(single, trained(make_user_plan(*JOB, *job, *world, folder="ranks")))
 
@@ -111,16 +112,15 @@ def test_fsdp_ranks_hold_shards_of_the_net(make_user_plan: MakeUserPlan) -> None
     """A module with weights outside its net, or one that cannot be divided, keeps all of them on each rank."""
     for words, differing in (("WithNet", 2), ("Outside", 1), ("WithNet +model.kind=scalar", 1)):
         job = f"model._target_=strange_with_net.{words}".split()
-        run = trained(make_user_plan(*JOB, *job, *FSDP2, "engine=raw", folder=words))
+        run = trained(make_user_plan(*JOB, *job, *FSDP2, folder=words))
         fingerprints = lines(run, "fingerprint")
         assert [len({*line["weights"]}) for line in fingerprints] == [differing] * 2
         assert all(len({*line["optimizer"]}) == 2 for line in fingerprints)
 
 
-@pytest.mark.parametrize("engine", ["raw", pytest.param("lightning", marks=pytest.mark.slow)])
-def test_checkpoints_resume_under_other_strategies(engine: str, make_user_plan: MakeUserPlan) -> None:
+def test_checkpoints_resume_under_other_strategies(make_user_plan: MakeUserPlan) -> None:
     """Also within a step, after a kill, to the same bits."""
-    job = (*JOB, *ACCUMULATED, f"engine={engine}")
+    job = (*JOB, *ACCUMULATED)
     expected = net_state(trained(make_user_plan(*job, *SINGLE)) / "checkpoints" / "last.ckpt")
     for first, second in ((SINGLE, FSDP2), (FSDP2, DP2)):
         name = f"{first[0]} to {second[0]}"
@@ -166,14 +166,13 @@ def test_what_does_not_fit_is_refused(words: str, make_user_plan: MakeUserPlan) 
 def test_what_only_ranks_see_is_refused_there(
     words: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
 ) -> None:
-    for engine in ("raw", "lightning"):
-        with pytest.raises(ConfigError) as refused:
-            trained(make_user_plan(*JOB, *words, *FSDP2, f"engine={engine}", folder=engine))
-        assert sentence in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
+        trained(make_user_plan(*JOB, *words, *FSDP2))
+    assert sentence in str(refused.value)
 
 
 def test_callbacks_that_read_no_weights_run_beside_shards(make_user_plan: MakeUserPlan) -> None:
-    callbacks = ("callbacks=[timer,early_stopping,lr_monitor]", "logger=csv", "engine=raw")
+    callbacks = ("callbacks=[timer,early_stopping,lr_monitor]", "logger=csv")
     job = (*JOB, *callbacks, "callbacks.early_stopping.monitor=val_loss/dataloader_idx_0")
     single = trained(make_user_plan(*job, *SINGLE, folder="single"))
     require_close(single, trained(make_user_plan(*job, *FSDP2, folder="fsdp")))
@@ -183,16 +182,15 @@ def test_callbacks_that_read_no_weights_run_beside_shards(make_user_plan: MakeUs
 def test_each_replica_shows_the_shapes_of_its_chunk(
     make_user_plan: MakeUserPlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ENGINES["raw"](make_user_plan(*JOB, *DP2, "show_shapes=true", "engine=raw", "max_epochs=1"), ALONE)
+    lockstep.lit.run(make_user_plan(*JOB, *DP2, "show_shapes=true", "max_epochs=1"), ALONE)
     assert capsys.readouterr().out.count("a replica sees (4, 4) and returns (4, 3)") == 2
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("engine", ["raw", "lightning"])
-def test_compiled_shards_compute_the_same(engine: str, make_user_plan: MakeUserPlan) -> None:
-    compiled = trained(make_user_plan(*JOB, *FSDP2, "compile=true", f"engine={engine}", folder="compiled"))
-    require_close(trained(make_user_plan(*JOB, *SINGLE, "engine=raw", folder="single")), compiled)
+def test_compiled_shards_compute_the_same(make_user_plan: MakeUserPlan) -> None:
+    compiled = trained(make_user_plan(*JOB, *FSDP2, "compile=true", folder="compiled"))
+    require_close(trained(make_user_plan(*JOB, *SINGLE, folder="single")), compiled)
 
 
 @pytest.mark.slow

@@ -28,7 +28,6 @@ from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
-from lockstep.progress import notice
 from lockstep.raw import CALLED, Job
 from lockstep.run_files import METRICS, Metrics, clear_records, run_of, save_config
 from lockstep.run_result import RunResult
@@ -141,7 +140,7 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 metrics, verdict = _run_both(plan, began, is_launched)
             else:
                 if plan.engine.name == "raw" and is_first:
-                    notice("engine=raw keeps the record, the results and last.ckpt: no curves, pictures or best.ckpt")
+                    print("engine=raw keeps the record, the results and last.ckpt: no curves, pictures or best.ckpt")
                 metrics, verdict = _run_engine(plan, began, is_launched), ""
     if is_first:
         board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None

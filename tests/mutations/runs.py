@@ -217,12 +217,4 @@ inference.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
 predict.py test_predict.py::test_pictures_go_through_the_transform_of_the_dataset
 -if shape[:1] == (1,) else
 +if shape[:1] == (0,) else
-# raw steps a schedule of steps by epochs
-raw/step.py test_parity_matrix.py::test_cell
--"step": (step_ends, index)
-+"step": (epoch_ends, index)
-# raw draws an evaluation from the generators of training
-raw/run.py test_parity_matrix.py::test_cell
--@preserved_generators()
-+
 """
