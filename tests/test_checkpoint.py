@@ -15,7 +15,7 @@ from lockstep.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.plan import Plan
 from lockstep.record import depends_on_world
 from tests.conftest import IN_PROCESS, MakePlan
-from tests.rank_helpers import ALONE, ENGINES
+from tests.rank_helpers import ALONE
 
 pytestmark = IN_PROCESS
 
@@ -67,8 +67,7 @@ def test_finished_run_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     assert not check_checkpoint(replace(resumed, max_epochs=2))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_another_net_is_refused(engine: str, make_plan: MakePlan, tmp_path: Path) -> None:
+def test_another_net_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     trained(make_plan)
     path = f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"
     for model in ("model.net.hidden=[7]", "model=cnn"):
