@@ -137,6 +137,12 @@ def test_a_refusal_is_a_sentence_and_status_2(command: Command) -> None:
     assert "test=best: engine=raw keeps the final weights alone; write test=true, or engine=lightning." in ended.err
 
 
+def test_what_it_leaves_out_is_said_once(command: Command) -> None:
+    ended = command.train("engine=raw", "data=points", "max_epochs=1", "accelerator=cpu", "threads=1")
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.count("engine=raw keeps the record, the results and last.ckpt: no curves") == 1
+
+
 def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     strange_hooks = importlib.import_module("strange_hooks")
     words = ("model=boring", "model._target_=strange_hooks.Module", "data=boring_data", "engine.fast_loop=false")
