@@ -53,8 +53,7 @@ class Record:
         differ = rank.world > 1 and any(each.track_running_stats for each in norms)
         if rank.rank == 0:
             self.path.write_text("")
-        about = {"per_rank_buffers": differ, "batchnorm": "per_rank" if norms else "none"}
-        self.write([{"run": {**self.metadata, **about}}])
+        self.write([{"run": {**self.metadata, "per_rank_buffers": differ}}])
 
     def write(self, lines: Iterable[Mapping[str, Mapping[str, Any]]]) -> None:
         if self.rank.rank == 0:
