@@ -75,8 +75,9 @@ def test_every_strategy_is_single(make_user_plan: MakeUserPlan) -> None:
 def test_killed_in_any_step_it_ends_the_same(make_user_plan: MakeUserPlan) -> None:
     """Augmented samples, dropout of each rank's own, a step in each epoch."""
     world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
-    every = "checkpoint.every_n_steps=1"
-    plan = make_user_plan("model=odd", "model.net.dropout=0.4", "data=noisy", "batch_size=24", *world, *every)
+    plan = make_user_plan(
+        "model=odd", "model.net.dropout=0.4", "data=noisy", "batch_size=24", *world, "checkpoint.every_n_steps=1"
+    )
     same_after_kill(plan, 2, 5)
 
 
