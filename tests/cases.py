@@ -79,7 +79,7 @@ CASES = {
     "fsdp mlp": f"{MLP} {by('fsdp', 2)}",
     "fsdp mlp resumed": f"{MLP} {RESUMED} {by('fsdp', 2)}",
     "fsdp 3 mlp": f"{MLP} {SGD} {CYCLE} accumulate_grad_batches=4 {CLIP} {by('fsdp', 3)}",
-    "fsdp cnn": f"{CNN} {GENTLE} {by('fsdp', 2, 'raw')}",
+    "fsdp cnn": f"{CNN} {GENTLE} {by('fsdp', 2, 'lightning')}",
     "fsdp lenet groups": f"{LENET} {GROUPS} {by('fsdp', 2)}",
     "dp mlp": f"{MLP} {by('dp', 3)}",
     "dp cnn": f"{CNN} {GENTLE} {by('dp', 2)}",
@@ -88,7 +88,7 @@ CASES = {
     "stages micro-batches": f"{SPLIT} accumulate_grad_batches=2 strategy.micro_batches=2 {by('model_parallel', 2)}",
     "virtual mlp": f"{MLP} {SGD} accumulate_grad_batches=4 {by('virtual', 2)}",
     "virtual cnn": f"{CNN} {GENTLE} {by('virtual', 2)}",
-    "virtual 3 lenet": f"{LENET} {DECAY} {CYCLE} drop_last=true {by('virtual', 3, 'raw')}",
+    "virtual 3 lenet": f"{LENET} {DECAY} {CYCLE} drop_last=true {by('virtual', 3, 'lightning')}",
 }
 
 BEFORE = {
