@@ -109,4 +109,6 @@ def test_replicas_with_statistics_are_compared_by_samples_alone(command: Command
     few = ("trainer.limit_train_batches=3", "max_epochs=1", "threads=1", "batch_size=12")
     ended = command.train("engine=both", "model=cnn", "strategy=dp", "devices=2", *few)
     assert ended.status == 0, ended.err
-    assert "expected: the same samples alone (each part of a batch is normalized by itself" in " ".join(ended.out.split())
+    assert "expected: the same samples alone (each part of a batch is normalized by itself" in " ".join(
+        ended.out.split()
+    )

@@ -18,7 +18,12 @@ from tests.conftest import Command, MakePlan, free_port
 from tests.fault_injection.command import SMALL, leaves
 from tests.rank_helpers import on_ranks
 
-DDP = ("strategy=ddp", "devices=2", "logger=none", *(word for word in SMALL if not word.startswith("model")))
+DDP = (
+    "strategy=ddp",
+    "devices=2",
+    "logger=none",
+    *(word for word in SMALL if not word.startswith(("model", "checkpoint"))),
+)
 
 PROGRAM = """
 import json, os, sys, threading

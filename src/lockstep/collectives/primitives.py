@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from lockstep.collectives.ring import ring_all_reduce
 from lockstep.private_api.torch import all_gather_single, default_store, reduce_scatter_single
+from lockstep.raw.step import ring_sum
 
 Numbers = Sequence[float] | np.ndarray[Any, Any]
 ONCE, ALL_BUT_OWN, TWICE_ALL_BUT_OWN, NOTHING = "n", "(W-1)/W·n", "2(W-1)/W·n", "no"
@@ -128,7 +128,7 @@ PRIMITIVES = (
     all_reduce(ReduceOp.MAX, "every rank gets the largest number at each index", np.max),
     all_reduce(ReduceOp.AVG, "every rank gets the mean over ranks", np.mean),
     Primitive(
-        "ring all-reduce", lambda input, _output, _root: ring_all_reduce(input),
+        "ring all-reduce", lambda input, _output, _root: ring_sum(input.view(-1)),
         lambda before, _root: [np.sum(before, axis=0)] * len(before),
         "Lockstep's own all-reduce, in 2(W-1) steps from neighbour to neighbour, gives the sum too", TWICE_ALL_BUT_OWN,
     ),

@@ -246,7 +246,15 @@ def ring_sum(row: Tensor) -> None:
     """Add a row over W ranks in 2(W - 1) steps round a ring, each of which sends 1/W of it to the right neighbour.
 
     In the first W - 1 steps each rank adds the part that arrives to its own; then rank r has the sum of part r + 1. In
-    the others these sums go round once more. (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms.)
+    the others these sums go round once more. (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms.) Three ranks
+    with their parts:
+
+                  rank 0                 rank 1                 rank 2
+        start     a0     a1    a2        b0    b1     b2        c0    c1    c2
+        step 1    a0     a1    a2+c2     a0+b0 b1     b2        c0    b1+c1 c2
+        step 2    a0     all   a2+c2     a0+b0 b1     all       all   b1+c1 c2
+        step 3    all    all   a2+c2     a0+b0 all    all       all   b1+c1 all
+        step 4    all    all   all       all   all    all       all   all   all
     """
     rank, world = dist.get_rank(), dist.get_world_size()
     parts = row.tensor_split(world)
