@@ -153,13 +153,10 @@ class Log:
 @contextmanager
 def preserved_metrics(module: nn.Module) -> Iterator[None]:
     """Restore the torchmetrics of a module afterwards."""
-    kinds, metrics = (
-        (Tensor, list, int, bool, float, type(None)),
-        [m for m in module.modules() if isinstance(m, Metric)],
-    )
-    states = [
-        {name: deepcopy(value) for name, value in vars(each).items() if isinstance(value, kinds)} for each in metrics
-    ]
+    kinds, states = (Tensor, list, int, bool, float, type(None)), []
+    metrics = [each for each in module.modules() if isinstance(each, Metric)]
+    for metric in metrics:
+        states.append({name: deepcopy(value) for name, value in vars(metric).items() if isinstance(value, kinds)})
     yield
     for metric, state in zip(metrics, states, strict=True):
         vars(metric).update(state)

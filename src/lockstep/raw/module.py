@@ -197,20 +197,12 @@ def trainer_of(rank: Rank) -> Any:
     strategy: Any = DDPStrategy() if rank.world > 1 else SingleDeviceStrategy(rank.device)
     strategy.parallel_devices = [rank.device] * rank.context.local_world_size
     strategy.backward = lambda loss, _, *rest, **options: manual_backward(rank, loss, *rest, **options)
-    names = (
-        "max_epochs",
-        "accumulate_grad_batches",
-        "log_every_n_steps",
-        "precision",
-        "gradient_clip_val",
-        "num_nodes",
-    )
+    names = ("max_epochs", "accumulate_grad_batches", "log_every_n_steps", "precision", "num_nodes")
+    flags = ("training", "validating", "testing", "sanity_checking", "should_stop", "is_last_batch")
     return SimpleNamespace(
         **{name: config.trainer[name] for name in ("max_steps", "check_val_every_n_epoch", "num_sanity_val_steps")},
         **{name: config[name] for name in names},
-        **dict.fromkeys(
-            ("training", "validating", "testing", "sanity_checking", "should_stop", "is_last_batch"), False
-        ),
+        **dict.fromkeys(flags, False),
         **dict.fromkeys(("current_epoch", "global_step", "node_rank"), 0),
         **{name: [] for name in ("optimizers", "lr_scheduler_configs", "callbacks", "loggers")},
         **{name: {} for name in ("callback_metrics", "logged_metrics", "progress_bar_metrics")},
@@ -218,6 +210,7 @@ def trainer_of(rank: Rank) -> Any:
         **{"global_rank": rank.rank, "local_rank": rank.context.local_rank, "is_global_zero": rank.rank == 0},
         **{"lightning_module": rank.module, "model": rank.module, "datamodule": rank.data, "logger": None},
         **{"default_root_dir": rank.job.world.folder, "log_dir": rank.job.world.folder},
+        gradient_clip_val=config.gradient_clip_val,
         gradient_clip_algorithm=config.trainer.gradient_clip_algorithm if clips else None,
         precision_plugin=SimpleNamespace(clip_gradients=step.clip_gradients),
         state=SimpleNamespace(fn="fit", stage=None, status="running"),

@@ -198,9 +198,8 @@ class Record:
 
 def step_line(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the values of a step over all ranks; `loss_sum` is the mean over what counts, times the samples."""
-    loss, samples, weight, ids = (
-        added(each[key] for each in ranks) for key in ("loss_sum", "samples", "weight", "ids")
-    )
+    sums = (added(each[key] for each in ranks) for key in ("loss_sum", "samples", "weight", "ids"))
+    loss, samples, weight, ids = sums
     norms = [each["grad_norm"] for each in ranks]
     line: dict[str, Any] = {"samples": samples, "ids": f"{ids % 2**64:016x}", "lr": ranks[0]["lr"]}
     line["loss_sum"] = loss if weight in (samples, 0) else loss / weight * samples
