@@ -128,8 +128,7 @@ def test_an_import_error_has_the_users_lines(command: Command) -> None:
     """With their file and line, once, and none of ours."""
     job = ("model=residual", "model.net._target_=strange_broken.Net", "data=blobs", "strategy=ddp", "devices=2", *QUIET)
     ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
-    assert (ended.status, ended.out.count("\n")) == (2, 1)
-    assert ended.out.startswith("Net on Datasets, ddp × 2, lightning, cpu: logs/train/")
+    assert (ended.status, ended.out) == (2, "")
     assert ended.err.splitlines() == [
         "Traceback (most recent call last):",
         f'  File "{USER_CODE / "strange_broken.py"}", line 1, in <module>',

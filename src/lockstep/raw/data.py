@@ -97,7 +97,7 @@ class Loader:
         self.is_plain = isinstance(loader, td.DataLoader) and type(loader).__iter__ is td.DataLoader.__iter__
         has_index = self.is_plain and not isinstance(loader.dataset, td.IterableDataset)
         self.batch_sampler: Any = loader.batch_sampler if has_index else None  # else it is a stream
-        source = self.batch_sampler or loader
+        source = loader if self.batch_sampler is None else self.batch_sampler
         self.drop_last = getattr(source, "drop_last", False) or (self.trains and config.drop_last)
         is_regular = type(self.batch_sampler) is td.BatchSampler
         size = config.batch_size if self.trains and is_regular else None
@@ -111,7 +111,7 @@ class Loader:
     def count(self) -> int:
         """Return the number of batches of an epoch; 0 if the data has no length."""
         try:
-            return len(self.batches(0)) if self.batch_sampler else self.limited(len(self.loader))
+            return len(self.batches(0)) if self.batch_sampler is not None else self.limited(len(self.loader))
         except (TypeError, NotImplementedError):
             return 0
 
@@ -150,7 +150,8 @@ class Loader:
     def shares(self, epoch: int, accumulate: int = 1) -> Iterator[Share]:
         """Yield this rank's share of each batch of an epoch; in an evaluation of those in which it has samples."""
         epoch = epoch if self.trains and not self.fixed else 0
-        for share in self.of_samples(epoch, accumulate) if self.batch_sampler else self.of_stream(epoch, accumulate):
+        shares = self.of_stream if self.batch_sampler is None else self.of_samples
+        for share in shares(epoch, accumulate):
             if share.count or self.trains:
                 yield share
 
@@ -227,7 +228,8 @@ def rows_of(batch: Any, rows: slice, samples: int | None = None) -> Any:
         return {name: rows_of(part, rows, samples) for name, part in batch.items()}
     is_array, is_list = isinstance(batch, Tensor | np.ndarray), isinstance(batch, list | tuple)
     if is_list and (len(batch) != samples or any(isinstance(part, Tensor | np.ndarray | list) for part in batch)):
-        return type(batch)(rows_of(part, rows, samples) for part in batch)
+        parts = [rows_of(part, rows, samples) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch[rows] if is_list or (is_array and batch.ndim and len(batch) == samples) else batch
 
 

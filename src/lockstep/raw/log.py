@@ -110,7 +110,8 @@ class Log:
         pair = (number * weight if how == "mean" else number, weight)
         if on_step:
             entry.batch, entry.shown = pair, number
-            entry.sync = entry.metric is None and (get("sync_dist", False) or name in self.synced)
+            syncs = get("sync_dist", False) or not self.synced.isdisjoint((name, entry.named("step")))
+            entry.sync = entry.metric is None and syncs
         if entry.on_epoch and entry.metric is None:
             entry.epoch = joined(how, [entry.epoch, pair])
 

@@ -91,7 +91,7 @@ class Record:
         loss_sum = 0.0 if loss is None or not weight else loss if config.loss_reduction == "sum" else loss * weight
         ids = hash_ids(share.ids, self.batches * config.batch_size + rank.rank, rank.world)
         self.window.append({"loss_sum": loss_sum, "samples": share.count, "weight": weight, "ids": ids})
-        self.batches, self.samples = self.batches + 1, self.samples + share.count
+        self.batches, self.samples = self.batches + 1, self.samples + share.total
         if is_step:
             line: dict[str, Any] = {name: added(batch[name] for batch in self.window) for name in self.window[0]}
             line |= {"logged": {}, "metrics": {}}
@@ -142,7 +142,7 @@ class Record:
         validates = self.rank.runs("val") and config.trainer.check_val_every_n_epoch <= config.max_epochs
         if validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
             self.update_best(self.values)
-        self.epoch, self.batches = self.epoch + 1, 0
+        self.epoch, self.batches, self.window = self.epoch + 1, 0, []
         if self.rank.rank == 0:
             shown = "  ".join(f"{name} {value:.4f}" for name, value in sorted(self.epoch_values.items()))
             print(f"epoch {self.epoch}/{config.max_epochs}  {shown}", flush=True)
@@ -191,7 +191,7 @@ class Record:
         """Return the content of metrics.json."""
         seconds, parameters = self.rank.seconds, sum(each.numel() for each in self.rank.module.parameters())
         metrics = {**self.metadata, "parameters": parameters, "epochs": self.epochs_begun, "steps": self.steps}
-        speed = self.samples * self.rank.world / seconds if seconds else 0.0
+        speed = self.samples / seconds if seconds else 0.0
         metrics |= {"train_seconds": seconds, "samples_per_second": speed}
         return {**metrics, **self.values, **metrics, **self.best, "digest": self.digest}
 

@@ -66,6 +66,7 @@ def train_epoch(rank: Rank) -> None:
         record.begin_batch(share)
         if module.on_train_batch_start(batch, index) == -1:
             trainer.is_last_batch = True
+            record.log.end_batch("train")
             break
         if module.automatic_optimization:
             outputs = automatic_step(rank, share, batch, index, is_step)

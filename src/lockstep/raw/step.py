@@ -44,7 +44,8 @@ def wrap(rank: Any) -> None:
         options: dict[str, Any] = {"find_unused_parameters": True, "gradient_as_bucket_view": True}
         rank.wrapped = DistributedDataParallel(rank.wrapped.to(rank.device), devices, **options)
         rank.wrapped.broadcast_buffers = False  # before evaluations alone
-        parameters, sync = [each for each in parameters if not each.requires_grad], "all_reduce"  # it may be later
+        parameters = [each for each in parameters if not each.requires_grad]  # not in DDP, and they may thaw
+        sync = "all_reduce"
     rank.average = lambda: average(METHODS[sync], [each for each in parameters if each.requires_grad])
 
 
@@ -64,8 +65,8 @@ def weight_of(rank: Any, share: Share, accumulate: int) -> float:
     return float(rank.world * accumulate * share.count / (share.step_total or share.total * accumulate))
 
 
-def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_last: bool) -> Mapping[str, Any]:
-    """Run forward and backward of a batch, and the update if it `is_last` of an optimizer step."""
+def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
+    """Run forward and backward of a batch, and the update if an optimizer step ends with it (`is_step`)."""
     module, trainer, optimizer = rank.module, rank.trainer, rank.trainer.optimizers[0]
     accumulate, is_first = trainer.accumulate_grad_batches, index % trainer.accumulate_grad_batches == 0
     outputs: dict[str, Any] = {}
@@ -75,6 +76,7 @@ def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_last: boo
             returned = rank.wrapped(*arguments_for(module.training_step, batch, index))
         values = returned if isinstance(returned, Mapping) else {"loss": returned}
         if is_first:
+            rank.divisor = None
             module.on_before_zero_grad(optimizer)
             module.optimizer_zero_grad(trainer.current_epoch, index, optimizer)
         if (loss := values.get("loss")) is None:
@@ -84,7 +86,7 @@ def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_last: boo
             rank.weight = float(count) if share.count else 0.0
             rank.loss = rank.loss if rank.weight else None
             factor = rank.weight * rank.world * accumulate
-            rank.divisor = rank.weight + (0.0 if is_first else rank.divisor)
+            rank.divisor = rank.weight + (rank.divisor or 0.0)
         module.on_before_backward(loss / accumulate)
         module.backward(loss / accumulate * factor)
         module.on_after_backward()
@@ -95,11 +97,11 @@ def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_last: boo
         loss = forward_backward()
         rank.average()
         before_update(rank, optimizer)
-        clip, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
+        clip, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm  # by `clip_gradients`, below
         module.configure_gradient_clipping(optimizer, gradient_clip_val=clip, gradient_clip_algorithm=algorithm)
         return loss
 
-    if is_last:
+    if is_step:
         module.optimizer_step(trainer.current_epoch, index, optimizer, complete)  # which completes, then updates
         trainer.global_step += 1
     else:
@@ -113,7 +115,8 @@ def before_update(rank: Any, optimizer: Optimizer) -> None:
     gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
     if rank.divisor is not None:
         total = torch.tensor(rank.divisor, dtype=torch.float64, device=rank.device)
-        _ = rank.world == 1 or dist.all_reduce(total)
+        if rank.world > 1:
+            dist.all_reduce(total)
         for gradient in gradients if total else ():
             gradient.div_(total.item())
     rank.updates.append((rate_of(optimizer), [torch.linalg.vector_norm(gradient).item() for gradient in gradients]))
