@@ -94,7 +94,7 @@ def test_a_copy_of_a_replicated_net_is_plain(make_user_plan: MakeUserPlan) -> No
 
 def test_replicas_take_batchnorm_of_their_chunks(make_user_plan: MakeUserPlan) -> None:
     """The control of dp = single: the replicas are really there."""
-    norm = "+model.kind=norm"
+    norm = ("+model.kind=norm",)
     single = trained(make_user_plan(*JOB, *norm, *SINGLE, folder="single"))
     replicated = trained(make_user_plan(*JOB, *norm, *DP2, folder="dp"))
     assert not compare(single, replicated, tolerance=1e-10).within_tolerance
