@@ -11,12 +11,11 @@ import torch
 from lockstep.checkpoint.reading import check_checkpoint
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
-from lockstep.job import raw_job
+from lockstep.job import for_ranks
 from lockstep.launch.start import start_ranks
 from lockstep.loaders.source import create_data
 from lockstep.plan import Plan
 from lockstep.schemas.run import ENGINES
-from lockstep.world import Launchable
 from tests import conftest
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_close, require_identical
@@ -34,8 +33,7 @@ def make_user_plan(make_user_plan: MakeUserPlan) -> MakeUserPlan:
 
 
 def trained(plan: Plan) -> Path:
-    work: Launchable = raw_job(plan) if plan.engine.name == "raw" else plan
-    start_ranks(work, ENGINES[plan.engine.name])
+    start_ranks(for_ranks(plan), ENGINES[plan.engine.name])
     return Path(plan.run_dir)
 
 

@@ -13,13 +13,12 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from lockstep.compare import compare
-from lockstep.job import raw_job
+from lockstep.job import for_ranks
 from lockstep.launch.start import start_ranks
 from lockstep.loaders import RankSlice
 from lockstep.loaders.map_loader import MapLoader, epoch_order
 from lockstep.plan import Plan
 from lockstep.schemas.run import ENGINES
-from lockstep.world import Launchable
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import QUIET, USER_CODE, Command, MakeUserPlan
@@ -40,8 +39,7 @@ VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=false")
 
 
 def trained(plan: Plan) -> Path:
-    work: Launchable = raw_job(plan) if plan.engine.name == "raw" else plan
-    metrics = start_ranks(work, ENGINES[plan.engine.name])
+    metrics = start_ranks(for_ranks(plan), ENGINES[plan.engine.name])
     (Path(plan.run_dir) / "metrics.json").write_text(json.dumps(metrics))
     return Path(plan.run_dir)
 

@@ -150,11 +150,10 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
 
 
 def _run_engine(plan: Plan, began: float, is_launched: bool) -> Metrics:
-    if plan.engine.name == "raw" and plan.memory_format == "auto":
-        plan = replace(plan, memory_format="contiguous")  # raw knows no faster one
+    if plan.engine.name == "raw":
+        plan = with_one_layout(plan)
     write_config(plan)
-    work: Launchable = raw_job(plan) if plan.engine.name == "raw" else plan
-    metrics: Metrics = start_ranks(work, ENGINES[plan.engine.name], is_launched)
+    metrics: Metrics = start_ranks(for_ranks(plan), ENGINES[plan.engine.name], is_launched)
     metrics["total_seconds"] = time.perf_counter() - began
     if is_rank_zero():
         save_json(Path(plan.run_dir) / METRICS, metrics)
@@ -165,8 +164,7 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
     """Run the plan by Lightning's own loop, then by the raw engine, each in a subfolder; return the verdict, too."""
     folder = Path(plan.run_dir)
     write_config(plan)
-    if plan.memory_format == "auto":  # the layout of a net decides which kernels run, and so the last bits
-        plan = replace(plan, memory_format="contiguous")
+    plan = with_one_layout(plan)
     if rank_from_env() is None and not plan.world.in_process:
         forkserver.start_forkserver(*ENGINES.values())
     lightning = replace(plan, engine=schemas.Lightning("lightning", False), run_dir=str(folder / "lightning"))
@@ -198,6 +196,11 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
     return metrics, f"\n{comparison.text(for_terminal=True)}{note}\n"
 
 
+def with_one_layout(plan: Plan) -> Plan:
+    """Return a plan without `memory_format=auto`: the layout decides the last bits, and raw chooses none."""
+    return replace(plan, memory_format="contiguous") if plan.memory_format == "auto" else plan
+
+
 def write_config(plan: Plan) -> None:
     """Write the plan as config.yaml, and remove an earlier run's files but those that this run resumes from."""
     if not is_rank_zero():
@@ -225,12 +228,16 @@ def config_of(plan: Plan) -> Any:
     return config
 
 
+def for_ranks(plan: Plan) -> Launchable:
+    """Return what the ranks of the plan's engine are started with."""
+    return raw_job(plan) if plan.engine.name == "raw" else plan
+
+
 def raw_job(plan: Plan) -> Job:
     """Return what a rank of engine=raw knows of a plan: values that are typed, and none that is computed from them."""
-    config, summary, names = config_of(plan), plan.summary(), ("optimizer", "lr", "scheduler")
-    metadata = {key: summary[key] for key in summary if plan.model.optimizer is not None or key not in names}
+    config = config_of(plan)
     if config.devices != OmegaConf.create(plan.config).devices:  # in place of a strategy that counts its devices
         config.batch_size, config.batch_size_per_device, config.scale_lr = plan.batch_size, None, False
         if plan.model.optimizer is not None and config.get("optimizer"):
             config.optimizer.lr = plan.model.optimizer["lr"]
-    return Job(plan.world, OmegaConf.to_yaml(config), metadata, to_json(plan))
+    return Job(plan.world, OmegaConf.to_yaml(config), plan.metadata(), to_json(plan))

@@ -56,10 +56,9 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
-def work_of(plan: Plan, device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:
+def work_of(device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of a batch by phase, and the peak memory of this process or of tensors on a GPU, as curves."""
-    phases = {name: value for name, value in seconds.items() if name != "communication"}  # it overlaps with backward
-    times = {f"work/step_seconds/{name}": value for name, value in phases.items()}
+    times = {f"work/step_seconds/{name}": value for name, value in seconds.items()}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)

@@ -132,6 +132,11 @@ class Plan:
         values = ((name, derived[name] if name in derived else getattr(self, name)) for name in SUMMARY_KEYS)
         return {name: getattr(value, "name", value) for name, value in values}
 
+    def metadata(self) -> dict[str, str | int | float]:
+        """Return the summary, without optimizer, rate and schedule if the module configures its own."""
+        left_out = () if self.model.optimizer is not None else ("optimizer", "lr", "scheduler")
+        return {name: value for name, value in self.summary().items() if name not in left_out}
+
 
 def check(plan: Plan) -> None:
     parts: tuple[Any, ...] = (plan.engine, plan.strategy, plan.model, *plan.callbacks, plan.trainer)

@@ -67,7 +67,6 @@ class Comparison:
 
     `options`: those that differ, with both values, as they are typed. `engines`: of the two runs.
     `unfinished`: both were interrupted. `left_out`: the keys not compared, by reason. `likely`: of a difference.
-    `with_raw`: one of the two is a run of the raw engine, which keeps less.
     """
 
     a: str
@@ -79,7 +78,6 @@ class Comparison:
     unfinished: bool = False
     left_out: dict[str, set[str]] = field(default_factory=dict)
     likely: str | None = None
-    with_raw: bool = False
 
     def add_all(self, a: Values, b: Values) -> None:
         """Compare the values of two runs; one that only one of them has is different."""

@@ -28,14 +28,13 @@ CONFIGURATION = "configuration"
 UNKNOWN = "keys unknown to this version"
 BITS_ONLY = "digests, best epochs and states of ranks (only identical runs share them)"
 EXPECTED = "what the tolerance accounts for"
-NOT_OF_RAW = "what engine=raw does not keep"
 MONITORING = "how a run is watched and saved"
 CURVES = "curves and logs"
 VERDICTS = "verdicts of comparing"
 UNWRITTEN = "what engine=raw does not write"
 
 FILES = ("last.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
-WORLD = "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng batchnorm"
+WORLD = "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng"
 RUN = "metrics.json: record.jsonl:run."
 RANKS = "last.ckpt:lockstep.ranks.*."
 CHECKS = "deterministic benchmark detect_anomaly"
@@ -102,12 +101,6 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("bound", "gradient scaler", "last.ckpt:", "MixedPrecision*"),
 )
 """How, the quantity, what a key begins with, and the patterns of its rest; the last two are lists of words."""
-
-RAW_HAS_NO = (
-    *("confusion.csv:*", "record.jsonl:fingerprint.*", "last.ckpt:lockstep.identity*", "last.ckpt:lockstep.ranks*"),
-    "last.ckpt:lockstep.results*",
-)
-"""Patterns of keys that are not compared with a run of the raw engine."""
 
 
 TABLE = [

@@ -77,7 +77,7 @@ class BatchCallback(Callback):
         results.display.end_batch(trainer.progress_bar_metrics)
         session.phases.step(session.step.share.samples)
         if trainer.is_last_batch:
-            results.work = work_of(self.plan, session.device, session.phases.end_epoch())
+            results.work = work_of(session.device, session.phases.end_epoch())
             log_histograms(self.plan, session.loggers, session.module, position.epochs + 1, position.steps)
 
     def _end_step(self) -> None:

@@ -232,10 +232,7 @@ def not_finite(name: str, value: float) -> NotFinite:
 
 def run_metadata(plan: Plan, net: nn.Module) -> dict[str, str | int | float]:
     """Return what identifies a run beside its results; `dropout_rng` is "none" if no layer drops anything."""
-    summary = plan.summary()
-    if plan.model.optimizer is None:  # it configures its own optimizer and schedules
-        summary = {name: value for name, value in summary.items() if name not in ("optimizer", "lr", "scheduler")}
-    return {**summary, "dropout_rng": "per_rank" if has_dropout(net) else "none"}
+    return {**plan.metadata(), "dropout_rng": "per_rank" if has_dropout(net) else "none"}
 
 
 def depends_on_world(plan: Plan, net: nn.Module) -> bool:
