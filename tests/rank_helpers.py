@@ -4,10 +4,13 @@ import importlib
 import json
 import os
 import pickle
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
+
+import torch.distributed as dist
 
 import lockstep.lit
 import lockstep.raw.run
@@ -51,6 +54,26 @@ def on_ranks(plan: Plan, task: Callable[[Plan, RankContext], Metrics]) -> Metric
     with patch.dict(os.environ, RANK_TASK=f"{task.__module__}:{task.__name__}"):
         metrics: Metrics = start_ranks(plan, __name__)
     return metrics
+
+
+def wrong_on(devices: int, *checks: Callable[[int, int], list[str]]) -> Metrics:
+    """Call checks with the rank and the number of ranks; return what is wrong on any of them, by the check's name."""
+    from tests.inspections import plan_here  # with Hydra, which ranks do not need
+
+    with tempfile.TemporaryDirectory() as folder:
+        overrides = ["strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "accelerator=cpu"]
+        names = " ".join(f"{check.__module__}:{check.__name__}" for check in checks)
+        with patch.dict(os.environ, RANK_CHECKS=names):
+            return on_ranks(plan_here(overrides, Path(folder)), run_checks)
+
+
+def run_checks(plan: Plan, context: RankContext) -> Metrics:
+    names = [name.partition(":") for name in os.environ["RANK_CHECKS"].split()]
+    checks = {name: getattr(importlib.import_module(module), name) for module, _, name in names}
+    results: list[dict[str, list[str]]] = [{}] * plan.world_size
+    mine = {name: check(context.rank, plan.world_size) for name, check in checks.items()}
+    dist.all_gather_object(results, mine)
+    return {name: "; ".join(wrong for each in results for wrong in each[name]) for name in checks}
 
 
 def run_plans(plans: Sequence[Plan], folder: Path) -> None:

@@ -1,13 +1,10 @@
 """What ranks send: tensors and messages of any size, and how many of them a step and an epoch need."""
 
-import tempfile
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from lockstep.config_error import ConfigError
 from lockstep.launch.topology import RankContext
@@ -16,8 +13,7 @@ from lockstep.parallel.messages import all_gather_bytes, all_gather_json, gather
 from lockstep.plan import Plan
 from lockstep.run_files import Metrics
 from tests.conftest import MakePlan
-from tests.inspections import plan_here
-from tests.rank_helpers import on_ranks
+from tests.rank_helpers import on_ranks, wrong_on
 
 
 def messages_of_any_length(rank: int, world: int) -> list[str]:
@@ -37,24 +33,13 @@ def calls_of_two_kinds(rank: int, world: int) -> list[str]:
 CHECKS = [messages_of_any_length, calls_of_two_kinds]
 
 
-def all_checks(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: return what is wrong on any rank, by check."""
-    results: list[dict[str, list[str]]] = [{}] * plan.world_size
-    dist.all_gather_object(results, {check.__name__: check(context.rank, plan.world_size) for check in CHECKS})
-    return {check.__name__: "; ".join(wrong for each in results for wrong in each[check.__name__]) for check in CHECKS}
-
-
-@cache
-def wrong_on(devices: int) -> Metrics:
-    with tempfile.TemporaryDirectory() as folder:
-        overrides = ["strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "accelerator=cpu"]
-        return on_ranks(plan_here(overrides, Path(folder)), all_checks)
+results_on = cache(lambda devices: wrong_on(devices, *CHECKS))
 
 
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
 @pytest.mark.parametrize("devices", [2, 3])
 def test_messages(devices: int, check: str) -> None:
-    assert wrong_on(devices)[check] == ""
+    assert results_on(devices)[check] == ""
 
 
 def counted(plan: Plan, context: RankContext) -> Metrics:

@@ -1,21 +1,15 @@
 """Each method of averaging gradients against the mean by hand, and the ring for tensors of any size."""
 
-import tempfile
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from lockstep.compare import compare
-from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
 from lockstep.raw.step import METHODS, buckets, ring_sum
-from lockstep.run_files import Metrics
 from tests.conftest import MakePlan
-from tests.inspections import plan_here
-from tests.rank_helpers import on_ranks, run_plans, with_engine
+from tests.rank_helpers import run_plans, with_engine, wrong_on
 
 
 def three_gradients(rank: int, world: int) -> list[str]:
@@ -45,24 +39,13 @@ def ring_of_any_size(rank: int, world: int) -> list[str]:
 CHECKS = [three_gradients, ring_of_any_size]
 
 
-def all_checks(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: return what is wrong on any rank, by check."""
-    results: list[dict[str, list[str]]] = [{}] * plan.world_size
-    dist.all_gather_object(results, {check.__name__: check(context.rank, plan.world_size) for check in CHECKS})
-    return {check.__name__: "; ".join(wrong for each in results for wrong in each[check.__name__]) for check in CHECKS}
-
-
-@cache
-def wrong_on(devices: int) -> Metrics:
-    with tempfile.TemporaryDirectory() as folder:
-        overrides = ["strategy=ddp_spawn", f"devices={devices}", "batch_size=12", "accelerator=cpu"]
-        return on_ranks(plan_here(overrides, Path(folder)), all_checks)
+results_on = cache(lambda devices: wrong_on(devices, *CHECKS))
 
 
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
 @pytest.mark.parametrize("devices", [2, 3])
 def test_by_hand(devices: int, check: str) -> None:
-    assert wrong_on(devices)[check] == ""
+    assert results_on(devices)[check] == ""
 
 
 @pytest.mark.parametrize(
