@@ -154,6 +154,18 @@ def test_joblib_launcher_is_refused_by_name(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err.startswith("hydra/launcher=joblib: its jobs run at the same time")
 
 
+def test_another_sweep_in_the_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its jobs would write into those of the first."""
+    config = OmegaConf.create({"hydra": {"launcher": {}, "sweep": {"dir": str(tmp_path)}}})
+    first, second = SweepSummary(), SweepSummary()
+    first.on_multirun_start(config)
+    with first.locked, pytest.raises(SystemExit, match="2"):
+        second.on_multirun_start(config)
+    assert capsys.readouterr().err.startswith(f"hydra.sweep.dir={tmp_path}: another command is running in it")
+    second.on_multirun_start(config)
+    second.locked.close()
+
+
 SWEEPER = '''
 """A sweeper as Optuna's: it wants each job's value back, and deals with jobs that raise."""
 from hydra.core.plugins import Plugins

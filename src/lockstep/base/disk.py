@@ -52,8 +52,8 @@ def find_disk_error(error: BaseException, folder: Path) -> OSError | None:
 
 
 @contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
-    """Create a run's folder, and keep other commands out, by a lock that is gone with this process, however it ends."""
+def run_lock(folder: Path, key: str = "hydra.run.dir") -> Iterator[None]:
+    """Create the folder of a run or a sweep, and keep other commands out, by a lock that ends with this process."""
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -62,7 +62,7 @@ def run_lock(folder: Path) -> Iterator[None]:
         except OSError as error:  # another one: a file system without locks
             hint = "another folder, or wait for its end"
             is_free = not isinstance(error, BlockingIOError)
-            require(is_free, "hydra.run.dir", folder, "another command is running in it", hint)
+            require(is_free, key, folder, "another command is running in it", hint)
         yield
     finally:
         with suppress(OSError):

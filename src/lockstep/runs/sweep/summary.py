@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.base.config_error import ConfigError, shorten, truncate
+from lockstep.base.disk import run_lock
 from lockstep.base.files import save_json, save_table
 from lockstep.base.private_api.hydra import silence_basic_launcher
 from lockstep.base.text_table import fitted_text, width_shown
@@ -43,9 +44,14 @@ class SweepSummary(Callback):
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         self.began = time.time()
         launcher = OmegaConf.select(config, "hydra.launcher._target_", throw_on_resolution_failure=False)
-        if "hydra_joblib_launcher" in str(launcher):
-            print_exit_reason(JOBLIB_REFUSED, None)
-            raise SystemExit(2)
+        self.locked = ExitStack()  # until the process ends
+        try:
+            if "hydra_joblib_launcher" in str(launcher):
+                raise ConfigError(JOBLIB_REFUSED)
+            self.locked.enter_context(run_lock(Path(config.hydra.sweep.dir), "hydra.sweep.dir"))
+        except ConfigError as error:  # Hydra would print others of a callback, and go on
+            print_exit_reason(str(error), None)
+            raise SystemExit(2) from None
         silence_basic_launcher()
 
     def on_job_start(self, config: DictConfig, **_: Any) -> None:
