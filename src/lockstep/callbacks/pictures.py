@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
+from torchmetrics.utilities.plot import plot_confusion_matrix
 
 from lockstep.config_error import truncate
 from lockstep.loggers.writers import TensorBoardWriter
@@ -29,9 +30,9 @@ MAX_FILTERS, MAX_LETTERS = 64, 16
 
 
 class Pictures(Callback):
-    """Shows a validation of a module whose step returns what `ConfusionMatrix` counts; first filters of any module.
+    """Shows what `ConfusionMatrix` counts, the most confident errors of rank 0's share, and the first filters.
 
-    The first and the last validation have pictures, and others as time allows. On rank 0; errors are of its share.
+    The first and the last validation have pictures, and others as time allows.
 
     worst: inputs, true class, predicted class and confidence of wrong predictions, the most confident first; right
         ones, of confidence -1, come behind them.
@@ -129,32 +130,24 @@ def first_filters(net: nn.Module, shape: Sequence[int]) -> Tensor | None:
 
 
 def confusion_figure(counts: Tensor, labels: Sequence[str]) -> Figure:
-    """Draw counts (true, predicted); a cell's colour is the share of its row."""
-    figure = Figure(figsize=(6, 6))
-    axes = figure.subplots(gridspec_kw={"left": 0.25, "bottom": 0.25, "right": 0.98, "top": 0.98})
-    shares = (counts.double() / counts.sum(1, keepdim=True).clamp(min=1)).numpy()
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set(xlabel="predicted", ylabel="true")
-    if len(labels) <= NUMBERED:
-        axes.set_xticks(range(len(labels)), labels, rotation=90)
-        axes.set_yticks(range(len(labels)), labels)
-        for row, column in counts.nonzero().tolist():
-            colour = "white" if shares[row, column] > 0.5 else "black"
-            axes.text(column, row, str(int(counts[row, column])), ha="center", va="center", color=colour)
+    """Draw counts (true, predicted)."""
+    few, size = len(labels) <= NUMBERED, 3 + 0.6 * min(len(labels), NUMBERED)
+    figure = Figure(figsize=(size, size), layout="constrained")
+    axes = figure.subplots()
+    plot_confusion_matrix(counts, axes, add_text=few, labels=[*labels], cmap="Blues")
+    if not few:
+        axes.set(xticks=[], yticks=[])
     return figure
 
 
 def worst_figure(worst: Sequence[Tensor], labels: Sequence[str]) -> Figure:
     """Draw wrong predictions: inputs, targets, predicted classes and confidence, which is -1 for right ones."""
-    figure, names = Figure(figsize=(8, 8)), dict(enumerate(labels))  # a net may predict numbers without a name
-    axes = figure.add_axes((0.02, 0, 0.98, 1))
+    figure, names = Figure(figsize=(8, 9), layout="constrained"), dict(enumerate(labels))  # some may have no name
     images = scaled(worst[0]).expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy()
     for place, (true, other, confidence) in enumerate(zip(*(column.tolist() for column in worst[1:]), strict=True)):
-        left, top = place % COLUMNS, place // COLUMNS * 1.2
         if confidence >= 0:
-            axes.imshow(images[place], extent=(left, left + 0.95, top + 0.95, top))
-            caption = f"{names.get(true, true)} as\n{names.get(other, other)}, {confidence:.0%}"
-            axes.text(left, top, caption, fontsize=8, verticalalignment="bottom")
-    axes.set(xlim=(0, COLUMNS), ylim=(1.2 * COLUMNS, -0.25))
-    axes.axis("off")
+            axes = figure.add_subplot(SHOWN_SAMPLES // COLUMNS, COLUMNS, place + 1)
+            axes.imshow(images[place])
+            axes.set_title(f"{names.get(true, true)} as\n{names.get(other, other)}, {confidence:.0%}", fontsize=8)
+            axes.axis("off")
     return figure

@@ -94,27 +94,23 @@ def noise_reason(a: RecordedRun, b: RecordedRun) -> str | None:
     The loss does not depend on a parameter whose gradient is zero, such as the weights of a constant input in front of
     BatchNorm: however far these drift, all other gradients agree.
     """
+    import torch
+
     precisions = {run.run_metadata["precision"] for run in (a, b)}
     left, right = _squared_gradients(a.last), _squared_gradients(b.last)
     shapes, others = ({key: squares.shape for key, squares in run.items()} for run in (left, right))
     if not shapes or shapes != others or not precisions <= ROUNDING.keys():
         return None
     noise, agreement = max(ROUNDING[precision] for precision in precisions)
-    largest = max(squares.max().item() for squares in (*left.values(), *right.values()))
-    counts, unrelated = [], False
-    for key, squares in left.items():
-        distance, either = (squares - right[key]).abs(), squares.maximum(right[key])
-        if distance.max() > agreement * largest:
-            return None
-        is_noise = (either > 0) & (either < noise**2 * largest)
-        unrelated |= bool((distance > UNRELATED * either)[is_noise].any())
-        counts.append(int(is_noise.sum()))
-    if not unrelated:
+    one, other = (torch.cat([run[key].flatten() for key in shapes]) for run in (left, right))
+    distance, either = (one - other).abs(), one.maximum(other)
+    is_noise = (either > 0) & (either < noise**2 * either.max())
+    if distance.max() > agreement * either.max() or not (distance > UNRELATED * either)[is_noise].any():
         return None
     return (
-        f"The gradients of both agree. Those of {sum(counts)} elements in {sum(map(bool, counts))} of {len(counts)} "
-        f"parameters are zero except for rounding noise (below {noise:g} of the largest), which the optimizer scales "
-        "up. They are of a bias, or the weights of a constant input, in front of BatchNorm."
+        f"The gradients of both agree. Those of {int(is_noise.sum())} elements are zero except for rounding noise "
+        f"(below {noise:g} of the largest), which the optimizer scales up. They are of a bias, or the weights of a "
+        "constant input, in front of BatchNorm."
     )
 
 

@@ -33,6 +33,7 @@ IRRELEVANT_WARNINGS = (
     "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint
     "You defined a `validation_step` but have no `val_dataloader`",  # a run may go without
     "Total length of `list` across ranks is zero",  # no validation split
+    "Experiment logs directory .* exists and is not empty",  # the table of an earlier run in this folder
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
 )
 

@@ -8,10 +8,10 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lockstep.loggers.writers import CSVWriter, TensorBoardWriter
+from lockstep.loggers.writers import CSV, TensorBoardWriter
 from lockstep.plan import Plan
 from lockstep.run_label import FOLDER, HyperParameter, folder_of
-from lockstep.schemas.target import CSV, TensorBoard
+from lockstep.schemas.target import TensorBoard
 
 __all__ = ["CSV", "Loggers", "TensorBoard", "create"]
 
@@ -60,13 +60,11 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
     rank_zero_only.rank = rank  # type: ignore[attr-defined]  # the fork server has imported Lightning before any rank
     loggers: list[Any] = []
     for choice in plan.logger:
-        is_board = isinstance(choice.options, TensorBoard)
+        is_board = choice.options is not None
         if rank > 0:
             loggers.append(TensorBoardLogger(plan.run_dir, FOLDER, "") if is_board else DummyLogger())
         elif is_board:
             loggers.append(TensorBoardWriter(folder_of(plan), hparams, steps if plan.resume else None))
-        elif isinstance(choice.options, CSV):
-            loggers.append(CSVWriter(plan, steps))
         else:
             from lockstep.loggers.lightning_adapter import create_logger  # few runs have another
 
@@ -76,9 +74,6 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
 
 
 def _close(logger: Any, status: str) -> None:
-    if isinstance(logger, TensorBoardWriter | CSVWriter):
-        logger.close(status)
-    else:
-        logger.finalize(status)
+    (logger.close if isinstance(logger, TensorBoardWriter) else logger.finalize)(status)
     if type(logger).__name__ == "WandbLogger":  # its `finalize` leaves the run and its process for the next stage
         logger.experiment.finish(exit_code=int(status == "failed"))

@@ -10,7 +10,6 @@ import lightning.pytorch.loggers as pl_loggers
 
 from lockstep import schemas
 from lockstep.config_error import require
-from lockstep.loggers.writers import version
 from lockstep.plan import Plan
 from lockstep.schemas.target import KEY
 from lockstep.targets import locate
@@ -37,7 +36,7 @@ def _require_logger(choice: schemas.Logger, kind: type, reason: str) -> None:
 
 def create_logger(choice: schemas.Logger, plan: Plan, steps: int) -> pl_loggers.Logger:
     """Create a Lightning logger on rank 0; the run of a tracker begins, and each resume is another one."""
-    run_name = "/".join(filter(None, (plan.name, version(plan.resume, steps))))
+    run_name = f"{plan.name}/from_step_{steps + 1}" if plan.resume and steps else plan.name
     folders = {
         f"WANDB_{kind}_DIR": f"{plan.run_dir}/wandb/{kind.lower()}" for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")
     }

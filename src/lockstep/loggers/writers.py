@@ -1,60 +1,29 @@
-"""Lightning loggers that write tables and TensorBoard's files. `finalize` of a Trainer saves, `close` ends the run."""
+"""Lightning loggers that write tables and TensorBoard's files."""
 
-import csv
+import re
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_points, hparams_session
 from lockstep.run_label import FOLDER, HyperParameter, plain_hparam
 
 GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}
 """The names in TensorBoard of values without a group. It sorts groups and opens the first two."""
-COLUMNS = ("epoch", "lr", "samples_per_second", "step", "train/loss")
-"""The first columns of a table; others are added when they are logged."""
 
 
-def version(resume: bool, steps: int) -> str:
-    """Return the subfolder of a table: one for each resume in the run's folder."""
-    return f"from_step_{steps + 1}" if resume and steps else ""
+class CSV(CSVLogger):
+    """Lightning's table metrics.csv, written at each call; each resume in the run's folder has a folder of its own."""
 
+    def __init__(self, save_dir: str, run_name: str) -> None:
+        resumed = re.search(r"from_step_\d+$", run_name)
+        super().__init__(save_dir, "csv", resumed[0] if resumed else "", flush_logs_every_n_steps=1)
 
-class CSVWriter(Logger):
-    """Curves as a table, metrics.csv: a row for each call, which is flushed, and a column for each name."""
-
-    name, version = "csv", ""
-
-    def __init__(self, plan: Plan, steps: int) -> None:
-        super().__init__()
-        self.path = Path(plan.run_dir) / "csv" / version(plan.resume, steps) / "metrics.csv"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._open([*COLUMNS], [])
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        if new := sorted(metrics.keys() - set(self.writer.fieldnames)):
-            self.file.close()
-            with self.path.open(newline="") as file:
-                rows = list(csv.DictReader(file))
-            self._open([*self.writer.fieldnames, *new], rows)
-        values = {name: value if name == "epoch" else float(value) for name, value in metrics.items()}
-        self.writer.writerow({**values, "step": step or 0})
-        self.file.flush()
-
-    def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
+    def log_hyperparams(self, *_: Any) -> None:
         """No-op: they are in config.yaml."""
-
-    def close(self, status: str) -> None:
-        self.file.close()
-
-    def _open(self, columns: list[str], rows: list[dict[str, str]]) -> None:
-        self.file = self.path.open("w", newline="")
-        self.writer = csv.DictWriter(self.file, columns)
-        self.writer.writeheader()
-        self.writer.writerows(rows)
 
 
 class TensorBoardWriter(TensorBoardLogger):
@@ -97,6 +66,7 @@ class TensorBoardWriter(TensorBoardLogger):
         self.writer.flush()
 
     def finalize(self, status: str) -> None:
+        """Save: a Trainer calls it after fit and after a test."""
         self.save()
 
     def close(self, status: str) -> None:

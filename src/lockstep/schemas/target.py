@@ -128,24 +128,20 @@ class TensorBoard:
 
 
 @dataclass(frozen=True)
-class CSV:
-    """A table without options."""
-
-
-@dataclass(frozen=True)
 class Logger(Target):
     """A logger, of Lockstep or of Lightning."""
 
     @cached_property
-    def options(self) -> TensorBoard | CSV | None:
-        """Return the options of a logger of Lockstep; the run opens it by them."""
+    def options(self) -> TensorBoard | None:
+        """Return the options of TensorBoard; None of another logger, which is called with its arguments."""
         from lockstep.schemas.coerce import coerce  # which ranks need not import: the command asks first
 
-        kind = {"lockstep.loggers.TensorBoard": TensorBoard, "lockstep.loggers.CSV": CSV}.get(self.path)
+        if self.path != "lockstep.loggers.TensorBoard":
+            return None
         former = (("pr_curves", False), ("graph", False))  # of an earlier version, whose defaults changed nothing
         arguments = {name: value for name, value in self.call.items() if name not in SPECIAL}
         arguments = {name: value for name, value in arguments.items() if (name, value) not in former}
-        return None if kind is None else coerce(kind, self.key, {**asdict(kind()), **arguments})
+        return coerce(TensorBoard, self.key, {**asdict(TensorBoard()), **arguments})
 
     def check(self) -> None:
         """Raise for wrong options, or if the package that an option of Lockstep needs is not installed."""
