@@ -1,4 +1,4 @@
-"""Plans in checkpoints of the version that trained plain nets by a `task`: the LightningModule, and facts of the data."""
+"""Plans in checkpoints of the version that trained nets by a `task`: the LightningModule, and facts of the data."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ FACTS = {"shape": "sample_shape", "outputs": "num_outputs", "classes": "num_clas
 
 
 def plan_of(text: str) -> Plan:
-    """Return the plan of a checkpoint; an earlier one has neither data, loggers and callbacks nor a schedule any more."""
+    """Return the plan of a checkpoint; of an earlier one without data, loggers, callbacks and schedule."""
     values: dict[str, Any] = json.loads(text)
     if "task" in values:
         facts, engine = _facts(values["data"]), {"fast_loop": True} if values["engine"]["name"] == "lightning" else {}

@@ -16,6 +16,7 @@ from lockstep.run_files import CONFIG
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
 
+GIVEN = "the tolerance that was given"
 NONE = "–"  # shown for the option that a run does not have
 SQUARED = ("exp_avg_sq", "square_avg")  # mean squared gradients, by whose root Adam and its like, and RMSprop divide
 ROUNDING = {"64-true": (1e-12, 1e-10), "32-true": (1e-5, 5e-3)}
@@ -49,11 +50,9 @@ def compare_runs(
     left: RecordedRun, right: RecordedRun, tolerance: float | None = None, with_files: bool = False
 ) -> Comparison:
     """Compare the records, results and configurations of two runs; `with_files`: the checkpoints and all files too."""
-    metadata = left.run_metadata, right.run_metadata
-    given = Tolerance(tolerance or 0.0, reason="the tolerance that was given")
-    expected = tolerance_between(*metadata) if tolerance is None else given
-    options = differing_options(left.config, right.config)
-    engines = str(metadata[0].get("engine")), str(metadata[1].get("engine"))
+    a, b = left.run_metadata, right.run_metadata
+    expected = tolerance_between(a, b) if tolerance is None else Tolerance(tolerance, reason=GIVEN)
+    options, engines = differing_options(left.config, right.config), (str(a.get("engine")), str(b.get("engine")))
     comparison = Comparison(str(left.folder), str(right.folder), expected, options, engines)
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
@@ -61,22 +60,21 @@ def compare_runs(
     comparison.add_all(left.values(), right.values())
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
     if comparison.quantities.keys() <= {CONFIGURATION}:
-        hint = "the folders of two trained runs"
-        raise ConfigError(f"{left.folder}: it has nothing in common with {right.folder} to compare; write {hint}.")
+        reason = f"it has nothing in common with {right.folder} to compare"
+        raise ConfigError(f"{left.folder}: {reason}; write the folders of two trained runs.")
     if with_files:
         with_content = bool(left.last and right.last)
         comparison.add_all(left.files(with_content), right.files(with_content))
-    first = comparison.first_divergence
-    if with_files and first is not None:
-        noise = noise_reason(left, right) if first.tolerance.within else None
-        comparison.likely = noise or likely_reason(*metadata, first.name)
+        if (first := comparison.first_divergence) is not None:
+            noise = noise_reason(left, right) if first.tolerance.within else None
+            comparison.likely = noise or likely_reason(a, b, first.name)
     return comparison
 
 
 def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return the options that differ between two configurations and decide what is computed, or in which world.
+    """Return the options that differ and decide what is computed, or in which world.
 
-    If a target differs, or the choice of a group, options that only one of them has follow from it, and are left out.
+    Options that only one of them has are left out if they follow from another target, or choice of a group.
     """
     left, right = ({key: as_typed(value) for key, value in leaves(config, of_lists=False)} for config in (a, b))
     options = {}
