@@ -67,12 +67,8 @@ def scores(module: Any) -> tuple[float, float]:
     return cross_entropy(outputs, classes).item(), (outputs.argmax(1) == classes).double().mean().item()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("model.net.hidden=[16]",), ("model.net.hidden=[16]", "precision=64-true")],
-)
-def test_it_scores_as_in_the_run(tmp_path: Path, words: tuple[str, ...]) -> None:
-    result, before = trained(tmp_path / "run", *DIGITS[:2], *words), torch.get_rng_state()
+def test_it_scores_as_in_the_run(tmp_path: Path) -> None:
+    result, before = trained(tmp_path / "run", *DIGITS, "precision=64-true"), torch.get_rng_state()
     module = lockstep.load(tmp_path / "run")
     assert torch.equal(torch.get_rng_state(), before)
     assert type(module) is OurClassifier
@@ -129,7 +125,6 @@ def test_a_module_that_compiles_its_net_in_setup(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nothing", "there is no checkpoint: "),
         ("0", "there is no checkpoint: .*last.ckpt is missing; write the folder of a run, or one of its checkpoints"),
         ("0/config.yaml", "it is no complete checkpoint of this project"),
     ],
@@ -154,15 +149,12 @@ def test_a_checkpoint_alone_is_enough_if_it_is_of_this_version_and_undamaged(tmp
     (tmp_path / "run").rename(tmp_path / "moved")
     assert all(torch.equal(expected[name], value) for name, value in lockstep.load(copy).state_dict().items())
     plan = checkpoint["lockstep"]["plan"]
-    for other, sentence in (('"sizes":', "MLP takes no such argument"),):
-        checkpoint["lockstep"]["plan"] = plan.replace('"hidden":', other)
+    differs = r"MLP has other weights than it had in this run: size mismatch for "
+    for other, sentence in (('"sizes": [16]', "MLP takes no such argument"), ('"hidden": [12]', differs)):
+        checkpoint["lockstep"]["plan"] = plan.replace('"hidden": [16]', other)
         torch.save(checkpoint, copy)
         with pytest.raises(ConfigError, match=sentence):
             lockstep.load(copy)
-    checkpoint["lockstep"]["plan"] = plan.replace('"hidden": [16]', '"hidden": [12]')
-    torch.save(checkpoint, copy)
-    with pytest.raises(ConfigError, match=r"MLP has other weights than it had in this run: size mismatch for "):
-        lockstep.load(copy)
 
 
 OLD = Path(__file__).with_name("runs_of_9b27836b")

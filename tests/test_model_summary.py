@@ -16,8 +16,6 @@ from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE
 from tests.test_user_module import MODULES, SINGLE
 
-SMALL = ("model.net.hidden=[8]", "max_epochs=1", "threads=1", "test=false", "trainer.limit_train_batches=2")
-
 
 class Net(nn.Module):
     """A net that draws in its forward, and counts its calls in a buffer."""
@@ -51,12 +49,10 @@ def test_net_and_generators_are_unchanged(make_plan: MakePlan, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("job", "key", "text"),
     [
-        (SMALL, "model_summary", "MLP: forward of an example"),
-        ((*SMALL, "callbacks=timer"), "model_summary", "MLP: forward of an example"),
         (MODULES["autoencoder"], "model_summary", "AutoEncoder: forward of an example"),
         (MODULES["classifier"], "trainer.enable_model_summary", "Classifier: parameters"),
     ],
-    ids=["net", "net with callbacks", "module", "module without an example"],
+    ids=["module", "module without an example"],
 )
 def test_summary_of_each_kind_of_net(
     job: tuple[str, ...],

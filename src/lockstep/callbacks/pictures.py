@@ -1,17 +1,15 @@
-"""Pictures of a validation for TensorBoard: confusion matrix, most confident errors, first filters."""
+"""Pictures of a validation for TensorBoard: confusion matrix, most confident errors."""
 
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import torch
 from lightning.pytorch import Callback, LightningModule
 from matplotlib.figure import Figure
-from torch import Tensor, nn
-from torch.nn.functional import interpolate
+from torch import Tensor
 from torchmetrics.utilities.plot import plot_confusion_matrix
 
 from lockstep.config_error import truncate
@@ -26,11 +24,11 @@ SHARE = 0.005
 COLOURS = (1, 3)  # channels of a picture
 NUMBERED = 20  # classes up to which each count and each name is written
 COLUMNS, SHOWN_SAMPLES = 4, 16  # wrong predictions that are shown
-MAX_FILTERS, MAX_LETTERS = 64, 16
+MAX_LETTERS = 16
 
 
 class Pictures(Callback):
-    """Shows what `ConfusionMatrix` counts, the most confident errors of rank 0's share, and the first filters.
+    """Shows what `ConfusionMatrix` counts, and the most confident errors of rank 0's share.
 
     The first and the last validation have pictures, and others as time allows.
 
@@ -39,17 +37,9 @@ class Pictures(Callback):
     waiting: the latest validation if it was not drawn: its step and its worst predictions.
     """
 
-    def __init__(
-        self, board: TensorBoardWriter, confusion: "ConfusionMatrix", steps: Callable[[], int], filters: bool = True
-    ) -> None:
-        """Show pictures on a board.
-
-        Args:
-            confusion: a callback that is called before this one.
-            steps: returns the optimizer steps until now.
-            filters: whether to show the filters of the first layer, which may be sharded.
-        """
-        self.board, self.confusion, self.steps, self.filters = board, confusion, steps, filters
+    def __init__(self, board: TensorBoardWriter, confusion: "ConfusionMatrix", steps: Callable[[], int]) -> None:
+        """Show pictures on a board. `confusion` is called before; `steps` returns the optimizer steps until now."""
+        self.board, self.confusion, self.steps = board, confusion, steps
         self.worst: tuple[Tensor, ...] | None = None
         self.next_pictures = 0.0
         self.waiting: tuple[int, tuple[Tensor, ...] | None] | None = None
@@ -85,27 +75,20 @@ class Pictures(Callback):
         if not trainer.sanity_checking:
             self.waiting = self.steps(), self.worst
             if time.perf_counter() >= self.next_pictures:
-                self._draw(trainer, pl_module)
+                self.on_train_end(trainer, pl_module)
 
     def on_train_end(self, trainer: Any, pl_module: LightningModule) -> None:
-        self._draw(trainer, pl_module)
-
-    def _draw(self, trainer: Any, module: LightningModule) -> None:
-        if self.waiting is None:
+        """Draw the latest validation, if it was not drawn."""
+        counts = self.confusion.counts
+        if self.waiting is None or counts is None:
             return
-        began, (step, worst), counts = time.perf_counter(), self.waiting, self.confusion.counts
+        began, (step, worst) = time.perf_counter(), self.waiting
         self.waiting = None
-        data: Any = trainer.datamodule
-        classes = int(getattr(data, "num_classes", None) or 0) if counts is None else len(counts)
-        labels = [truncate(name, MAX_LETTERS) for name in self.confusion.class_names(trainer, classes)]
+        labels = [truncate(name, MAX_LETTERS) for name in self.confusion.class_names(trainer, len(counts))]
         with mpl.rc_context({"text.parse_math": False}), warnings.catch_warnings(action="ignore"):  # of missing letters
-            if counts is not None:
-                self.board.writer.add_figure("val/confusion", confusion_figure(counts, labels), step)
+            self.board.writer.add_figure("val/confusion", confusion_figure(counts, labels), step)
             if worst is not None and worst[-1][0] >= 0:
                 self.board.writer.add_figure("val/worst", worst_figure(worst, labels), step)
-        filters = first_filters(module, getattr(data, "sample_shape", None) or ()) if self.filters else None
-        if filters is not None:
-            self.board.writer.add_images("weights/first layer", filters, step)
         now = time.perf_counter()
         self.next_pictures = now + (now - began) / SHARE
 
@@ -115,18 +98,6 @@ def scaled(images: Tensor) -> Tensor:
     images = images.detach().float().cpu()
     low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
     return (images - low) / (high - low).clamp(min=1e-12)
-
-
-def first_filters(net: nn.Module, shape: Sequence[int]) -> Tensor | None:
-    """Return the filters (n, channels, h, w) of the first layer, or None if they are no pictures."""
-    first = next((module for module in net.modules() if isinstance(getattr(module, "weight", None), Tensor)), None)
-    if isinstance(first, nn.Conv2d) and first.weight.shape[1] in COLOURS and max(first.kernel_size) > 1:
-        weights = first.weight
-    elif isinstance(first, nn.Linear) and len(shape) == 3 and shape[0] in COLOURS and first.in_features == prod(shape):
-        weights = first.weight.view(-1, *shape)
-    else:
-        return None
-    return interpolate(scaled(weights[:MAX_FILTERS]), scale_factor=max(1, 28 // weights.shape[2]))
 
 
 def confusion_figure(counts: Tensor, labels: Sequence[str]) -> Figure:

@@ -84,8 +84,7 @@ def monitoring_callbacks(session: Session) -> list[Callback]:
     if shows and board is not None:
         from lockstep.callbacks.pictures import Pictures  # on rank 0 alone
 
-        filters, progress = not plan.strategy.sharded, session.progress
-        callbacks.append(Pictures(board, confusion, lambda: progress.position.steps, filters))
+        callbacks.append(Pictures(board, confusion, lambda: session.progress.position.steps))
     if plan.profiler == "pytorch" and session.context.rank == 0:
         from lockstep.lit.profiler import OperationsProfile
 

@@ -121,7 +121,7 @@ class Module(Target):
 
 @dataclass(frozen=True)
 class TensorBoard:
-    """images: confusion matrices, worst samples, first filters. histograms: every N epochs, weights and gradients."""
+    """images: confusion matrices, worst samples. histograms: every N epochs, weights and gradients."""
 
     images: bool = True
     histograms: NonNegativeInt = 0
