@@ -67,7 +67,11 @@ def test_changes_by_callbacks_count_in_both_loops(make_user_plan: MakeUserPlan) 
 
 @pytest.mark.parametrize(
     "callbacks",
-    [(*STOPPING, "checkpoint.every_n_steps=2"), AVERAGING, ("callbacks=ema", "callbacks.ema.decay=0.5")],
+    [
+        pytest.param((*STOPPING, "checkpoint.every_n_steps=2"), marks=pytest.mark.slow),
+        pytest.param(AVERAGING, marks=pytest.mark.slow),
+        ("callbacks=ema", "callbacks.ema.decay=0.5"),
+    ],
     ids=["stopping", "swa", "ema with BatchNorm"],
 )
 def test_the_state_of_callbacks_is_resumed(callbacks: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lockstep.callbacks import ConfusionMatrix, FittedLine
 from lockstep.callbacks.pictures import Pictures
 from lockstep.config_error import ConfigError
-from lockstep.loggers.writers import TensorBoardWriter
+from lockstep.loggers import TensorBoardWriter
 from lockstep.run_files import CONFUSION
 from lockstep.structures import predictions_of
 from tests.checkpoints import net_state

@@ -117,7 +117,6 @@ def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     ("name", "content"),
     [
         ("empty", b""),
-        ("record.jsonl", b'{"run": {}}\n{"step": {"ep'),
         ("record.jsonl", b"\xff\xfe\x00"),
         ("metrics.json", b'{"strategy": "ddp", "test/acc": 0.5}'),
         ("lightning/metrics.json", b"{}"),
@@ -157,10 +156,10 @@ def test_nested_and_long_input_is_refused_in_a_sentence(content: bytes, copied: 
         compare(copied / "single", copied / ("n" * 300))
 
 
-@pytest.mark.parametrize("tolerance", [math.nan, math.inf, -1.0])
-def test_invalid_tolerance_is_refused(tolerance: float, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="write tolerance=1e-10"):
-        compare(tmp_path, tmp_path, tolerance)
+def test_invalid_tolerance_is_refused(tmp_path: Path) -> None:
+    for tolerance in (math.nan, math.inf, -1.0):
+        with pytest.raises(ConfigError, match="write tolerance=1e-10"):
+            compare(tmp_path, tmp_path, tolerance)
 
 
 def test_other_dropout_masks_need_the_same_samples_alone(copied: Path) -> None:

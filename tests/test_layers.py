@@ -17,7 +17,7 @@ LAYERS = [
     {"constraints", "structures", "nets", "models", "datamodules", "optimizers", "schedulers"},
     {"safe_loading", "run_files", "progress", "text_table"},
     {"disk", "precision", "random_state"},
-    {"parallel", "run_summary"},
+    {"parallel"},
     {"strategies"},
     {"schemas"},
     {"world", "targets", "step_plan", "run_label"},

@@ -144,6 +144,7 @@ def test_differences_of_two_runs() -> None:
     assert curves[1] == {"largest": 0.25, "loss": 0.25, "gradient norm": pytest.approx(0.1)}
 
 
+@pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
 def test_curves_and_histograms_of_manual_optimization(make_user_plan: MakePlan) -> None:
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "test=false")
     plan = make_user_plan(*MODULES["gan"], *SINGLE, *asked, "max_epochs=2")
@@ -156,6 +157,7 @@ def test_curves_and_histograms_of_manual_optimization(make_user_plan: MakePlan) 
     assert [one.step for one in events.Histograms("weights/discriminator.0.weight")] == [metrics["steps"]]
 
 
+@pytest.mark.slow
 def test_histograms_of_shards_are_of_full_tensors(make_user_plan: MakeUserPlan) -> None:
     """Under fsdp as under ddp."""
     asked = ("devices=2", "logger=tensorboard", "logger.tensorboard.histograms=1", "test=false", "max_epochs=2")

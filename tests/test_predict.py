@@ -2,8 +2,8 @@
 
 import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision.transforms import v2
 
 import lockstep
-from lockstep import ConfigError
 from lockstep.datamodules import Digits
 from lockstep.datamodules.datasets import Datasets
 from lockstep.inference import load_with_plan
 from lockstep.predict import main, predict
-from tests.conftest import IN_PROCESS, Command
+from tests.conftest import IN_PROCESS
 
 pytestmark = IN_PROCESS
+Capture = pytest.CaptureFixture[str]
 
 
 class Pictures(Dataset[tuple[torch.Tensor, int]]):
@@ -114,13 +114,25 @@ def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run:
     )
 
 
-def test_the_command_prints_a_table_and_writes_a_file(run: Path, command: Command) -> None:
-    np.savez(command.folder / "x.npz", x=np.zeros((22, 1, 28, 28), np.uint8))
-    ended = command(sys.executable, "-m", "lockstep.predict", str(run), "x.npz", "--output", "p.csv")
-    assert (ended.status, ended.err) == (0, "")
-    assert ended.out.splitlines()[0].split() == ["input", "class", "probability"]
-    assert ended.out.endswith("… of 22 rows and 13 columns; --output FILE.csv has all\n\np.csv\n")
-    with (command.folder / "p.csv").open() as file:
+@pytest.fixture
+def predicted(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run the command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["predict", str(run), *words])
+        return main()
+
+    return command
+
+
+def test_the_command_prints_a_table_and_writes_a_file(predicted: Callable[..., int], capsys: Capture) -> None:
+    np.savez("x.npz", x=np.zeros((22, 1, 28, 28), np.uint8))
+    assert predicted("x.npz", "--output", "p.csv") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split() == ["input", "class", "probability"]
+    assert out.endswith("… of 22 rows and 13 columns; --output FILE.csv has all\n\np.csv\n")
+    with Path("p.csv").open() as file:
         rows = [*csv.DictReader(file)]
     assert (len(rows), rows[0]["input"]) == (22, "x.npz[0]")
     assert sum(float(rows[0][f"P({label})"]) for label in range(10)) == pytest.approx(1, abs=1e-9)
@@ -143,34 +155,13 @@ def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> Non
     assert predictions.rows()[0]["class"] == Pictures.classes[int(expected[0].argmax())]
 
 
-class PerPixel(nn.Conv2d):
-    def __init__(self, num_outputs: int) -> None:
-        super().__init__(1, num_outputs, 3, padding=1)
-
-
-def test_classes_of_pixels_in_pictures_of_another_size(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 9, 9), dtype=np.uint8)
-    np.savez(tmp_path / "data.npz", x=pixels, y=(pixels > 99).astype(np.int64))
-    words = ("data=npz", f"data.file={tmp_path / 'data.npz'}", "batch_size=8", f"hydra.run.dir={tmp_path}")
-    lockstep.run([*QUIET, *words], model=CLASSIFIER | {"net": {"_target_": f"{__name__}.PerPixel"}})
-    plan, module = load_with_plan(tmp_path)
-    np.save(tmp_path / "x.npy", np.zeros((2, 1, 20, 30), np.uint8))
-    assert predict(plan, module, [str(tmp_path / "x.npy")]).outputs.shape == (2, 2, 20, 30)
-    Image.fromarray(pixels[0]).save(tmp_path / "picture.png")
-    predictions = predict(plan, module, [str(tmp_path / "picture.png")])
-    assert torch.equal(predictions.outputs, module(torch.from_numpy(pixels[:1, None]) / 255))
-    assert len(predictions.rows()[0]) == 1 + 2 * 9 * 9, "no probabilities of classes"
-    (tmp_path / "data.npz").unlink()
-    assert lockstep.load(tmp_path).net.weight.shape == (2, 1, 3, 3)
-    with pytest.raises(ConfigError, match="there is no such path"):
-        predict(plan, module, [str(tmp_path / "picture.png")])
-
-
 def test_the_predict_step_of_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
     lockstep.run([*QUIET, "batch_size=8", f"hydra.run.dir={tmp_path}"], model=OfBytes, data=BytesData)
     (plan, module), inputs = load_with_plan(tmp_path), Bytes()[7][0]
     np.save(tmp_path / "x.npy", inputs[None].numpy())
-    [output] = predict(plan, module, [str(tmp_path / "x.npy")]).outputs
+    predictions = predict(plan, module, [str(tmp_path / "x.npy")])
+    assert [*predictions.rows()[0]] == ["input", "output 0", "output 1"], "classes are unknown"
+    [output] = predictions.outputs
     assert torch.equal(output, module(inputs[None])[0].square())
 
 
@@ -186,14 +177,12 @@ def test_the_predict_step_of_a_module_gets_the_bytes_of_its_dataset(tmp_path: Pa
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(
-    run: Path, tmp_path: Path, words: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    predicted: Callable[..., int], words: list[str], sentence: str, capsys: Capture
 ) -> None:
-    np.save(tmp_path / "small.npy", np.zeros((2, 1, 5, 5), np.uint8))
-    np.save(tmp_path / "empty.npy", np.zeros((0, 1, 28, 28), np.uint8))
-    (tmp_path / "text.png").write_text("text")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["predict", str(run), *words])
-    assert main() == 2
+    np.save("small.npy", np.zeros((2, 1, 5, 5), np.uint8))
+    np.save("empty.npy", np.zeros((0, 1, 28, 28), np.uint8))
+    Path("text.png").write_text("text")
+    assert predicted(*words) == 2
     error = capsys.readouterr().err
     assert error.startswith(sentence)
     assert error.count("\n") == 1

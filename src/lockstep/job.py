@@ -30,8 +30,7 @@ from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
 from lockstep.raw import CALLED, Job
 from lockstep.run_files import METRICS, Metrics, clear_records, run_of, save_config
-from lockstep.run_result import RunResult
-from lockstep.run_summary import run_summary, run_title
+from lockstep.run_result import RunResult, run_summary, run_title
 from lockstep.schemas.groups import key_of
 from lockstep.schemas.plan_json import to_json
 from lockstep.schemas.run import ENGINES, ONCE

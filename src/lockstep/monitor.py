@@ -49,10 +49,7 @@ def open_loggers(plan: Plan, rank: int, steps: int) -> "Loggers":
 
 
 def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
-    """Return the options by the keys of the command line.
-
-    What follows from them (world size, backend) is left out: TensorBoard would list it as one more difference.
-    """
+    """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
     return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
@@ -98,9 +95,8 @@ def versions_and_machine(gpu: bool) -> dict[str, str]:
 def show_layers(plan: Plan, rank: int, net: nn.Module, example: Any, device: torch.device) -> None:
     """Print Lightning's table of all layers on rank 0; weights, modes, buffers and generators are unchanged afterwards.
 
-    Every rank calls it with its own batch, since a net may wait for others. `example`: the argument of its forward, a
-    tuple of several or a mapping of them by name; None if it is unknown. Without it, or if the net cannot be called
-    with it, there are no shapes and FLOPs.
+    Every rank calls it, since a net may wait for others. `example`: the argument of its forward, a tuple of several or
+    a mapping by name; without it, or if the net cannot be called with it, there are no shapes and FLOPs.
     """
     from lockstep.private_api.lightning import layers_table  # with Lightning
 
@@ -154,10 +150,7 @@ def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: "Compar
 
 
 def differences(left: "RecordedRun", right: "RecordedRun") -> Mapping[int, Mapping[str, float]]:
-    """Return, for each step of both, the difference of the mean loss and the gradient norm, and the larger of them.
-
-    At step 0, before training, both have the same weights.
-    """
+    """Return, for each step of both, the difference of the mean loss and the gradient norm, and the larger of them."""
     from lockstep.compare.comparison import difference  # not by each rank
 
     curves = {0: {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}}

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchmetrics.utilities.plot import plot_confusion_matrix
 
 from lockstep.config_error import truncate
-from lockstep.loggers.writers import TensorBoardWriter
+from lockstep.loggers import TensorBoardWriter
 from lockstep.structures import predictions_of, tensors_in
 
 if TYPE_CHECKING:
