@@ -10,7 +10,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -18,8 +18,6 @@ from torch import nn
 from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.plan import Plan
 from lockstep.private_api.tensorboard import add_points, add_text
-from lockstep.progress import print_beside_bar
-from lockstep.random_state import preserve_generators
 from lockstep.run_files import CONFIG
 from lockstep.run_label import MONITORING, HyperParameter, folder_of, plain_hparam
 from lockstep.schemas.groups import is_below
@@ -90,37 +88,6 @@ def versions_and_machine(gpu: bool) -> dict[str, str]:
         names = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
         rows |= {"GPU": ", ".join(names), "CUDA": str(torch.version.cuda)}
     return rows
-
-
-def show_layers(plan: Plan, rank: int, net: nn.Module, example: Any, device: torch.device) -> None:
-    """Print Lightning's table of all layers on rank 0; weights, modes, buffers and generators are unchanged afterwards.
-
-    Every rank calls it, since a net may wait for others. `example`: the argument of its forward, a tuple of several or
-    a mapping by name; without it, or if the net cannot be called with it, there are no shapes and FLOPs.
-    """
-    from lockstep.private_api.lightning import layers_table  # with Lightning
-
-    def forward() -> Any:
-        if isinstance(example, Mapping):
-            return net(**example)
-        return net(*example) if isinstance(example, tuple) else net(example)
-
-    content = "parameters" if example is None else "forward of an example"
-    training = {module: module.training for module in net.modules()}
-    buffers = [(buffer, buffer.clone()) for buffer in net.buffers()]
-    net.eval()
-    with torch.no_grad(), preserve_generators([device]):
-        try:
-            table = layers_table(net, None if example is None else forward)
-        except Exception as error:  # of the user's net
-            content = f"parameters; its forward does not take the example ({type(error).__name__})"
-            table = layers_table(net, None)
-        for buffer, before in buffers:
-            buffer.copy_(before)
-    for module, mode in training.items():
-        module.training = mode
-    if rank == 0:
-        print_beside_bar(f"\n{plan.model.name}: {content}\n{table}")
 
 
 def log_histograms(plan: Plan, loggers: "Loggers", net: nn.Module, epoch: int, step: int) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.callbacks import ModelSummary
 from torch import Tensor
 
 from lockstep.config_error import config_error
+from lockstep.random_state import preserve_generators
 from lockstep.run_files import save_confusion
 from lockstep.structures import predictions_of
 
@@ -100,6 +102,14 @@ class ConfusionMatrix(Callback):
         classes = int((len(sums) - 1) ** 0.5)
         counts = sums[:-1].cpu().view(classes, classes + 1)
         return counts if counts[:, -1].any() else counts[:, :-1]
+
+
+class Summary(ModelSummary):
+    """Lightning's table of all layers; the run draws the same random numbers as without it."""
+
+    def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
+        with preserve_generators([pl_module.device]):
+            super().on_fit_start(trainer, pl_module)
 
 
 class FittedLine(Callback):

@@ -8,7 +8,7 @@ import lightning
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, Checkpoint, ModelSummary, ProgressBar
 
-from lockstep.callbacks import ConfusionMatrix
+from lockstep.callbacks import ConfusionMatrix, Summary
 from lockstep.checkpoint.files import BEST, read_checkpoint
 from lockstep.checkpoint.reading import require_net
 from lockstep.config_error import require
@@ -85,6 +85,8 @@ def monitoring_callbacks(session: Session) -> list[Callback]:
         from lockstep.callbacks.pictures import Pictures  # on rank 0 alone
 
         callbacks.append(Pictures(board, confusion, lambda: session.progress.position.steps))
+    if plan.model_summary or plan.trainer.enable_model_summary:
+        callbacks.append(Summary(max_depth=-1))
     if plan.profiler == "pytorch" and session.context.rank == 0:
         from lockstep.lit.profiler import OperationsProfile
 

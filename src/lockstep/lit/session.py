@@ -20,7 +20,7 @@ from lockstep.lit.results import Results
 from lockstep.lit.step import ModuleStep
 from lockstep.loaders.source import RankData, create_module, create_source
 from lockstep.memory import memory_format_of, set_malloc_trim
-from lockstep.monitor import open_loggers, show_layers
+from lockstep.monitor import open_loggers
 from lockstep.parallel.tensor_layout import load_full_state_dict
 from lockstep.plan import Plan
 from lockstep.precision import convert, default_dtype
@@ -84,8 +84,6 @@ class Session:
         self.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, content["record"] if content else None)
         self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
         self.results.checkpoints = self.checkpoints
-        if plan.model_summary or plan.trainer.enable_model_summary:
-            show_layers(plan, rank, self.module, self.data.example(), self.device)
         if plan.compile:
             from lockstep.lit.compiling import compile_nets
 

@@ -17,7 +17,7 @@ from lockstep.loaders import BatchShare, RankLoader, RankSlice, is_plain
 from lockstep.loaders.map_loader import MapLoader
 from lockstep.plan import Plan
 from lockstep.precision import dtype_of
-from lockstep.random_state import preserve_generators, seed_all, seeded
+from lockstep.random_state import seed_all, seeded
 from lockstep.schemas.target import KEY
 from lockstep.step_plan import STAGES
 from lockstep.structures import map_tensors
@@ -189,15 +189,3 @@ class RankData:
             elif name == TO_DEVICE and self.device.type != "cpu":
                 hooks[name] = getattr(self.module, name)
         return hooks
-
-    def example(self) -> Any:
-        """Return the module's `example_input_array`, or else the first inputs of data that tells its sample shape."""
-        array = self.module.example_input_array
-        if array is not None:
-            return self.transfer(array)
-        [loader] = self.loaders("train")
-        if self.plan.data.sample_shape is None or not isinstance(loader, MapLoader):
-            return None
-        with preserve_generators():
-            batch = self.transfer(loader.loader.collate_fn([loader.loader.dataset[0]]))
-        return batch[0] if isinstance(batch, list | tuple) else batch
