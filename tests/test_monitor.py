@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -148,7 +148,7 @@ def test_differences_of_two_runs() -> None:
 def test_curves_and_histograms_of_manual_optimization(make_user_plan: MakePlan) -> None:
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "test=false")
     plan = make_user_plan(*MODULES["gan"], *SINGLE, *asked, "max_epochs=2")
-    metrics = lockstep.lit.run(plan, ALONE)
+    metrics: dict[str, Any] = lockstep.lit.run(plan, ALONE)
     events = events_of(Path(plan.run_dir))
     phases = [name for name in events.Tags()["scalars"] if "/step_seconds/" in name]
     assert {name.rpartition("/")[2] for name in phases} == {"data", "rest"}

@@ -56,7 +56,7 @@ def around_the_ring(input: Tensor, output: Tensor) -> list[dist.P2POp]:
 
 def isend_irecv(input: Tensor, output: Tensor, root: int) -> None:
     for transfer in [each.op(each.tensor, each.peer) for each in around_the_ring(input, output)]:
-        transfer.wait()
+        transfer.wait()  # type: ignore[union-attr]
 
 
 def batched(input: Tensor, output: Tensor, root: int) -> None:

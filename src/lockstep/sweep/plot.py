@@ -37,7 +37,7 @@ class Panel:
         colours = mpl.colormaps["turbo"].resampled(len(self.lines))
         for place, (name, points) in enumerate(self.lines.items()):
             style = STYLES.get(name) or (self.style if len(points) > 1 else "o")
-            options = {} if name in STYLES else {"color": colours(place), "alpha": 0.75}
+            options: dict[str, Any] = {} if name in STYLES else {"color": colours(place), "alpha": 0.75}
             width = 3 - 2 * place / len(self.lines)
             axes.plot(*zip(*points, strict=True), style, linewidth=width, label=name or "jobs", **options)
         axis = "y" if self.x == "step" else "x"
@@ -85,20 +85,21 @@ def panels_of(rows: Sequence[SweepRow], metric: RankingMetric | None) -> list[Pa
     jobs = {f"{row.cells['job']}: {label(row, rows)}".removesuffix(": "): row for row in rows if row.steps}
     losses = {
         name: [
-            (step["step"], nan if step["loss_sum"] is None else step["loss_sum"] / step["samples"]) for step in steps
+            (line["step"], nan if line["loss_sum"] is None else line["loss_sum"] / line["samples"]) for line in lines
         ]
-        for name, steps in ((name, row.steps) for name, row in jobs.items())
+        for name, lines in ((name, row.steps) for name, row in jobs.items())
     }
-    names = dict.fromkeys(name for row in jobs.values() for _, line in row.validations for name in line)
+    logged = dict.fromkeys(name for row in jobs.values() for _, line in row.validations for name in line)
     ranked = [metric.label.removeprefix("best ")] if metric else []
-    names = [name for name in (*ranked, "val/loss", "val_loss", *names) if name in names and "val" in name]
+    names = [name for name in (*ranked, "val/loss", "val_loss", *logged) if name in logged and "val" in name]
     validated = {
-        job: [(step, line[name]) for step, line in row.validations if name in line]
+        job: points
         for name in names[:1]
         for job, row in jobs.items()
+        if (points := [(step, line[name]) for step, line in row.validations if name in line])
     }
     curves = Panel("training loss", "step", losses, "-"), Panel("".join(names[:1]), "step", validated, ".-")
-    return [*panels, *(panel for panel in curves if any(panel.lines.values()))]
+    return [*panels, *(panel for panel in curves if panel.lines)]
 
 
 def lines_over(key: str, rows: Sequence[SweepRow], points: Points) -> dict[str, Points]:
