@@ -96,6 +96,16 @@ def test_changed_line_is_detected(
     assert math.isinf(comparison.quantities[first].difference) == (first not in ("samples", "validation"))
 
 
+def test_ranks_that_diverge_alike_in_both_runs_are_named(copied: Path) -> None:
+    """Their gradients are all-reduced, so that every norm is equal on all ranks."""
+    change(copied / "ddp", "fingerprint", 0, lambda line: line["weights"].__setitem__(1, "0" * 64))
+    comparison = compare(copied / "ddp", copied / "ddp")
+    place = f"epoch 1, step 11, weights of ranks 0 and 1 in {copied / 'ddp'}: "
+    assert first_of(comparison) == ("ranks in step", place)
+    apart = {name for name, quantity in comparison.quantities.items() if quantity.first is not None}
+    assert apart == {"ranks in step"}, "all else is equal in both"
+
+
 def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def status(*words: str) -> int:
         monkeypatch.setattr(sys, "argv", ["compare", str(two_runs / "single"), *words])
