@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.callbacks import ConfusionMatrix, FittedLine
-from lockstep.callbacks.pictures import Pictures
-from lockstep.config_error import ConfigError
-from lockstep.loggers import TensorBoardWriter
-from lockstep.run_files import CONFUSION
-from lockstep.structures import predictions_of
+from lockstep.base.config_error import ConfigError
+from lockstep.base.structures import predictions_of
+from lockstep.engine.callbacks import ConfusionMatrix, FittedLine
+from lockstep.engine.callbacks.pictures import Pictures
+from lockstep.runs.loggers import TensorBoardWriter
+from lockstep.runs.run_files import CONFUSION
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import USER_CODE, MakeUserPlan, events_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 import lockstep
-from lockstep.compare import compare
+from lockstep.runs.compare import compare
 from tests.test_compare import SMALL, first_of
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import lockstep.lit
-from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
+import lockstep.engine
+from lockstep.base.config_error import ConfigError
+from lockstep.plan.plan import Plan
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE
 from tests.test_user_module import MODULES, SINGLE
@@ -34,7 +34,7 @@ def test_summary_of_a_module(
     digests = []
     for asked in (True, False):
         plan = make_user_plan(*MODULES[name], *SINGLE, "max_epochs=1", f"{key}={asked}".lower(), folder=str(asked))
-        digests.append(lockstep.lit.run(plan, ALONE)["digest"])
+        digests.append(lockstep.engine.run(plan, ALONE)["digest"])
         assert (caplog.text.count("Trainable params"), "In sizes" in caplog.text) == (asked, asked and sizes)
         caplog.clear()
     assert digests[0] == digests[1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lockstep import ConfigError, RankFailed, run
-from lockstep.run_result import RunResult, run_summary
+from lockstep.command.run_result import RunResult, run_summary
 from tests.test_tolerance import run_metadata
 
 LINES = [
@@ -37,7 +37,7 @@ def test_history_by_hand(result: RunResult, monkeypatch: pytest.MonkeyPatch, wit
     if with_pandas:
         pytest.importorskip("pandas", reason="needs pandas")
     else:
-        monkeypatch.setattr("lockstep.run_result.find_spec", lambda _: None)
+        monkeypatch.setattr("lockstep.command.run_result.find_spec", lambda _: None)
     history = result.history
     assert type(history).__name__ == ("DataFrame" if with_pandas else "dict")
     expected = {"epoch": [1, 2], "train/loss": [2.5, np.nan], "lr": [0.4, 0.3], "val/acc": [0.5, np.nan]}

@@ -8,8 +8,8 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from lockstep.sweep.jobs import RankingMetric, SweepRow
-from lockstep.sweep.plot import draw, label, panels_of
+from lockstep.runs.sweep.jobs import RankingMetric, SweepRow
+from lockstep.runs.sweep.plot import draw, label, panels_of
 
 METRIC = RankingMetric("best", "best val/acc", "max")
 
