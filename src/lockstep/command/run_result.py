@@ -79,13 +79,7 @@ class RunResult(dict[str, str | int | float]):
 def run_summary(
     metrics: Mapping[str, Any], test: bool | str = False, board: Path | None = None, resumed: bool = False
 ) -> str:
-    """Return indented lines, each with a name.
-
-    Args:
-        test: the plan's.
-        board: a folder with files of TensorBoard.
-        resumed: training began from a checkpoint, which the times do not count.
-    """
+    """Return indented lines, each with a name; `board`: a folder for TensorBoard; `resumed`: from a checkpoint."""
     rows = summary_rows(metrics, test, resumed)
     if board:
         rows["next"] = f"tensorboard --logdir {shlex.quote(str(board))}"

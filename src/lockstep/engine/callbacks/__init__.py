@@ -19,12 +19,11 @@ from lockstep.runs.run_files import save_confusion
 class ConfusionMatrix(Callback):
     """Counts how often each class (row) was predicted as each class (column), over all ranks; a test's as a file.
 
-    The steps return {"logits" or "preds": …, "targets": …}; else nothing is counted. Of several loaders only the first
-    is. The number of classes is the data module's `num_classes`, or else the width of the logits; targets that are no
-    class, as -100, do not count.
+    The steps return {"logits" or "preds": …, "targets": …}; else nothing is counted. Of several loaders the first is.
+    The number of classes is the data module's `num_classes`, or else the width of the logits.
 
-    counts: of the latest evaluation, over all ranks: int64, (classes, classes), or with another column for predictions
-        of numbers that are no class; None if nothing was counted.
+    counts: of the latest evaluation: int64, (classes, classes), or with another column for predictions that are no
+        class; None if nothing was counted.
     """
 
     counts: Tensor | None = None
@@ -32,12 +31,7 @@ class ConfusionMatrix(Callback):
     def __init__(
         self, folder: str | Path, validation: bool = True, has_samples: Callable[[], bool] = lambda: True
     ) -> None:
-        """Save the counts of a test in a folder.
-
-        Args:
-            validation: whether to count in validations, too.
-            has_samples: whether the current batch is none of a rank without samples, which only takes part.
-        """
+        """Save the counts of a test in a folder; `has_samples`: whether this rank has samples of the current batch."""
         self.folder, self.validation, self.has_samples = Path(folder), validation, has_samples
         self.sums: Tensor | None = None
 

@@ -26,11 +26,7 @@ UNRELATED = 0.1  # relative difference of the squares of one element: rounding n
 
 
 def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
-    """Compare all that two runs left; `tolerance` replaces the expected agreement of the two plans.
-
-    Raises:
-        ConfigError: a folder holds no run, or damaged files: it cannot even be compared with itself.
-    """
+    """Compare all that two runs left; `tolerance` replaces the expected agreement. Damaged files are a ConfigError."""
     if tolerance is not None:
         reason = "it is the largest difference allowed"
         require(0 <= tolerance < math.inf, "tolerance", tolerance, reason, "tolerance=1e-10, or 0 for the same bits")

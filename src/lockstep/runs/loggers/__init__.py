@@ -120,10 +120,7 @@ class Loggers:
 
 
 def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParameter]) -> Loggers:
-    """Create the loggers of a plan whose training begins after `steps` steps; later points of curves are dropped.
-
-    Above rank 0 they are such that write nothing.
-    """
+    """Create the loggers of a plan whose training begins after `steps` steps; above rank 0 they write nothing."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]  # the fork server has imported Lightning before any rank
     loggers: list[Any] = []
     for choice in plan.logger:

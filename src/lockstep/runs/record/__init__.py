@@ -142,10 +142,7 @@ class Recorder:
             self.fingerprints[str(len(self.steps) - 1)] = fingerprints(self.net, optimizers)
 
     def flush(self, epoch: int, last_step: int) -> None:
-        """Write the lines of the ranks' steps of epoch `epoch` (from 1); carry over what is accumulated of the next.
-
-        To be called by every rank.
-        """
+        """Write the lines of all ranks' steps of an epoch (from 1); carry over what is accumulated of the next step."""
         self._check_losses([stats for stats, _, _ in self.batches], self.first_batch)
         if not self.batches:
             return

@@ -40,6 +40,8 @@ class Panel:
             options: dict[str, Any] = {} if name in STYLES else {"color": colours(place), "alpha": 0.75}
             width = 3 - 2 * place / len(self.lines)
             axes.plot(*zip(*points, strict=True), style, linewidth=width, label=name or "jobs", **options)
+        if self.x in ("devices", "step"):
+            axes.locator_params("x", integer=True)
         axis = "y" if self.x == "step" else "x"
         numbers = [point["xy".index(axis)] for points in self.lines.values() for point in points]
         if all(map(is_number, numbers)) and 0 < 9 * min(numbers) < max(numbers):
