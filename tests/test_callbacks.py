@@ -37,7 +37,7 @@ AVERAGING = ("callbacks=swa", "+model.norm=false", "max_epochs=3")
         pytest.param(
             ("callbacks=[ema,timer,model_summary]", "callbacks.ema.decay=0.5"), SINGLE, 2, marks=pytest.mark.slow
         ),
-        (AVERAGING, DDP, 3),
+        pytest.param(AVERAGING, DDP, 3, marks=pytest.mark.slow),
     ],
 )
 def test_both_loops_call_callbacks_alike(
@@ -67,7 +67,11 @@ def test_changes_by_callbacks_count_in_both_loops(make_user_plan: MakeUserPlan) 
 
 @pytest.mark.parametrize(
     "callbacks",
-    [(*STOPPING, "checkpoint.every_n_steps=2"), AVERAGING, ("callbacks=ema", "callbacks.ema.decay=0.5")],
+    [
+        pytest.param((*STOPPING, "checkpoint.every_n_steps=2"), marks=pytest.mark.slow),
+        pytest.param(AVERAGING, marks=pytest.mark.slow),
+        ("callbacks=ema", "callbacks.ema.decay=0.5"),
+    ],
     ids=["stopping", "swa", "ema with BatchNorm"],
 )
 def test_the_state_of_callbacks_is_resumed(callbacks: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
@@ -111,10 +115,9 @@ def scheduled(*changes: int) -> tuple[str, ...]:
     ("job", "steps"),
     [
         (JOB, [5, 2, 2, 1]),  # of 5 batches
-        (("model=mlp", "model.net.hidden=[6]", "data=blobs", "batch_size=16", "scheduler=onecycle"), [6, 2, 2, 2]),
         pytest.param(MODULES["stream"], [4, 2, 2, 1], marks=pytest.mark.slow),
     ],
-    ids=["module", "net", "stream"],
+    ids=["module", "stream"],
 )
 def test_batches_of_a_step_change_by_epoch(
     job: tuple[str, ...], steps: list[int], make_user_plan: MakeUserPlan
@@ -140,7 +143,6 @@ def test_resumed_in_an_epoch_of_other_steps(make_user_plan: MakeUserPlan) -> Non
 
 SCHEDULE = " ".join(scheduled(2, 4))
 INVALID = {
-    f"{SCHEDULE} accumulate_grad_batches=2": "accumulate_grad_batches=2: callbacks.gradient_accumulation_",
     f"{SCHEDULE} {KEY}={{1:0}}": "it is {EPOCH: BATCHES}, epochs from 0; write callbacks.gradient_accumulation_sch",
     f"{SCHEDULE} model=gan": "callbacks=GradientAccumulationScheduler: GAN optimizes manually, and accumulates",
     "callbacks=timer callbacks.timer._target_=torch.nn.Identity": "=torch.nn.Identity: it makes a Identity, and not",

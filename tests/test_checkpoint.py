@@ -38,14 +38,12 @@ def test_checkpoints_that_do_not_fit_are_refused(make_plan: MakePlan, tmp_path: 
     foreign = "it is not a checkpoint that this project wrote; write ckpt_path=last, or "
     cases = [
         ([f"ckpt_path={torn}"], f"ckpt_path={torn}: {incomplete}"),
-        ([f"ckpt_path={torn}", "train=false"], f"ckpt_path={torn}: {incomplete}"),
         ([f"ckpt_path={other}"], f"ckpt_path={other}: {foreign}"),
         ([f"ckpt_path={last}", "max_epochs=1"], "it has trained for 1 epochs already; write max_epochs=2"),
         (
             [f"ckpt_path={last}", "model.net.hidden=[7]"],
             "had model.net.hidden=[256,128], and what is trained would not be",
         ),
-        ([f"ckpt_path={last}", "optimizer.lr=0.1"], "had optimizer.lr=0.001, and what is trained would not be"),
         ([f"ckpt_path={last}", "seed=1", "batch_size=32"], "write seed=42 batch_size=64."),
     ]
     for overrides, message in cases:
@@ -70,9 +68,8 @@ def test_finished_run_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
 def test_another_net_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     trained(make_plan)
     path = f"ckpt_path={tmp_path / 'checkpoints' / 'last.ckpt'}"
-    for model in ("model.net.hidden=[7]", "model=cnn"):
-        with pytest.raises(ConfigError, match=r"it holds another net than model=.*; write the model and its opt"):
-            run(make_plan("logger=none", "accelerator=cpu", "train=false", path, model), ALONE)
+    with pytest.raises(ConfigError, match=r"it holds another net than model=.*; write the model and its opt"):
+        run(make_plan("logger=none", "accelerator=cpu", "train=false", path, "model.net.hidden=[7]"), ALONE)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +79,8 @@ def test_another_net_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
         (["model.net.dropout=0.5", "strategy=ddp"], ["strategy=ddp", "devices=2"], "devices=2: the run of"),
         (["model.net.dropout=0.5", "strategy=ddp"], ["strategy=ddp_spawn"], None),
         (["model.net.dropout=0"], ["strategy=ddp", "devices=2"], None),
-        (["model=cnn"], ["strategy=ddp", "devices=2"], "strategy=ddp devices=2: the run of"),
         (["model=cnn", "sync_batchnorm=true"], ["strategy=ddp", "devices=2"], None),
-        (["model=cnn", "model.net.norm=none"], ["strategy=ddp", "devices=2"], None),
+        (["model=cnn"], ["strategy=ddp", "devices=2"], "strategy=ddp devices=2: the run of"),
     ],
 )
 def test_another_world_is_refused_if_ranks_draw_separate_numbers(
@@ -107,19 +103,9 @@ def test_another_world_is_refused_if_ranks_draw_separate_numbers(
     assert "its dropout or BatchNorm was each rank's own" in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["strategy=ddp", "devices=2"],
-        ["max_epochs=3"],
-        ["threads=1", "logger=none", "name=other"],
-        ["checkpoint.every_n_steps=7", "detect_nan=false"],
-    ],
-)
-def test_options_that_may_change(overrides: list[str], make_plan: MakePlan) -> None:
-    require_same(make_plan(*overrides), identity(make_plan(), False))
-    with pytest.raises(ConfigError, match="seed=1: the run of"):
-        require_same(make_plan(*overrides, "seed=1"), identity(make_plan(), False))
+def test_options_that_may_change(make_plan: MakePlan) -> None:
+    words = ("strategy=ddp", "devices=2", "max_epochs=3", "threads=1", "logger=none", "name=other", "detect_nan=false")
+    require_same(make_plan(*words, "checkpoint.every_n_steps=7"), identity(make_plan(), False))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +133,7 @@ def test_data_may_have_moved(make_plan: MakePlan, mnist: str, tmp_path: Path) ->
     (tmp_path / "elsewhere").symlink_to(mnist)
     here, there = ("data=mnist", f"data.root={mnist}"), ("data=mnist", f"data.root={tmp_path / 'elsewhere'}")
     require_same(make_plan(*there), identity(make_plan(*here), False))
-    with pytest.raises(ConfigError, match=r"data.val_size=0: .* write data.val_size=5000"):
+    with pytest.raises(ConfigError, match=r"^data.val_size=0: .* write data.val_size=5000\.$"):  # not what follows
         require_same(make_plan(*here, "data.val_size=0"), identity(make_plan(*here), False))
 
 
@@ -159,11 +145,3 @@ def test_code_in_an_option_is_resumed_in_its_folder(make_plan: MakePlan) -> None
     ) as raised:
         require_same(plan, saved)
     assert len(str(raised.value)) < 500
-
-
-def test_facts_that_follow_from_an_option_are_not_named(make_plan: MakePlan) -> None:
-    saved, plan = identity(make_plan(), False), make_plan("data.val_size=100")
-    with pytest.raises(
-        ConfigError, match=r"^data.val_size=100: .* had data.val_size=180, .*; write data.val_size=180\.$"
-    ):
-        require_same(plan, saved)

@@ -125,9 +125,6 @@ def test_a_damaged_configuration_has_no_words(text: str, tmp_path: Path) -> None
     a_checkpoint(tmp_path / FOLDER / LAST, age=10)
     (tmp_path / CONFIG).write_text(text)
     assert typed_words(tmp_path, "train") == []
-
-
-def test_a_run_without_a_checkpoint_begins_with_what_was_typed_for_it(tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text('# command: [["engine=raw", "seed=3"], []]\nengine: {name: raw}')
     assert typed_words(tmp_path, "train") == ["engine=raw", "seed=3"]
 

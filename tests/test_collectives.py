@@ -45,6 +45,7 @@ def test_a_failed_check_is_the_exit_status(
     assert "26 checks passed, 2 failed (ring all-reduce)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_on_two_machines(command: Command) -> None:
     """Two agents of one rank each, as on two machines that reach each other over loopback."""
     nodes = ("--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}")

@@ -41,7 +41,7 @@ BY_HAND: dict[str, list[list[float] | None]] = {
 def test_expected_values_equal_those_by_hand() -> None:
     assert {*BY_HAND} == {*BY_NAME}
     for name, numbers in BY_HAND.items():
-        for expected, by_hand in zip(BY_NAME[name].expected([A, B, C], 1), numbers, strict=True):
+        for expected, by_hand in zip(BY_NAME[name].expected(np.array([A, B, C]), 1), numbers, strict=True):
             assert (expected is None) == (by_hand is None), name
             if expected is not None and by_hand is not None:
                 np.testing.assert_allclose(expected, by_hand, rtol=1e-12, err_msg=name)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import lockstep
 from lockstep.base.config_error import ConfigError
@@ -82,7 +81,6 @@ def change(run: Path, kind: str, index: int, edit: Callable[[dict[str, Any]], ob
     [
         ("step", 2, lambda line: line.pop("grad_norm"), "gradient norm", "epoch 1, step 3, grad_norm: "),
         ("step", 12, lambda line: line.update(samples=13), "samples", "epoch 2, step 13, samples: "),
-        ("step", 5, lambda line: line.update(loss_sum=None), "loss", "epoch 1, step 6, loss_sum: "),
         ("step", 21, lambda line: line.update(step=40), "steps", "epoch 2, step 22: "),
         ("validation", 1, lambda line: line.update({"val/acc": 2.0}), "validation", "epoch 2, val/acc: "),
         ("tensor", 3, lambda line: line.update(name="net.9.bias"), WEIGHTS, f"{LAST_EPOCH}, net.layers.2.bias: "),
@@ -98,27 +96,14 @@ def test_changed_line_is_detected(
     assert math.isinf(comparison.quantities[first].difference) == (first not in ("samples", "validation"))
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, 0.25])
-def test_changed_weights_are_detected(number: float, copied: Path) -> None:
-    """If they are finite, the size of the difference is shown."""
-    run = copied / "ddp"
-    checkpoint = run / "checkpoints" / "last.ckpt"
-    state = torch.load(checkpoint, weights_only=True)
-    bias = state["state_dict"]["net.layers.2.bias"]
-    bias[3] += number
-    torch.save(state, checkpoint)
-    comparison = compare(copied / "single", run)
-    assert first_of(comparison) == ("weights saved", "last.ckpt, state_dict.net.layers.2.bias: ")
-    assert ("(by 2.5e-01)" in comparison.text()) == math.isfinite(number)
-    checkpoint.write_bytes(b"half a file")
-    assert first_of(compare(copied / "single", run))[0] == "last.ckpt"
-
-
-def test_a_changed_confusion_count_is_detected(copied: Path) -> None:
-    path = copied / "ddp" / "confusion.csv"
-    header, counts, *rest = path.read_text().splitlines()
-    path.write_text("\n".join([header, f"{counts}1", *rest]))
-    assert first_of(compare(copied / "single", copied / "ddp"))[0] == "confusion matrix"
+def test_ranks_that_diverge_alike_in_both_runs_are_named(copied: Path) -> None:
+    """Their gradients are all-reduced, so that every norm is equal on all ranks."""
+    change(copied / "ddp", "fingerprint", 0, lambda line: line["weights"].__setitem__(1, "0" * 64))
+    comparison = compare(copied / "ddp", copied / "ddp")
+    place = f"epoch 1, step 11, weights of ranks 0 and 1 in {copied / 'ddp'}: "
+    assert first_of(comparison) == ("ranks in step", place)
+    apart = {name for name, quantity in comparison.quantities.items() if quantity.first is not None}
+    assert apart == {"ranks in step"}, "all else is equal in both"
 
 
 def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +127,6 @@ def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     ("name", "content"),
     [
         ("empty", b""),
-        ("record.jsonl", b'{"run": {}}\n{"step": {"ep'),
         ("record.jsonl", b"\xff\xfe\x00"),
         ("metrics.json", b'{"strategy": "ddp", "test/acc": 0.5}'),
         ("lightning/metrics.json", b"{}"),
@@ -157,17 +141,11 @@ def test_folder_without_a_run_is_refused(name: str, content: bytes, two_runs: Pa
     assert "\n" not in str(raised.value)
 
 
-HUGE = 10**400
-
-
 @pytest.mark.parametrize(
     ("kind", "values"),
     [
-        ("run", {"world_size": "two"}),
         ("run", {"strategy": []}),
-        ("step", {"samples": "twelve"}),
-        ("step", {"loss_sum": HUGE}),
-        ("step", {"step": "5"}),
+        ("step", {"loss_sum": 10**400}),
         ("fingerprint", {"weights": 5}),
         ("validation", {"after_batch": []}),
     ],
@@ -179,9 +157,7 @@ def test_a_record_edited_by_hand_is_refused(kind: str, values: dict[str, Any], c
             compare(copied / a, copied / b)
 
 
-@pytest.mark.parametrize(
-    "content", [b"[" * 10**5, b"9" * 5000, b"a: 0x" + b"f" * 5000, b'{"a": ' * 900 + b"1" + b"}" * 900, b"a: &a [*a]"]
-)
+@pytest.mark.parametrize("content", [b"9" * 5000, b'{"a": ' * 900 + b"1" + b"}" * 900, b"a: &a [*a]"])
 def test_nested_and_long_input_is_refused_in_a_sentence(content: bytes, copied: Path) -> None:
     (copied / "ddp" / "config.yaml").write_bytes(content)
     with pytest.raises(ConfigError, match=rf"{copied / 'ddp'}.*: it is damaged \(\w+\); write"):
@@ -190,10 +166,10 @@ def test_nested_and_long_input_is_refused_in_a_sentence(content: bytes, copied: 
         compare(copied / "single", copied / ("n" * 300))
 
 
-@pytest.mark.parametrize("tolerance", [math.nan, math.inf, -1.0])
-def test_invalid_tolerance_is_refused(tolerance: float, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="write tolerance=1e-10"):
-        compare(tmp_path, tmp_path, tolerance)
+def test_invalid_tolerance_is_refused(tmp_path: Path) -> None:
+    for tolerance in (math.nan, math.inf, -1.0):
+        with pytest.raises(ConfigError, match="write tolerance=1e-10"):
+            compare(tmp_path, tmp_path, tolerance)
 
 
 def test_other_dropout_masks_need_the_same_samples_alone(copied: Path) -> None:

@@ -11,8 +11,7 @@ import torch
 
 from lockstep.runs.compare import Comparison, differing_options
 from lockstep.runs.compare.comparison import MISSING, difference
-from lockstep.runs.compare.tolerance import FLOAT64, IDENTICAL, tolerance_between
-from tests.test_tolerance import ALONE, DROPOUT, run_metadata
+from lockstep.runs.compare.tolerance import FLOAT64, IDENTICAL
 
 DIGESTS = "f" * 64, "0" * 64
 
@@ -104,19 +103,6 @@ def test_two_precisions_are_compared_by_their_values(tolerance: Any, verdict: st
     comparison, weight = Comparison("a", "b", tolerance), torch.tensor([0.5, 0.25])
     comparison.add("last.ckpt:state_dict.w", weight, weight.double() + 2e-11, "last.ckpt, state_dict.w", 1)
     assert comparison.verdict == verdict
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "reason"),
-    [
-        ({}, {}, "the same arithmetic in the same order"),
-        ({**ALONE, "precision": "64-true"}, {"precision": "64-true"}, "sums in another order, in float64"),
-        (ALONE, {}, "sums in another order, or in another precision, round differently; training amplifies it"),
-        ({**ALONE, **DROPOUT}, DROPOUT, "independent dropout masks; strategy=virtual draws those of ddp"),
-    ],
-)
-def test_the_expectation_has_a_reason(a: dict[str, object], b: dict[str, object], reason: str) -> None:
-    assert tolerance_between(run_metadata(**a), run_metadata(**b)).reason == reason
 
 
 def test_differences_are_absolute_below_1_and_relative_above() -> None:

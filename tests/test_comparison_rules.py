@@ -101,17 +101,11 @@ def test_damaged_checkpoint_is_named(run: Path, tmp_path: Path) -> None:
     assert comparison.quantities[LAST].first == f"last.ckpt: 'there' against 'damaged in {copy}'"
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "furthest_apart"),
-    [
-        ([2**62 + 1, 3], [2**62, 3], (2**62 + 1, 2**62)),
-        ([2**62 + 1, 3], [2**62, 4], (3, 4)),
-        ([True, False], [True, True], (False, True)),
-    ],
-)
-def test_integers_are_compared_exactly(a: list[int], b: list[int], furthest_apart: tuple[int, int]) -> None:
-    assert furthest(torch.tensor(a), torch.tensor(b)) == furthest_apart
-    assert furthest(torch.tensor(a), torch.tensor(a)) == (0, 0)
+def test_integers_are_compared_exactly() -> None:
+    a, b = torch.tensor([2**62 + 1, 3]), torch.tensor([2**62, 3])
+    assert furthest(a, b) == (2**62 + 1, 2**62)
+    assert furthest(a, a) == (0, 0)
+    assert furthest(torch.tensor([True, False]), torch.tensor([True, True])) == (False, True)
 
 
 def test_a_verdict_has_a_colour_in_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +118,5 @@ def test_a_verdict_has_a_colour_in_a_terminal_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     assert "\x1b[32midentical\x1b[0m; expected: identical" in comparison.text(for_terminal=True)
     assert "\x1b" not in comparison.text(), "TensorBoard"
-    comparison.add("record.jsonl:step.loss_sum", 1.0, 2.0, "step 2", 2)
-    assert "\x1b[31mdifferent\x1b[0m; expected: identical" in comparison.text(for_terminal=True)
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in comparison.text(for_terminal=True)

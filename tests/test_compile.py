@@ -51,6 +51,7 @@ def trained(plan: Plan, folder: str) -> Metrics:
     return run(with_engine(plan, "lightning", Path(plan.run_dir) / folder), ALONE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("process_as_it_was")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,14 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from torchvision.transforms import v2
 
 import lockstep
-from lockstep import ConfigError
 from lockstep.command.inference import load_with_plan
 from lockstep.datamodules import Digits
 from lockstep.datamodules.datasets import Datasets
-from lockstep.predict import Predictions, predict
-from tests.conftest import IN_PROCESS, Command
+from lockstep.predict import main, predict
+from tests.conftest import IN_PROCESS
 
 pytestmark = IN_PROCESS
+Capture = pytest.CaptureFixture[str]
 
 
 class Pictures(Dataset[tuple[torch.Tensor, int]]):
@@ -71,6 +72,10 @@ class OfBytes(LightningModule):
         outputs: torch.Tensor = self.layer(inputs / 255)
         return outputs
 
+    def predict_step(self, inputs: torch.Tensor, _: int) -> torch.Tensor:
+        outputs: torch.Tensor = self(inputs)
+        return outputs.square()
+
     def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
         return nn.functional.cross_entropy(self(batch[0]), batch[1])
 
@@ -109,19 +114,28 @@ def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run:
     )
 
 
-def test_the_command_prints_a_table_and_writes_a_file(run: Path, command: Command) -> None:
-    np.savez(command.folder / "x.npz", x=np.zeros((22, 1, 28, 28), np.uint8))
-    ended = command(sys.executable, "-m", "lockstep.predict", str(run), "x.npz", "--output", "p.csv")
-    assert (ended.status, ended.err) == (0, "")
-    assert ended.out.splitlines()[0].split() == ["input", "class", "probability"]
-    assert ended.out.endswith("… of 22 rows and 13 columns; --output FILE.csv has all\n\np.csv\n")
-    with (command.folder / "p.csv").open() as file:
+@pytest.fixture
+def predicted(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run the command in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["predict", str(run), *words])
+        return main()
+
+    return command
+
+
+def test_the_command_prints_a_table_and_writes_a_file(predicted: Callable[..., int], capsys: Capture) -> None:
+    np.savez("x.npz", x=np.zeros((22, 1, 28, 28), np.uint8))
+    assert predicted("x.npz", "--output", "p.csv") == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split() == ["input", "class", "probability"]
+    assert out.endswith("… of 22 rows and 13 columns; --output FILE.csv has all\n\np.csv\n")
+    with Path("p.csv").open() as file:
         rows = [*csv.DictReader(file)]
     assert (len(rows), rows[0]["input"]) == (22, "x.npz[0]")
     assert sum(float(rows[0][f"P({label})"]) for label in range(10)) == pytest.approx(1, abs=1e-9)
-    Predictions(["a", "b"], torch.zeros(2, 10), tuple("0123456789")).save(command.folder / "p.npz")
-    saved = np.load(command.folder / "p.npz")
-    assert (saved["outputs"].shape, saved["classes"][3]) == ((2, 10), "3")
 
 
 def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> None:
@@ -141,73 +155,37 @@ def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> Non
     assert predictions.rows()[0]["class"] == Pictures.classes[int(expected[0].argmax())]
 
 
-class PerPixel(nn.Conv2d):
-    def __init__(self, num_outputs: int) -> None:
-        super().__init__(1, num_outputs, 3, padding=1)
-
-
-def test_classes_of_pixels_in_pictures_of_another_size(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 9, 9), dtype=np.uint8)
-    np.savez(tmp_path / "data.npz", x=pixels, y=(pixels > 99).astype(np.int64))
-    words = ("data=npz", f"data.file={tmp_path / 'data.npz'}", "batch_size=8", f"hydra.run.dir={tmp_path}")
-    lockstep.run([*QUIET, *words], model=CLASSIFIER | {"net": {"_target_": f"{__name__}.PerPixel"}})
-    plan, module = load_with_plan(tmp_path)
-    np.save(tmp_path / "x.npy", np.zeros((2, 1, 20, 30), np.uint8))
-    assert predict(plan, module, [str(tmp_path / "x.npy")]).outputs.shape == (2, 2, 20, 30)
-    Image.fromarray(pixels[0]).save(tmp_path / "picture.png")
-    predictions = predict(plan, module, [str(tmp_path / "picture.png")])
-    assert torch.equal(predictions.outputs, module(torch.from_numpy(pixels[:1, None]) / 255))
-    assert len(predictions.rows()[0]) == 1 + 2 * 9 * 9, "no probabilities of classes"
-    (tmp_path / "data.npz").unlink()
-    assert lockstep.load(tmp_path).net.weight.shape == (2, 1, 3, 3)
-    with pytest.raises(ConfigError, match="there is no such path"):
-        predict(plan, module, [str(tmp_path / "picture.png")])
-
-
-def test_a_picture_is_read_where_the_data_has_inputs_alone(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (40, 9, 9), dtype=np.uint8)
-    np.savez(tmp_path / "data.npz", x=pixels)
-    words = ("model=autoencoder", "model.net.hidden=[4]", "data=npz", f"data.file={tmp_path / 'data.npz'}")
-    lockstep.run([*QUIET, *words, "batch_size=8", f"hydra.run.dir={tmp_path}"])
-    plan, module = load_with_plan(tmp_path)
-    Image.fromarray(pixels[0]).save(tmp_path / "picture.png")
-    predictions = predict(plan, module, [str(tmp_path / "picture.png")])
-    assert torch.equal(predictions.outputs, module(torch.from_numpy(pixels[:1, None]) / 255))
-
-
-def test_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
+def test_the_predict_step_of_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
     lockstep.run([*QUIET, "batch_size=8", f"hydra.run.dir={tmp_path}"], model=OfBytes, data=BytesData)
     (plan, module), inputs = load_with_plan(tmp_path), Bytes()[7][0]
     np.save(tmp_path / "x.npy", inputs[None].numpy())
-    [output] = predict(plan, module, [str(tmp_path / "x.npy")]).outputs
-    assert torch.equal(output, module(inputs[None])[0])
+    predictions = predict(plan, module, [str(tmp_path / "x.npy")])
+    assert [*predictions.rows()[0]] == ["input", "output 0", "output 1"], "classes are unknown"
+    [output] = predictions.outputs
+    assert torch.equal(output, module(inputs[None])[0].square())
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["missing.png"], "INPUT=missing.png: there is no such file or folder; "),
-        (["wrong.npz"], "INPUT=wrong.npz[0]: the run's transform or module does not take it (mat1 and mat2 shapes "),
         (["small.npy"], "INPUT=small.npy[0]: the run's transform or module does not take it (mat1 and mat2 shapes "),
         (["empty.npy"], "INPUT=empty.npy: there is no picture and no row in it; "),
         (["text.png"], "data: text.png is no image that can be read"),
-        (["empty"], "INPUT=empty: there is no picture and no row in it; "),
-        (["wrong.npz", "--output", "p.txt"], "--output=p.txt: it is neither .csv nor .npz; "),
-        (["wrong.npz", "--device", "toaster"], "device=toaster: "),
+        (["small.npy", "--output", "p.txt"], "--output=p.txt: it is no .csv file; "),
+        (["small.npy", "--device", "toaster"], "device=toaster: "),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(
-    run: Path, command: Command, words: list[str], sentence: str
+    predicted: Callable[..., int], words: list[str], sentence: str, capsys: Capture
 ) -> None:
-    np.savez(command.folder / "wrong.npz", x=np.zeros((2, 3), np.float32))
-    np.save(command.folder / "small.npy", np.zeros((2, 1, 5, 5), np.uint8))
-    np.save(command.folder / "empty.npy", np.zeros((0, 1, 28, 28), np.uint8))
-    (command.folder / "text.png").write_text("text")
-    (command.folder / "empty").mkdir()
-    ended = command(sys.executable, "-m", "lockstep.predict", str(run), *words)
-    assert ended.status == 2
-    assert ended.err.startswith(sentence)
-    assert ended.err.count("\n") == 1
+    np.save("small.npy", np.zeros((2, 1, 5, 5), np.uint8))
+    np.save("empty.npy", np.zeros((0, 1, 28, 28), np.uint8))
+    Path("text.png").write_text("text")
+    assert predicted(*words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(sentence)
+    assert error.count("\n") == 1
 
 
 def test_class_names_of_folders_reach_every_place(tmp_path: Path) -> None:
@@ -223,12 +201,3 @@ def test_class_names_of_folders_reach_every_place(tmp_path: Path) -> None:
         assert file.readline() == "true,predicted Käfer,predicted cat\n"
     rows = predict(plan, net, [str(tmp_path / "images")]).rows()
     assert {(Path(str(row["input"])).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
-
-
-def test_predict_step_of_a_module_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lockstep.run([*QUIET, "model=example_module", "data=example_module", f"hydra.run.dir={tmp_path}"])
-    plan, module = load_with_plan(tmp_path)
-    np.savez(tmp_path / "x.npz", x=np.array([[3.0, 4.0]], np.float32))
-    monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
-    [row] = predict(plan, module, [str(tmp_path / "x.npz")]).rows()
-    assert row == {"input": f"{tmp_path / 'x.npz'}[0]", "output 0": 5.0}

@@ -47,20 +47,6 @@ def test_each_optimizer_step_has_a_line(make_plan: MakePlan, tmp_path: Path) -> 
     assert second == {**common, "step": 10, "samples": 1, "lr": 0.5, "loss_sum": 7.0}
 
 
-def test_norm_is_of_the_parameters_with_a_gradient(make_plan: MakePlan, tmp_path: Path) -> None:
-    """(3, 4), then (3, none): norms 5 and 3."""
-    plan = make_plan("accelerator=cpu")
-    net = net_with_gradients(3.0, 4.0)
-    recorder = Recorder(plan, 0, net)
-    for index in range(2):
-        recorder.batch(stats(index, 1), torch.tensor([index]))
-        record_step(recorder, 0.1)
-        list(net.parameters())[1].grad = None
-    recorder.end_epoch(1, 2)
-    values = [(line["step"], line["loss_sum"], line["grad_norm"]) for line in lines(tmp_path, "step")]
-    assert values == [(1, 0.0, 5.0), (2, 1.0, 3.0)]
-
-
 def test_spread_shows_ranks_that_diverge() -> None:
     """Three ranks, the second diverges: norms 1, 1; 1, 3; NaN, NaN; NaN, 3."""
     norms = [[1.0, 1.0, math.nan, math.nan], [1.0, 3.0, math.nan, 3.0], [1.0, 1.0, math.nan, 1.0]]

@@ -1,4 +1,4 @@
-"""What `lockstep.run` returns."""
+"""What `lockstep.run` returns, and the summary that a run prints."""
 
 import json
 import pickle
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lockstep import ConfigError, RankFailed, run
-from lockstep.command.run_result import RunResult
+from lockstep.command.run_result import RunResult, run_summary
 from tests.test_tolerance import run_metadata
 
 LINES = [
@@ -46,14 +46,9 @@ def test_history_by_hand(result: RunResult, monkeypatch: pytest.MonkeyPatch, wit
         np.testing.assert_array_equal(np.asarray(history[name]), values)
 
 
-def test_it_is_the_metrics(result: RunResult) -> None:
-    assert result == METRICS
-    assert result["train/loss"] == 1.5
+def test_it_is_the_metrics_and_shows_a_summary(result: RunResult) -> None:
     copy = pickle.loads(pickle.dumps(result))
-    assert (copy, vars(copy), type(copy)) == (result, vars(result), RunResult)
-
-
-def test_what_a_terminal_shows(result: RunResult) -> None:
+    assert (copy, vars(copy), type(copy)) == (METRICS, vars(result), RunResult)
     assert repr(result).splitlines()[0] == "run     <b> on digits, ddp × 2, raw, cpu, 10 parameters"
     assert repr(result).splitlines()[-1] == f"folder  {result.folder}"
 
@@ -69,6 +64,55 @@ def test_a_sweep_is_no_run() -> None:
         run(["-m", "optimizer.lr=0.1,0.2"])
 
 
-def test_a_run_without_a_record_has_an_empty_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.command.run_result.find_spec", lambda _: None)
-    assert RunResult({}, tmp_path).history == {}
+TRAINED = {
+    **{"engine": "raw", "strategy": "ddp", "devices": 2, "num_nodes": 2, "world_size": 4, "accelerator": "cpu"},
+    **{"model": "mlp", "data": "digits", "lr": 0.001, "epochs": 3, "steps": 60, "train_seconds": 0.884784},
+    **{"samples_per_second": 4262.06, "train/loss": 0.276719, "val/loss": 0.249028, "val/acc": 0.894444},
+    **{"parameters": 1234, "monitor": "val/acc", "mode": "max", "best": 0.9, "best_epoch": 2},
+    **{"test/acc": 0.933333, "digest": "6c", "total_seconds": 13.37},
+}
+
+
+def test_each_line_has_a_name() -> None:
+    assert run_summary(TRAINED).splitlines() == [
+        "  run     mlp on digits, ddp × 4, raw, cpu, 1234 parameters",
+        "  time    3 epochs, 60 steps in 0.885 s: 4262 samples/s, 13.4 s in all",
+        "  train   loss 0.2767",
+        "  val     loss 0.249, acc 0.8944",
+        "  test    acc 0.9333",
+        "  best    val/acc 0.9 in epoch 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("test", "best_epoch", "line"),
+    [
+        (True, 2, "in epoch 2; tested: the last net (test=best: this one)"),
+        (True, 3, "in epoch 3; tested: the last net"),
+        ("best", 2, "in epoch 2; tested: this net"),
+    ],
+)
+def test_the_net_that_was_tested_and_the_next_command(test: bool | str, best_epoch: int, line: str) -> None:
+    *_, best, board = run_summary({**TRAINED, "best_epoch": best_epoch}, test, Path("a run")).splitlines()
+    assert best == f"  best    val/acc 0.9 {line}"
+    assert board == "  next    tensorboard --logdir 'a run'"
+
+
+def test_the_time_is_that_of_each_engine_or_since_the_checkpoint() -> None:
+    both = run_summary({**TRAINED, "lightning/train_seconds": 0.2, "raw/train_seconds": 100.4}).splitlines()[1]
+    assert both == "  time    3 epochs, 60 steps: lightning 0.2 s, raw 100 s, 13.4 s in all"
+    resumed = run_summary({**TRAINED, "total_seconds": 12345.6}, resumed=True).splitlines()[1]
+    assert resumed == "  time    3 epochs, 60 steps, resumed for 0.885 s: 4262 samples/s, 12346 s in all"
+
+
+def test_of_many_values_the_first_are_shown() -> None:
+    many = {f"value_{number}": number / 4 for number in range(20)}
+    last = run_summary({**TRAINED, **many}).splitlines()[-1]
+    assert last.startswith("  logged  value_0 0, value_1 0.25,")
+    assert last.endswith("and 8 more")
+
+
+def test_a_run_that_only_tests() -> None:
+    names = ("engine", "strategy", "devices", "num_nodes", "accelerator", "model", "data", "test/acc", "parameters")
+    lines = run_summary({name: TRAINED[name] for name in names}).splitlines()
+    assert [line.split()[0] for line in lines] == ["run", "test"]

@@ -81,13 +81,3 @@ def test_what_a_sweep_varies_has_a_column(tmp_path: Path) -> None:
     reason = "Traceback …\nTypeError: no\nmodel._target_=a.Net: it raises this when it is called."
     (folder / "failure.json").write_text(json.dumps({**failure, "reason": reason}))
     assert rows_of([*jobs, SweepJob(folder, tmp_path)])[2].cells["reason"] == "refused: TypeError: no"
-
-
-def test_what_varies_in_jobs_that_failed_has_a_column_too(tmp_path: Path) -> None:
-    folder = tmp_path / "1"
-    folder.mkdir()
-    failure = {"status": "failed", "reason": "nan", "words": ["optimizer.lr=1e30"]}
-    config = {"engine": {"name": "raw"}, "strategy": {"name": "single"}, "devices": 1, "optimizer": {"lr": 1e30}}
-    (folder / "failure.json").write_text(json.dumps({**failure, "config": config}))
-    rows = rows_of([job(tmp_path, 0, best=0.5, **MONITORED), SweepJob(folder, tmp_path)])
-    assert [row.varied for row in rows] == [{"optimizer.lr": 0.0}, {"optimizer.lr": 1e30}]

@@ -3,6 +3,8 @@
 import math
 from pathlib import Path
 
+import pytest
+
 from lockstep import run
 from lockstep.base.text_table import columns_text, figures, fitted_text
 from lockstep.runs.sweep.jobs import SweepJob, SweepRow, rows_of
@@ -49,9 +51,12 @@ def test_a_narrow_terminal_has_the_columns_that_matter() -> None:
     assert "  best val_acc: 0.5" in format_table(rows, width=20).splitlines()
 
 
+@pytest.mark.usefixtures("process_as_it_was")
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_jobs_are_compared_with_the_first_of_their_plan(tmp_path: Path) -> None:
     """A speed-up needs other worlds, as of two jobs with other rates one is faster by chance; and equal batches."""
-    small = ("logger=none", "test=false", "max_epochs=1", "threads=1", "trainer.limit_train_batches=2")
+    limits = ("trainer.limit_train_batches=2", "trainer.limit_val_batches=1")
+    small = ("logger=none", "test=false", "max_epochs=1", "threads=1", "strategy.in_process=true", *limits)
     ranks = ("strategy=virtual", "devices=2")
     worlds = (), ("optimizer.lr=0.2",), ("engine=both",), ranks, (*ranks, "batch_size=32")
     for number, words in enumerate(worlds):

@@ -17,7 +17,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, require
 from lockstep.base.disk import disk_errors_as_config_errors
-from lockstep.base.files import atomic_write, save_table
+from lockstep.base.files import save_table
 from lockstep.base.precision import MIXED
 from lockstep.base.streams import outlive_readers
 from lockstep.base.text_table import rows_text, width_shown
@@ -32,13 +32,12 @@ from lockstep.plan.targets.kinds import overrides
 BATCH = 64
 SHOWN, SHOWN_COLUMNS = 20, 6  # rows and columns that are printed
 
-Samples = Iterator[tuple[str, Tensor]]
-"""Inputs (*shape) as a Dataset has them, each behind the name of its file, or of the row of a file."""
+Samples = Iterator[tuple[str, Tensor]]  # inputs as a Dataset has them, behind the name of a file, or of its row
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """The outputs (n, …) of a module for named inputs. classes: their names, if the outputs are logits."""
+    """The outputs (n, …) of a module for named inputs; the names of classes if they are logits."""
 
     names: Sequence[str]
     outputs: Tensor
@@ -46,23 +45,16 @@ class Predictions:
 
     def rows(self) -> list[dict[str, str | float]]:
         """Return for each input the likeliest class, its probability, then all probabilities; or the outputs."""
-        values = self.outputs.double().softmax(1) if self.classes else self.outputs.reshape(len(self.names), -1)
-        columns = [f"P({label})" for label in self.classes] or [f"output {place}" for place in range(values.shape[1])]
+        if not self.classes:
+            values = self.outputs.reshape(len(self.names), -1).tolist()
+            pairs = zip(self.names, values, strict=True)
+            return [{"input": name, **{f"output {n}": value for n, value in enumerate(row)}} for name, row in pairs]
         rows: list[dict[str, str | float]] = []
-        for name, row in zip(self.names, values.tolist(), strict=True):
-            likeliest = max(range(len(row)), key=row.__getitem__)
-            best = {"class": self.classes[likeliest], "probability": row[likeliest]} if self.classes else {}
-            rows.append({"input": name, **best, **dict(zip(columns, row, strict=True))})
+        for name, row in zip(self.names, self.outputs.double().softmax(1).tolist(), strict=True):
+            best, columns = row.index(max(row)), [f"P({label})" for label in self.classes]
+            first = {"input": name, "class": self.classes[best], "probability": row[best]}
+            rows.append(first | dict(zip(columns, row, strict=True)))
         return rows
-
-    def save(self, path: Path) -> None:
-        """Write a .csv file of the rows, or a .npz file with the arrays inputs (names), outputs and classes."""
-        if path.suffix == ".csv":
-            save_table(path, self.rows())
-            return
-        with atomic_write(path) as temporary, temporary.open("wb") as file:
-            names, classes = np.array(self.names), np.array(self.classes)
-            np.savez(file, inputs=names, outputs=self.outputs.numpy(), classes=classes)
 
 
 def main() -> int:
@@ -71,11 +63,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lockstep.predict", description="Print the predictions of a net.")
     parser.add_argument("run", help="the folder of a run, or a checkpoint")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="a picture, a folder of them, .npz or .npy")
-    parser.add_argument("--output", type=Path, help="a .csv or .npz file to write")
+    parser.add_argument("--output", type=Path, help="a .csv file to write")
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, …")
-    typed = parser.parse_args()
     try:
-        _print_predictions(typed.run, typed.inputs, typed.output, typed.device)
+        _print_predictions(**vars(parser.parse_args()))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
@@ -84,28 +75,28 @@ def main() -> int:
 
 def _print_predictions(run: str, inputs: Sequence[str], output: Path | None, device: str) -> None:
     if output is not None:
-        hint = "--output predictions.csv, or a .npz file"
-        require(output.suffix in (".csv", ".npz"), "--output", output, "it is neither .csv nor .npz", hint)
+        hint = "--output predictions.csv"
+        require(output.suffix == ".csv", "--output", output, "it is no .csv file", hint)
         require(output.parent.is_dir(), "--output", output, "there is no such folder", hint)
     predictions = predict(*load_with_plan(run, device), inputs)
     rows = predictions.rows()
     columns = [*rows[0]][: 3 if predictions.classes else SHOWN_COLUMNS]
-    cells = [{name: row[name] for name in columns} for row in rows[:SHOWN]]
-    shown = [{name: str(cell) if isinstance(cell, int) else cell for name, cell in row.items()} for row in cells]
-    print(rows_text(shown, width_shown(), left=2 if predictions.classes else 1))
-    if len(rows) > len(shown) or len(rows[0]) > len(columns):
+    shown = [{name: row[name] if isinstance(row[name], float) else str(row[name]) for name in columns} for row in rows]
+    print(rows_text(shown[:SHOWN], width_shown(), left=2 if predictions.classes else 1))
+    if len(rows) > SHOWN or len(rows[0]) > len(columns):
         print(f"… of {len(rows)} rows and {len(rows[0])} columns; --output FILE.csv has all")
     if output is not None:
         with disk_errors_as_config_errors(output.parent):
-            predictions.save(output)
+            save_table(output, rows)
         print(f"\n{output}")
 
 
 @torch.no_grad()
 def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> Predictions:
     """Return what a module's `predict_step` returns for the samples of files and folders."""
-    data = create_data(plan.data, plan.seed) if plan.data.is_module else module
-    if data is not module:
+    data = module
+    if plan.data.is_module:
+        data = create_data(plan.data, plan.seed)
         data.trainer = SimpleNamespace(lightning_module=module)
     names: list[str] = []
     outputs: list[Tensor] = []
@@ -157,9 +148,8 @@ def _picture_reader(plan: Plan, data: Any) -> Callable[[str], Tensor]:
     dataset = dataset.dataset if isinstance(dataset, Subset) else dataset
     if transform := getattr(data, "transform", None) or getattr(dataset, "transform", None):
         return lambda path: torch.as_tensor(transform(read_image(path, mode)))
-    has_bytes = isinstance(data, SplitData) and all(
-        isinstance(each, TensorDataset) and each.tensors[0].dtype == torch.uint8 for each in datasets.values()
-    )
+    tensors = [each.tensors[0] if isinstance(each, TensorDataset) else None for each in datasets.values()]
+    has_bytes = isinstance(data, SplitData) and all(each is not None and each.dtype == torch.uint8 for each in tensors)
     reason = f"data={plan.data.name} has no images of bytes, and no attribute `transform`"
     fits = has_bytes and len(shape) == 3 and shape[0] in (1, 3)
     require(fits, "INPUT", "a picture", reason, "a .npz file with an array x, as the data has them")

@@ -55,8 +55,8 @@ runs/checkpoint/saving.py test_parallel_divided_optimizer.py::test_killed_in_a_s
 +accumulating = position.batch % plan.steps.batches_per_step(position.epochs) > 0
 # a difference in all gradients is taken for noise
 runs/compare/__init__.py test_compare_noise.py::test_noise_that_adam_scales_up_is_named
--> agreement * largest
-+> largest
+-distance.max() > agreement * either.max()
++distance.max() > either.max()
 # float64 owes less
 runs/compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
 -FLOAT64 = Tolerance(1e-10,
@@ -150,7 +150,7 @@ launch/rendezvous.py test_rendezvous.py::test_a_group_is_of_one_start
 -secrets.token_hex()
 +"0"
 # the list of one run's hyper-parameters for all
-runs/loggers/writers.py test_monitor.py::test_run_in_tensorboard[raw]
+runs/loggers/__init__.py test_monitor.py::test_run_in_tensorboard[raw]
 -            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[0])
 +            self.writer.add_hparams(self.options, {})
 # a difference that is always zero
@@ -162,9 +162,9 @@ engine/callbacks/pictures.py test_callbacks_monitoring.py::test_pictures_take_a_
 -if time.perf_counter() >= self.next_pictures:
 +if True:
 # a summary draws
-runs/monitor.py test_model_summary.py::test_net_and_generators_are_unchanged
--with torch.no_grad(), preserve_generators([device]):
-+with torch.no_grad():
+engine/callbacks/__init__.py test_model_summary.py::test_summary_of_a_module[autoencoder-model_summary-True]
+-with preserve_generators([pl_module.device]):
++if trainer:
 # the record adds a batch to the step after it
 runs/record/__init__.py test_recorder.py::test_each_optimizer_step_has_a_line
 -        self.batches.append((stats, ids, len(self.steps)))

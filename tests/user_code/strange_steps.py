@@ -129,13 +129,6 @@ class Late(pl.LightningModule):
         return torch.optim.LBFGS(self.parameters(), lr=0.5, max_iter=3)
 
 
-class Drawing(Late):
-    """Writes a picture of its own."""
-
-    def on_train_start(self) -> None:
-        self.logger.experiment.add_image("mine", torch.zeros(1, 2, 2), 1)  # type: ignore[union-attr]
-
-
 class Uneven(pl.LightningModule):
     """Values of steps over ranks, a schedule that steps by them, a metric that is kept for all epochs."""
 

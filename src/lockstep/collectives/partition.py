@@ -31,9 +31,9 @@ class Options:
 def lockstep_batches(options: Options, epoch: int, rank: int) -> list[list[int]]:
     """Return the batches of one rank by the sampler of training."""
     batch_size = options.devices * options.batch_size_per_device
-    order = epoch_order(options.samples, options.seed, epoch)
-    batches = torch.split(order, batch_size)[: batch_count(options.samples, batch_size, options.drop_last)]
-    return [ids[rank :: options.devices].tolist() for ids in batches]
+    batches = torch.split(epoch_order(options.samples, options.seed, epoch), batch_size)
+    count = batch_count(options.samples, batch_size, options.drop_last)
+    return [ids[rank :: options.devices].tolist() for ids in batches[:count]]
 
 
 def torch_batches(options: Options, epoch: int, rank: int) -> list[list[int]]:
@@ -50,23 +50,20 @@ def show(options: Options) -> int:
 
 def describe(options: Options, width: int) -> str:
     """Format two blocks an epoch, with a paragraph for each rank."""
-    page = [
-        f"{options.samples} samples on {options.devices} ranks, {options.batch_size_per_device} a rank in each batch; "
-        "| ends a batch, * marks a repeat"
-    ]
+    samples, of_rank = f"{options.samples} samples", f"{options.batch_size_per_device} a rank in each batch"
+    page = [f"{samples} on {options.devices} ranks, {of_rank}; | ends a batch, * marks a repeat"]
     samplers = {"Lockstep": lockstep_batches, f"DistributedSampler(shuffle=True, seed={options.seed})": torch_batches}
     for epoch, (name, batches_of) in product(range(options.epochs), samplers.items()):
         page += ["", f"epoch {epoch}: {name}"]
-        seen: set[int] = set()
+        seen: list[int] = []
         counts = []
         for rank in range(options.devices):
             batches = batches_of(options, epoch, rank)
             cells = [" ".join(f"{id}{'*' * (id in seen)}" for id in batch) or "–" for batch in batches]
             page.append(textwrap.fill(f"  rank {rank}: {' | '.join(cells) or '–'}", width, subsequent_indent=" " * 10))
-            seen.update(*batches)
+            seen += [id for batch in batches for id in batch]
             counts.append(sum(map(len, batches)))
-        total, left_out = sum(counts), options.samples - len(seen)
-        shares = f"{' + '.join(map(str, counts))} = {total} of {options.samples} samples"
-        rest = f"; {left_out} left out" if left_out else ""
-        page.append(f"  seen: {shares}, {total - len(seen) or 'none'} repeated{rest}")
+        repeated, left_out = len(seen) - len({*seen}), options.samples - len({*seen})
+        shares = f"{' + '.join(map(str, counts))} = {len(seen)} of {samples}, {repeated or 'none'} repeated"
+        page.append(f"  seen: {shares}{f'; {left_out} left out' if left_out else ''}")
     return "\n".join(page)

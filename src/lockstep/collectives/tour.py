@@ -13,7 +13,7 @@ import torch.distributed as dist
 from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.text_table import columns_text, terminal_width
-from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive, tensor_device
+from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive
 from lockstep.command.entry_point import make_output_dir, output_dir
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
@@ -54,14 +54,12 @@ def show(options: Options) -> int:
         make_output_dir(folder)
     with external_process_group(world) as is_launched:
         observations = start_ranks(TourPayload(world, options.root), __name__, is_launched)
-    checked = [
-        (primitive, ranks, check(primitive, ranks, options.root))
-        for primitive, ranks in zip(PRIMITIVES, observations, strict=True)
-    ]
-    passed, failed = (sum(results.count(word) for _, _, results in checked) for word in ("pass", "fail"))
+    observed = [*zip(PRIMITIVES, observations, strict=True)]
+    results = {primitive.name: check(primitive, ranks, options.root) for primitive, ranks in observed}
+    passed, failed = (sum(ranks.count(word) for ranks in results.values()) for word in ("pass", "fail"))
     if prints:
-        names = ", ".join(primitive.name for primitive, _, results in checked if "fail" in results)
-        print("\n\n".join(paragraph(*each) for each in checked))
+        names = ", ".join(name for name, ranks in results.items() if "fail" in ranks)
+        print("\n\n".join(paragraph(primitive, ranks, results[primitive.name]) for primitive, ranks in observed))
         print(f"\n{passed} checks passed, {failed} failed{f' ({names})' if names else ''}\n  {folder}", flush=True)
     return 1 if failed else 0
 
@@ -94,20 +92,19 @@ def observe(primitive: Primitive, root: int) -> Observation:
 
     Each number is another: 10 and -11 on rank 0, 20 and -21 on rank 1.
     """
-    count = 2 * dist.get_world_size() if primitive.cost == ALL_BUT_OWN else 2
-    sizes = {"full": count, "share": count // dist.get_world_size()}
-    input = torch.zeros(sizes[primitive.input], device=tensor_device())
-    output = input if primitive.output == "none" else torch.zeros(sizes[primitive.output], device=input.device)
-    numbers = [(10 * dist.get_rank() + 10 + index) * (-1) ** index for index in range(len(input))]
-    input += torch.tensor(numbers, device=input.device)
-    before: list[float] = input.tolist()
+    rank, world, on_gpu = dist.get_rank(), dist.get_world_size(), dist.get_backend() == "nccl"  # it takes no others
+    count = 2 * world if primitive.cost == ALL_BUT_OWN else 2
+    sizes = {"full": count, "share": count // world}
+    numbers = [(10 * rank + 10.0 + index) * (-1) ** index for index in range(sizes[primitive.input])]
+    input = torch.tensor(numbers, device=torch.device("cuda", torch.cuda.current_device()) if on_gpu else "cpu")
+    output = input if primitive.output == "none" else input.new_zeros(sizes[primitive.output])
     primitive.call(input, output, root)
-    return before, output.tolist()
+    return numbers, output.tolist()
 
 
 def check(primitive: Primitive, observations: Sequence[Observation], root: int) -> list[str]:
     """Return the result of each rank: pass, fail, or – if the rank may hold anything."""
-    expected = primitive.expected([before for before, _ in observations], root)
+    expected = primitive.expected(np.array([before for before, _ in observations]), root)
     return [compare(after, numbers) for (_, after), numbers in zip(observations, expected, strict=True)]
 
 

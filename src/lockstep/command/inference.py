@@ -27,11 +27,8 @@ UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, AssertionError
 def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
     """Return the LightningModule of a run in evaluation mode, with its weights and what `on_load_checkpoint` restores.
 
-    Args:
-        run: the folder of a run: its last weights, or with `test=best` its best ones; or one of its checkpoints.
-
-    Raises:
-        ConfigError: there is no such run or checkpoint, or its code has changed.
+    `run` is a folder, of which the last weights are loaded (with `test=best` the best ones), or one of its checkpoints.
+    Raises ConfigError if there is none, or its code has changed.
     """
     return load_with_plan(run, device)[1]
 

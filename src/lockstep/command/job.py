@@ -22,7 +22,7 @@ from lockstep.base.files import save_json, short_path
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
-from lockstep.command.run_result import RunResult
+from lockstep.command.run_result import RunResult, run_summary, run_title
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
@@ -38,7 +38,6 @@ from lockstep.plan.world import Launchable
 from lockstep.raw import CALLED, Job
 from lockstep.runs.checkpoint.files import choose_checkpoint, require_start, typed_words
 from lockstep.runs.run_files import METRICS, Metrics, clear_records, run_of, save_config
-from lockstep.runs.run_summary import run_summary, run_title
 
 
 def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:

@@ -12,7 +12,7 @@ from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
 from lockstep.base.progress import notice
-from lockstep.engine.callbacks import ConfusionMatrix
+from lockstep.engine.callbacks import ConfusionMatrix, Summary
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
 from lockstep.engine.session import Session
@@ -33,6 +33,7 @@ IRRELEVANT_WARNINGS = (
     "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint
     "You defined a `validation_step` but have no `val_dataloader`",  # a run may go without
     "Total length of `list` across ranks is zero",  # no validation split
+    "Experiment logs directory .* exists and is not empty",  # the table of an earlier run in this folder
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
 )
 
@@ -83,8 +84,9 @@ def monitoring_callbacks(session: Session) -> list[Callback]:
     if shows and board is not None:
         from lockstep.engine.callbacks.pictures import Pictures  # on rank 0 alone
 
-        filters, progress = not plan.strategy.sharded, session.progress
-        callbacks.append(Pictures(board, confusion, lambda: progress.position.steps, filters))
+        callbacks.append(Pictures(board, confusion, lambda: session.progress.position.steps))
+    if plan.model_summary or plan.trainer.enable_model_summary:
+        callbacks.append(Summary(max_depth=-1))
     if plan.profiler == "pytorch" and session.context.rank == 0:
         from lockstep.engine.profiler import OperationsProfile
 

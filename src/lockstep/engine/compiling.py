@@ -1,7 +1,6 @@
-"""`compile=true`: torch.compile of the nets that a module calls, in place: names stay the same.
+"""`compile=true`: torch.compile of the nets that a module calls, in place: names and random numbers stay the same.
 
-A graph is compiled for each shape of a batch: the kernels depend on the batch alone, and resumed runs compute the same
-bits. `dynamic`: one graph for any shape, if shapes vary. Random numbers are those without compiling.
+A graph is compiled for each shape of a batch, so that resumed runs compute the same bits; with `dynamic` one for all.
 """
 
 import logging

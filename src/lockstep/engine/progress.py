@@ -19,11 +19,8 @@ PHASES = ("data", "forward", "backward", "optimizer", "rest")
 class RunProgress:
     """`position`: epochs, batches of the next one and optimizer steps that are done.
 
-    out_of_time: whether trainer.max_time is over.
-    interrupted_epoch: whether max_steps or max_time ends training within an epoch.
-    ended: whether a callback has ended training before its last epoch.
-    checking: whether a sanity check is under way, a validation before training whose results are discarded.
-    has_validation: whether there is a validation loader and step.
+    out_of_time: trainer.max_time is over. interrupted_epoch: max_steps or max_time ends training within an epoch.
+    ended: a callback has ended training early. checking: a sanity check is under way, whose results are discarded.
     """
 
     def __init__(
@@ -62,10 +59,7 @@ class RunProgress:
         return self.out_of_time
 
     def interrupts_epoch(self, trainer: Any) -> bool:
-        """Whether max_steps or max_time ends training after this batch, which is not the last of its epoch.
-
-        Then the checkpoint lies within the epoch, and what was logged until there becomes results.
-        """
+        """Whether max_steps or max_time ends training after this batch, which is not the last of its epoch."""
         is_over = self.plan.steps.is_finished(self.position.epochs, trainer.global_step)
         self.interrupted_epoch = (self.out_of_time or is_over) and not trainer.should_stop
         return self.interrupted_epoch
@@ -85,8 +79,7 @@ class RunProgress:
 class Phases:
     """Seconds of training by phase, of what a run does beside it, and samples. `mark` ends a phase and begins the next.
 
-    On a GPU these are the times of the calls, and kernels run later, unless it `waits` for the GPU at each mark.
-    DistributedDataParallel communicates in `backward`.
+    On a GPU these are the times of the calls, unless it `waits` for the GPU at each mark.
     totals: seconds of all complete epochs by phase, and of what is not training.
     """
 

@@ -25,7 +25,7 @@ from lockstep.runs.checkpoint.content import named_as_in
 from lockstep.runs.checkpoint.files import resume_after_restart
 from lockstep.runs.checkpoint.reading import read_start
 from lockstep.runs.checkpoint.saving import CheckpointManager
-from lockstep.runs.monitor import open_loggers, show_layers
+from lockstep.runs.monitor import open_loggers
 from lockstep.runs.record import Recorder
 from lockstep.strategies.parallel.tensor_layout import load_full_state_dict
 from lockstep.strategies.strategy import net_of
@@ -84,8 +84,6 @@ class Session:
         self.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, content["record"] if content else None)
         self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
         self.results.checkpoints = self.checkpoints
-        if plan.model_summary or plan.trainer.enable_model_summary:
-            show_layers(plan, rank, self.module, self.data.example(), self.device)
         if plan.compile:
             from lockstep.engine.compiling import compile_nets
 

@@ -1,11 +1,10 @@
 """How a rank uses memory: what glibc's malloc keeps, and the memory format of a net's tensors.
 
-glibc returns a large block to the kernel as soon as it is freed, and gets it back, page by page and zeroed, for the
-same tensor of the next step: half the time of a convolutional net on a CPU.
+glibc returns a large block to the kernel when it is freed, and gets it back zeroed, page by page, for the next step:
+half the time of a convolutional net on a CPU.
 
-The format channels_last is faster; on a CPU `auto` uses it for tested convolutions only.
-With channels_last, torch 2.15 on a CPU (oneDNN's jit_1x1, with AVX-512) writes out of bounds in the backward pass of
-some convolutions. The process crashes, or continues with corrupted memory. Contiguous nets are not affected.
+channels_last is faster. But with it torch 2.15 on a CPU (oneDNN's jit_1x1, with AVX-512) writes out of bounds in the
+backward pass of some convolutions: there `auto` uses it for tested ones only.
 """
 
 import ctypes
@@ -24,9 +23,8 @@ TESTED = {
     *((1, 16, 3), (16, 32, 3), (32, 64, 3), (64, 128, 3)),  # cnn
     *((1, 10, 5), (10, 20, 5)),  # lenet, split_cnn
 }
-"""Channels and kernel of plain convolutions (no stride, padding, dilation or groups) that are tested on CPUs: channels
-last against contiguous float64, both passes (tests/test_memory_format.py). To add one, test it.
-"""
+"""Channels and kernel of plain convolutions (no stride, padding, dilation or groups) that are tested on CPUs against
+contiguous float64, both passes (tests/test_memory_format.py)."""
 
 
 def set_malloc_trim(enabled: bool) -> None:

@@ -10,14 +10,12 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from lockstep.base.private_api.tensorboard import add_points, add_text
-from lockstep.base.progress import print_beside_bar
-from lockstep.base.random_state import preserve_generators
 from lockstep.plan.plan import Plan
 from lockstep.plan.run_label import MONITORING, HyperParameter, folder_of, plain_hparam
 from lockstep.plan.schemas.groups import is_below
@@ -49,10 +47,7 @@ def open_loggers(plan: Plan, rank: int, steps: int) -> "Loggers":
 
 
 def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
-    """Return the options by the keys of the command line.
-
-    What follows from them (world size, backend) is left out: TensorBoard would list it as one more difference.
-    """
+    """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
     return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
@@ -95,38 +90,6 @@ def versions_and_machine(gpu: bool) -> dict[str, str]:
     return rows
 
 
-def show_layers(plan: Plan, rank: int, net: nn.Module, example: Any, device: torch.device) -> None:
-    """Print Lightning's table of all layers on rank 0; weights, modes, buffers and generators are unchanged afterwards.
-
-    Every rank calls it with its own batch, since a net may wait for others. `example`: the argument of its forward, a
-    tuple of several or a mapping of them by name; None if it is unknown. Without it, or if the net cannot be called
-    with it, there are no shapes and FLOPs.
-    """
-    from lockstep.base.private_api.lightning import layers_table  # with Lightning
-
-    def forward() -> Any:
-        if isinstance(example, Mapping):
-            return net(**example)
-        return net(*example) if isinstance(example, tuple) else net(example)
-
-    content = "parameters" if example is None else "forward of an example"
-    training = {module: module.training for module in net.modules()}
-    buffers = [(buffer, buffer.clone()) for buffer in net.buffers()]
-    net.eval()
-    with torch.no_grad(), preserve_generators([device]):
-        try:
-            table = layers_table(net, None if example is None else forward)
-        except Exception as error:  # of the user's net
-            content = f"parameters; its forward does not take the example ({type(error).__name__})"
-            table = layers_table(net, None)
-        for buffer, before in buffers:
-            buffer.copy_(before)
-    for module, mode in training.items():
-        module.training = mode
-    if rank == 0:
-        print_beside_bar(f"\n{plan.model.name}: {content}\n{table}")
-
-
 def log_histograms(plan: Plan, loggers: "Loggers", net: nn.Module, epoch: int, step: int) -> None:
     """Log the weights after the last step of every N-th epoch (from 1), and its gradients. Every rank calls it."""
     options, board = tensorboard_of(plan), loggers.board
@@ -154,10 +117,7 @@ def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: "Compar
 
 
 def differences(left: "RecordedRun", right: "RecordedRun") -> Mapping[int, Mapping[str, float]]:
-    """Return, for each step of both, the difference of the mean loss and the gradient norm, and the larger of them.
-
-    At step 0, before training, both have the same weights.
-    """
+    """Return, for each step of both, the difference of the mean loss and the gradient norm, and the larger of them."""
     from lockstep.runs.compare.comparison import difference  # not by each rank
 
     curves = {0: {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}}

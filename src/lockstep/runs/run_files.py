@@ -50,8 +50,7 @@ def save_config(folder: Path, text: str, words: Sequence[str], swept: Sequence[s
 def read_config(folder: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     """Return the configuration of a run, the words of its command, and the keys that a sweep varied.
 
-    Raises:
-        ValueError, TypeError, LookupError, OSError, yaml.YAMLError: it is missing or damaged.
+    A damaged one raises ValueError, TypeError, LookupError, OSError or yaml.YAMLError.
     """
     text = (folder / CONFIG).read_text()
     config = {**yaml.safe_load(text)}

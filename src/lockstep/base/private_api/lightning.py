@@ -3,11 +3,9 @@
 With a version that is not tested, Lightning's own loop trains, and computes the same numbers.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
-from torch import nn
 
 try:
     from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop as TrainingEpochLoop
@@ -44,17 +42,3 @@ def end_restart(loop: Any) -> None:
     """Clear the `restarting` flag of a loop and its children; a fit loop with max_steps overrides the setter."""
     base = next(kind for kind in reversed(type(loop).__mro__) if "restarting" in vars(kind))
     vars(base)["restarting"].fset(loop, False)
-
-
-def layers_table(net: nn.Module, forward: Callable[[], object] | None) -> str:
-    """Return a table of all layers of any net; `forward` calls it, for shapes and FLOPs."""
-    from lightning.pytorch.utilities.model_summary.model_summary import ModelSummary
-
-    class Summarized(pl.LightningModule):
-        def forward(self) -> object:
-            return forward and forward()
-
-    module = Summarized()
-    module.net = net
-    module.example_input_array = None if forward is None else ()
-    return str(ModelSummary(module, max_depth=-1))

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.callbacks import ModelSummary
 from torch import Tensor
 
 from lockstep.base.config_error import config_error
+from lockstep.base.random_state import preserve_generators
 from lockstep.base.structures import predictions_of
 from lockstep.runs.run_files import save_confusion
 
@@ -17,12 +19,11 @@ from lockstep.runs.run_files import save_confusion
 class ConfusionMatrix(Callback):
     """Counts how often each class (row) was predicted as each class (column), over all ranks; a test's as a file.
 
-    The steps return {"logits" or "preds": …, "targets": …}; else nothing is counted. Of several loaders only the first
-    is. The number of classes is the data module's `num_classes`, or else the width of the logits; targets that are no
-    class, as -100, do not count.
+    The steps return {"logits" or "preds": …, "targets": …}; else nothing is counted. Of several loaders the first is.
+    The number of classes is the data module's `num_classes`, or else the width of the logits.
 
-    counts: of the latest evaluation, over all ranks: int64, (classes, classes), or with another column for predictions
-        of numbers that are no class; None if nothing was counted.
+    counts: of the latest evaluation: int64, (classes, classes), or with another column for predictions that are no
+        class; None if nothing was counted.
     """
 
     counts: Tensor | None = None
@@ -30,12 +31,7 @@ class ConfusionMatrix(Callback):
     def __init__(
         self, folder: str | Path, validation: bool = True, has_samples: Callable[[], bool] = lambda: True
     ) -> None:
-        """Save the counts of a test in a folder.
-
-        Args:
-            validation: whether to count in validations, too.
-            has_samples: whether the current batch is none of a rank without samples, which only takes part.
-        """
+        """Save the counts of a test in a folder; `has_samples`: whether this rank has samples of the current batch."""
         self.folder, self.validation, self.has_samples = Path(folder), validation, has_samples
         self.sums: Tensor | None = None
 
@@ -100,6 +96,14 @@ class ConfusionMatrix(Callback):
         classes = int((len(sums) - 1) ** 0.5)
         counts = sums[:-1].cpu().view(classes, classes + 1)
         return counts if counts[:, -1].any() else counts[:, :-1]
+
+
+class Summary(ModelSummary):
+    """Lightning's table of all layers; the run draws the same random numbers as without it."""
+
+    def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
+        with preserve_generators([pl_module.device]):
+            super().on_fit_start(trainer, pl_module)
 
 
 class FittedLine(Callback):

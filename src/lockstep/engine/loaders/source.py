@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 
 from lockstep.base.config_error import ConfigError, require
 from lockstep.base.precision import dtype_of
-from lockstep.base.random_state import preserve_generators, seed_all, seeded
+from lockstep.base.random_state import seed_all, seeded
 from lockstep.base.structures import map_tensors
 from lockstep.engine.loaders import BatchShare, RankLoader, RankSlice, is_plain
 from lockstep.engine.loaders.map_loader import MapLoader
@@ -189,15 +189,3 @@ class RankData:
             elif name == TO_DEVICE and self.device.type != "cpu":
                 hooks[name] = getattr(self.module, name)
         return hooks
-
-    def example(self) -> Any:
-        """Return the module's `example_input_array`, or else the first inputs of data that tells its sample shape."""
-        array = self.module.example_input_array
-        if array is not None:
-            return self.transfer(array)
-        [loader] = self.loaders("train")
-        if self.plan.data.sample_shape is None or not isinstance(loader, MapLoader):
-            return None
-        with preserve_generators():
-            batch = self.transfer(loader.loader.collate_fn([loader.loader.dataset[0]]))
-        return batch[0] if isinstance(batch, list | tuple) else batch

@@ -121,15 +121,10 @@ class Module(Target):
 
 @dataclass(frozen=True)
 class TensorBoard:
-    """images: confusion matrices, worst samples, first filters. histograms: every N epochs, weights and gradients."""
+    """images: confusion matrices, worst samples. histograms: every N epochs, weights and gradients."""
 
     images: bool = True
     histograms: NonNegativeInt = 0
-
-
-@dataclass(frozen=True)
-class CSV:
-    """A table without options."""
 
 
 @dataclass(frozen=True)
@@ -137,15 +132,16 @@ class Logger(Target):
     """A logger, of Lockstep or of Lightning."""
 
     @cached_property
-    def options(self) -> TensorBoard | CSV | None:
-        """Return the options of a logger of Lockstep; the run opens it by them."""
+    def options(self) -> TensorBoard | None:
+        """Return the options of TensorBoard; None of another logger, which is called with its arguments."""
         from lockstep.plan.schemas.coerce import coerce  # which ranks need not import: the command asks first
 
-        kind = {"lockstep.runs.loggers.TensorBoard": TensorBoard, "lockstep.runs.loggers.CSV": CSV}.get(self.path)
+        if self.path != "lockstep.runs.loggers.TensorBoard":
+            return None
         former = (("pr_curves", False), ("graph", False))  # of an earlier version, whose defaults changed nothing
         arguments = {name: value for name, value in self.call.items() if name not in SPECIAL}
         arguments = {name: value for name, value in arguments.items() if (name, value) not in former}
-        return None if kind is None else coerce(kind, self.key, {**asdict(kind()), **arguments})
+        return coerce(TensorBoard, self.key, {**asdict(TensorBoard()), **arguments})
 
     def check(self) -> None:
         """Raise for wrong options, or if the package that an option of Lockstep needs is not installed."""

@@ -26,29 +26,24 @@ class Progress:
 
 
 RankState = Mapping[str, Any]
-"""The state of one rank: its generators, and what is not reduced over the ranks yet.
-
-`random`: by kind of generator; `sums`: of metrics and of the record; `gradients`: of an unfinished optimizer step, by
-parameter; `buffers`: of ranks above 0, whose BatchNorm may have statistics of their own; `module`: what a
-LightningModule has logged and measured in the current epoch.
+"""`random`: the state of each generator; `sums`: of metrics and of the record; `gradients`: of an unfinished optimizer
+step, by parameter; `buffers`: of ranks above 0; `module`: what was logged and measured in the current epoch.
 """
 
 Content = Mapping[str, Any]
 """What a checkpoint holds under SECTION, in tensors and plain values, since nothing else is loaded.
 
-`identity`: of its plan; `plan`: all of it, as JSON, to create the net; `position`: the fields of Progress; `record`:
-the lines that it counts; `results`: the latest metrics; `best`: the metric that is monitored, its best value, negative
-if more is better, and its epoch; `best_yet`: whether this is the best; `ranks`: a RankState each; `ended`: a
-callback has ended training early; `state_dict`: the one that training goes on with, if hooks at the end of fit have
-replaced the weights.
+`identity`: of its plan; `plan`: as JSON; `position`: the fields of Progress; `record`: the lines that it counts;
+`results`: the latest metrics; `best`: the monitored metric, its best value, negative if more is better, and its epoch;
+`best_yet`: whether this is the best; `ranks`: a RankState each; `ended`: a callback has ended training early;
+`state_dict`: the one that training goes on with, if hooks at the end of fit have replaced the weights.
 """
 
 
 def state_of_rank(content: Content, rank: int, world_size: int, sharded: bool = False) -> RankState:
     """Return the state that a rank resumes with. In another world rank 0 takes all sums.
 
-    The mean of gradients over ranks is that of the global batch. In another world, and if they are `sharded` and not
-    averaged again, each rank takes that mean.
+    There, and if they are `sharded`, each rank takes the mean of gradients over ranks, which is the global batch's.
     """
     ranks = content["ranks"]
     if len(ranks) == world_size:

@@ -1,7 +1,6 @@
-"""The files of checkpoints: their names, reading them after a check for damage, and which one a run begins from.
+"""The files of checkpoints: reading them after a check for damage, and what `resume` and `ckpt_path` mean.
 
-last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the best epoch. Which one a run begins from,
-and so in which folder it runs, is what `resume` and `ckpt_path` mean.
+last.ckpt is the newest, previous.ckpt the one before it, best.ckpt that of the best epoch.
 """
 
 import math
@@ -156,9 +155,9 @@ def _require_readable(damaged: Mapping[Path, str], resume: bool = True) -> None:
 
 
 def newest_checkpoint(runs: Iterable[Path], since: float = 0) -> tuple[Path | None, dict[Path, str]]:
-    """Return the newest undamaged checkpoint of these run folders; and newer ones, which are damaged, with reasons.
+    """Return the newest undamaged checkpoint of run folders, and newer ones, which are damaged, with reasons.
 
-    The best one counts in a folder that has no other. `since`: a time in nanoseconds, before which none counts.
+    best.ckpt counts in a folder that has no other, and none before `since` (in nanoseconds).
     """
     times: dict[Path, float] = {}
     for folder in (run / FOLDER for run in runs):

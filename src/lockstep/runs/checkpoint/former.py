@@ -1,4 +1,4 @@
-"""Plans in checkpoints of the version that trained plain nets by a `task`, as plans of LightningModules."""
+"""Plans in checkpoints of the version that trained nets by a `task`: the LightningModule, and facts of the data."""
 
 import json
 from collections.abc import Mapping
@@ -12,50 +12,37 @@ from lockstep.plan.schemas.target import KEY, PARTIAL
 from lockstep.plan.targets.locate import locate, parameters_of
 
 GONE = ("task", "optimizer", "scheduler", "dropout_rng")
-PARTS = {  # classes of nets, optimizers, modules and data modules, by the names of options
+PARTS = {  # classes by the names of options
     **{"linear": "Linear", "mlp": "MLP", "cnn": "CNN", "lenet": "LeNet", "split_cnn": "SplitCNN"},
     **{"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"},
     **{"autoencoding": "Autoencoder", "language_modelling": "LanguageModel"},
     **{"classification": "Classifier", "regression": "Regressor"},
     **{"digits": "Digits", "mnist": "MNIST", "points": "Points", "line": "Line", "cifar10": "CIFAR10"},
-    **{"random_regression": "RandomRegression", "image_folder": "ImageFolder", "npz": "NPZ", "text": "Text"},
 }
 FACTS = {"shape": "sample_shape", "outputs": "num_outputs", "classes": "num_classes"}  # as they were called, and are
 
 
 def plan_of(text: str) -> Plan:
-    """Return the plan of a checkpoint; an earlier one has neither loggers and callbacks nor a schedule any more."""
+    """Return the plan of a checkpoint; of an earlier one without data, loggers, callbacks and schedule."""
     values: dict[str, Any] = json.loads(text)
     if "task" in values:
-        call, facts = _data(values["data"])
-        data = {CLASS: "lockstep.plan.schemas.target:Data", "name": values["data"]["name"], "key": "data", "call": call}
+        facts, engine = _facts(values["data"]), {"fast_loop": True} if values["engine"]["name"] == "lightning" else {}
+        data = {CLASS: "lockstep.plan.schemas.target:Data", "name": values["data"]["name"], "key": "data", "call": {}}
         model = {CLASS: "lockstep.plan.schemas.target:Module", "name": values["model"]["name"], "key": "model"}
-        engine = values["engine"] | ({"fast_loop": True} if values["engine"]["name"] == "lightning" else {})
-        values |= {"data": data | facts, "model": model | _module(values, facts), "engine": engine}
+        values |= {"data": data | facts, "model": model | _module(values, facts), "engine": values["engine"] | engine}
         values |= {"logger": [], "callbacks": [], "resume": False, "compile": False}
         text = json.dumps({name: value for name, value in values.items() if name not in GONE})
     plan: Plan = from_json(text)
     return plan
 
 
-def _data(old: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the call of a LightningDataModule, and what was known of its samples."""
-    path, arguments = str(old.get(KEY, "")), {**old.get("arguments", {})}
+def _facts(old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was known of the samples; of built-in data sets their classes know it."""
     facts = {new: old.get(name) or None for name, new in FACTS.items()} | {"class_names": old.get("class_names", ())}
-    if str(old[CLASS]).endswith("Loaders"):
-        return ({KEY: path, **arguments} if path else {}), facts
-    sizes = {**old.get("split", {}), **{name: arguments[name] for name in ("val", "test") if name in arguments}}
-    named = {f"{name}_size": size for name, size in sizes.items()}
-    if path and not path.startswith("lockstep.data."):
-        dataset = {KEY: path, **arguments} if path != "builtins.dict" else arguments
-        rest = {name: old[name] for name in ("loader", "num_classes", "input_key", "target_key")}
-        return {KEY: "lockstep.datamodules.Datasets", "dataset": dataset, **named, **rest}, facts
-    target = f"lockstep.datamodules.{PARTS[path.rpartition('.')[2] or str(old['name'])]}"
-    cls, options = locate("data", target), {**old, **arguments, **named}
-    if not path:  # its class knew them
-        facts = {name: getattr(cls, name, None) or fact for name, fact in facts.items()}
-        facts |= {"sample_shape": [old["features"]]} if "features" in old else {}
-    return {KEY: target, **{name: options[name] for name in parameters_of(cls) if name in options}}, facts
+    if KEY not in old and old["name"] in PARTS:
+        known = vars(locate("data", f"lockstep.datamodules.{PARTS[old['name']]}"))
+        facts |= {name: known[name] for name in facts if known.get(name)}
+    return facts | ({"sample_shape": [old["features"]]} if "features" in old else {})
 
 
 def _module(values: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,11 +39,7 @@ WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 
 @dataclass(frozen=True)
 class ResumeState:
-    """The checkpoint that a run begins from, if any.
-
-    content: its part of ours, only if training resumes.
-    is_finished: whether it had finished training, so that only the test is left.
-    """
+    """The checkpoint that a run begins from, if any, and its content, if training resumes."""
 
     checkpoint: Mapping[str, Any] | None = None
     content: Content | None = None
@@ -55,10 +51,9 @@ class ResumeState:
 
 
 def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
-    """Return whether the run of the plan's checkpoint is finished, before any rank starts.
+    """Return whether the run of the plan's checkpoint is finished; raise if the plan cannot resume from it.
 
-    Raises:
-        ConfigError: this plan cannot resume from it, or, without `keep_finished`, nothing is left to train.
+    Without `keep_finished` it also raises if nothing is left to train.
     """
     start = read_start(plan, mmap=True)
     if start.checkpoint is None or start.content is None:

@@ -96,8 +96,7 @@ class CheckpointManager:
     ) -> dict[str, Any]:
         """Return the Content of a checkpoint, for rank 0 to save; `sums` are this rank's. Flushes and syncs the record.
 
-        Raises:
-            NotFinite: a weight is NaN or infinite, and the plan has `detect_nan`: such a checkpoint is worth nothing.
+        With `detect_nan` a weight that is not finite raises NotFinite.
         """
         plan, recorder, net = self.plan, self.recorder, self.recorder.net
         recorder.flush(position.epochs + 1, position.steps)
@@ -165,10 +164,7 @@ class CheckpointManager:
 
 
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:
-    """Write a checkpoint atomically, or raise an OSError; keep the old one as previous.ckpt, the best as best.ckpt.
-
-    What cannot be loaded safely is left out.
-    """
+    """Write a checkpoint atomically, or raise an OSError; keep the old one as previous.ckpt, the best as best.ckpt."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with atomic_write(path) as temporary:
@@ -209,10 +205,7 @@ def _report(key: str, lost: tuple[str, ...]) -> None:
 
 
 def replace_weights(path: Path, weights: Mapping[str, Any]) -> None:
-    """Save the weights that the end of fit has left, if they are others; those to go on training with are kept beside.
-
-    A callback that averages weights may have saved the former in their place already.
-    """
+    """Save the weights that the end of fit has left, if they are others, beside those to go on training with."""
     with suppress(DamagedCheckpoint):  # an earlier one is still good
         checkpoint = read_checkpoint(path, mmap=True)
         saved = checkpoint["state_dict"]

@@ -62,19 +62,17 @@ class Quantity:
             self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
 
     def text(self) -> str:
-        """Return the verdict, or where the two differ first; how many differ if the size of a difference is unknown."""
-        if self.first is None:
-            return self.verdict
-        place = DIGESTS.sub("", self.first)
-        return place if math.isfinite(self.difference) else f"{self.differing} of {self.compared} differ: {place}"
+        """Return the verdict, or where the two differ first; and how many do if the size of a difference is unknown."""
+        counts = f"{self.differing} of {self.compared} differ: " if math.isinf(self.difference) else ""
+        return self.verdict if self.first is None else f"{counts}{DIGESTS.sub('', self.first)}"
 
 
 @dataclass
 class Comparison:
     """The quantities of two runs, by name.
 
-    `options`: those that differ, with both values, as they are typed. `engines`: of the two runs.
-    `unfinished`: both were interrupted. `left_out`: the keys not compared, by reason. `likely`: of a difference.
+    options: those that differ, with both values as they are typed. unfinished: both runs were interrupted.
+    left_out: the keys not compared, by reason. likely: the reason of a difference.
     """
 
     a: str
@@ -95,14 +93,11 @@ class Comparison:
 
     def add(self, key: str, a: object, b: object, where: str, step: float) -> None:
         """Compare two values by the rule of their key, or list the key as not compared."""
-        rule, reason = rule_of(key), None
-        if rule.how == "not":
-            reason = rule.quantity
-        elif rule.how == "bits" and self.tolerance.within:
-            reason = BITS_ONLY
-        elif "raw" in self.engines and (a is MISSING or b is MISSING) and key.startswith(OPTIONAL):
-            reason = UNWRITTEN
-        if reason is not None:
+        rule = rule_of(key)
+        unwritten = "raw" in self.engines and (a is MISSING or b is MISSING) and key.startswith(OPTIONAL)
+        needs_bits = rule.how == "bits" and self.tolerance.within > 0
+        if rule.how == "not" or needs_bits or unwritten:
+            reason = rule.quantity if rule.how == "not" else BITS_ONLY if needs_bits else UNWRITTEN
             self.left_out.setdefault(reason, set()).add(rule.pattern)
             return
         tolerance = IDENTICAL if rule.how == "exact" else self.tolerance
@@ -136,24 +131,24 @@ class Comparison:
     def text(self, for_terminal: bool = False) -> str:
         """Return the options that differ, a line for each quantity that does, by when it does first, and the verdict.
 
-        `for_terminal`: it is for stdout; in a terminal the verdict has a colour.
+        `for_terminal`: the verdict has a colour if stdout is a terminal.
         """
-        lines = [f"{short_path(self.a)}\n  against\n{short_path(self.b)}", ""]
+        options, shown, identical = [], [], []
         for key, (a, b) in self.options.items():
-            options = f"  {key}: {shorten(a, WIDTH)} against {shorten(b, WIDTH)}"
-            lines += wrapped(options, subsequent_indent=" " * 4)
-        lines += [""] if self.options else []
-        shown, identical, indent = [], [], " " * (NAME + 6)
+            options += wrapped(f"  {key}: {shorten(a, WIDTH)} against {shorten(b, WIDTH)}", subsequent_indent="    ")
         for quantity in sorted(self.quantities.values(), key=lambda quantity: quantity.when):
-            if quantity.verdict != "identical" and not (quantity.name == CONFIGURATION and self.configuration_differs):
-                shown += wrapped(f"  {quantity.name:<{NAME}}  {quantity.text()}", subsequent_indent=indent)
-            elif quantity.verdict == "identical" and quantity.name not in (CONFIGURATION, *FILES):
-                identical.append(quantity.name)
+            if quantity.verdict == "identical":
+                identical += [] if quantity.name in (CONFIGURATION, *FILES) else [quantity.name]
+            elif quantity.name != CONFIGURATION or not self.configuration_differs:
+                text = f"  {quantity.name:<{NAME}}  {quantity.text()}"
+                shown += wrapped(text, subsequent_indent=" " * (NAME + 6))
+        lists = {"identical": identical, "not compared": sorted(self.left_out.keys() - {EXPECTED})}
+        lists = {title: names for title, names in lists.items() if names}
+        lines = [f"{short_path(self.a)}\n  against\n{short_path(self.b)}", ""]
+        lines += [*options, ""] if options else []
         lines += [*shown, ""] if shown else []
-        left_out = sorted(self.left_out.keys() - {EXPECTED})
-        for title, names in (("identical", identical), ("not compared", left_out)):
-            if names:
-                lines += wrapped(f"{title}: {', '.join(names)}", initial_indent="  ", subsequent_indent="    ")
+        for title, names in lists.items():
+            lines += wrapped(f"  {title}: {', '.join(names)}", subsequent_indent="    ")
         return "\n".join([*lines, "", *self._verdict_text(for_terminal)])
 
     def _verdict_text(self, for_terminal: bool) -> list[str]:
@@ -177,10 +172,7 @@ class Comparison:
     def save(self, folder: Path) -> None:
         first = self.first_divergence
         content = {
-            "a": self.a,
-            "b": self.b,
-            "verdict": self.verdict,
-            "within_tolerance": self.within_tolerance,
+            **{name: getattr(self, name) for name in ("a", "b", "verdict", "within_tolerance")},
             "tolerance": str(self.tolerance),
             "expected_because": self.tolerance.reason,
             "configuration": self.options,
@@ -210,7 +202,7 @@ def in_words(largest: float, tolerance: Tolerance) -> str:
 
 
 def difference(a: Any, b: Any) -> float:
-    """Return |a-b| / max(1, |a|, |b|) of two finite numbers; 0 for other equal values, infinity for anything else."""
+    """Return |a-b| / max(1, |a|, |b|) of finite numbers; 0 for other equal values, infinity for anything else."""
     if a == b:
         return 0.0
     try:
@@ -227,8 +219,8 @@ def furthest(a: Any, b: Any, any_dtype: bool = False) -> tuple[Any, Any]:
     """
     a, b = _as_tensor(a), _as_tensor(b)
     if not hasattr(a, "shape") or not hasattr(b, "shape"):
-        first, second = (f"tensor {tuple(value.shape)}" if hasattr(value, "shape") else value for value in (a, b))
-        return first, second
+        a, b = (f"tensor {tuple(value.shape)}" if hasattr(value, "shape") else value for value in (a, b))
+        return a, b
     alike = a.dtype == b.dtype or (any_dtype and a.is_floating_point() and b.is_floating_point())
     if a.shape != b.shape or not alike:
         return f"{a.dtype} {tuple(a.shape)}", f"{b.dtype} {tuple(b.shape)}"

@@ -72,13 +72,11 @@ class RecordedRun:
 
     def values(self) -> Values:
         """Return the values in config.yaml, metrics.json, confusion.csv and the first line of the record."""
-        run_metadata = {} if self.run_metadata is self.results else self.run_metadata
-        files = (
-            *((f"{CONFIG}:", self.config), (f"{METRICS}:", self.results)),
-            *((f"{RECORD}:run.", run_metadata), (f"{CONFUSION}:", self.confusion)),
+        files = {f"{CONFIG}:": self.config, f"{METRICS}:": self.results, f"{CONFUSION}:": self.confusion}
+        files |= {} if self.run_metadata is self.results else {f"{RECORD}:run.": self.run_metadata}
+        return self._placed(
+            {f"{at}{key}": value for at, values in files.items() for key, value in leaves(values) if key}
         )
-        by_key = {f"{prefix}{key}": value for prefix, values in files for key, value in leaves(values) if key}
-        return self._placed(by_key)
 
     def files(self, with_content: bool) -> Values:
         """Return a key for each file of the folder; `with_content`: and the values in its last checkpoint."""
@@ -117,10 +115,7 @@ def _confusion_counts(text: str) -> dict[str, int]:
 
 
 def leaves(value: Any, prefix: str = "", of_lists: bool = True) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested mappings, and of lists, by dotted keys.
-
-    Those of the command line: a target, or a choice by `name`, has the key of its group.
-    """
+    """Yield the leaves of nested mappings and lists by dotted keys; a target or `name` has the key of its group."""
     if isinstance(value, Mapping) and value:
         choice = KEY if KEY in value else "name"
         for key, inner in value.items():

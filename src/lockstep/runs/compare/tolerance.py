@@ -1,7 +1,7 @@
 """How closely two runs are expected to agree: the same arithmetic in the same order gives the same bits.
 
-Otherwise float64 agrees to 1e-10 at every step. In shorter formats sums in another order differ by rounding, and
-training may double a difference at every step: there a measured bound holds for the first steps only.
+Otherwise float64 agrees to 1e-10 at every step, and in shorter formats, whose rounding training may double at every
+step, a measured bound holds for the first steps only.
 """
 
 import math

@@ -1,19 +1,86 @@
 """Where curves go: every logger of a plan is one of Lightning's, and rank 0 writes."""
 
+import re
+from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from lockstep.base.private_api.tensorboard import add_points, hparams_session
 from lockstep.plan.plan import Plan
-from lockstep.plan.run_label import FOLDER, HyperParameter, folder_of
-from lockstep.plan.schemas.target import CSV, TensorBoard
-from lockstep.runs.loggers.writers import CSVWriter, TensorBoardWriter
+from lockstep.plan.run_label import FOLDER, HyperParameter, folder_of, plain_hparam
+from lockstep.plan.schemas.target import TensorBoard
 
-__all__ = ["CSV", "Loggers", "TensorBoard", "create"]
+__all__ = ["CSV", "Loggers", "TensorBoard", "TensorBoardWriter", "create"]
+
+GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}
+"""The names in TensorBoard of values without a group. It sorts groups and opens the first two."""
+
+
+class CSV(CSVLogger):
+    """Lightning's table metrics.csv, written at each call; each resume in the run's folder has a folder of its own."""
+
+    def __init__(self, save_dir: str, run_name: str) -> None:
+        resumed = re.search(r"from_step_\d+$", run_name)
+        super().__init__(save_dir, "csv", resumed[0] if resumed else "", flush_logs_every_n_steps=1)
+
+    def log_hyperparams(self, *_: Any) -> None:
+        """No-op: they are in config.yaml."""
+
+
+class TensorBoardWriter(TensorBoardLogger):
+    """Curves, texts and pictures for TensorBoard; `writer` is torch's SummaryWriter.
+
+    Hyper-parameters are written at the first flush: a module has added its own by then. TensorBoard itself lists those
+    that differ among runs first, with the last point of each curve.
+    """
+
+    def __init__(self, folder: Path, hparams: Mapping[str, HyperParameter], resumed_at: int | None = None) -> None:
+        """Write events to a folder. `resumed_at`: the step after which points of an earlier file are hidden."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        super().__init__(str(folder.parents[1]), name=FOLDER, version="", default_hp_metric=False)
+        purge_step = None if resumed_at is None else resumed_at + 1
+        self.writer: Any = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=1)
+        self.epoch_at: int | None = -1
+        self.options, self.has_session = dict(hparams), False
+        self.trial = f"{folder.name}  {folder.parent}"  # what a table cuts is the path
+
+    @property
+    def experiment(self) -> Any:
+        return self.writer
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Add points. The epoch, which comes with each call, has one point a step."""
+        repeated = {"epoch"} if self.epoch_at == step else set()
+        values = {GROUPED.get(name, name): float(metrics[name]) for name in metrics if name not in repeated}
+        add_points(self.writer, values, step or 0)
+        self.epoch_at = step if "epoch" in metrics else self.epoch_at
+
+    def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
+        params = vars(params) if isinstance(params, Namespace) else params
+        self.options |= {name: plain_hparam(value) for name, value in params.items()}
+
+    def save(self) -> None:
+        if self.options and not self.has_session:
+            self.has_session = True
+            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[0])
+        self.writer.flush()
+
+    def finalize(self, status: str) -> None:
+        """Save: a Trainer calls it after fit and after a test."""
+        self.save()
+
+    def close(self, status: str) -> None:
+        self.save()
+        if self.has_session and status == "success":
+            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[1])
+        self.writer.close()
 
 
 class Loggers:
@@ -53,20 +120,15 @@ class Loggers:
 
 
 def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParameter]) -> Loggers:
-    """Create the loggers of a plan whose training begins after `steps` steps; later points of curves are dropped.
-
-    Above rank 0 they are such that write nothing.
-    """
+    """Create the loggers of a plan whose training begins after `steps` steps; above rank 0 they write nothing."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]  # the fork server has imported Lightning before any rank
     loggers: list[Any] = []
     for choice in plan.logger:
-        is_board = isinstance(choice.options, TensorBoard)
+        is_board = choice.options is not None
         if rank > 0:
             loggers.append(TensorBoardLogger(plan.run_dir, FOLDER, "") if is_board else DummyLogger())
         elif is_board:
             loggers.append(TensorBoardWriter(folder_of(plan), hparams, steps if plan.resume else None))
-        elif isinstance(choice.options, CSV):
-            loggers.append(CSVWriter(plan, steps))
         else:
             from lockstep.runs.loggers.lightning_adapter import create_logger  # few runs have another
 
@@ -76,9 +138,6 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
 
 
 def _close(logger: Any, status: str) -> None:
-    if isinstance(logger, TensorBoardWriter | CSVWriter):
-        logger.close(status)
-    else:
-        logger.finalize(status)
+    (logger.close if isinstance(logger, TensorBoardWriter) else logger.finalize)(status)
     if type(logger).__name__ == "WandbLogger":  # its `finalize` leaves the run and its process for the next stage
         logger.experiment.finish(exit_code=int(status == "failed"))

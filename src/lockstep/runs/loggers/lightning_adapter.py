@@ -13,7 +13,6 @@ from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.target import KEY
 from lockstep.plan.targets import locate
-from lockstep.runs.loggers.writers import version
 
 FILLED = ("save_dir", "run_name", "run_tags")
 """Parameters of a logger that are the run's folder, its name and its tags, unless they are given."""
@@ -37,7 +36,7 @@ def _require_logger(choice: schemas.Logger, kind: type, reason: str) -> None:
 
 def create_logger(choice: schemas.Logger, plan: Plan, steps: int) -> pl_loggers.Logger:
     """Create a Lightning logger on rank 0; the run of a tracker begins, and each resume is another one."""
-    run_name = "/".join(filter(None, (plan.name, version(plan.resume, steps))))
+    run_name = f"{plan.name}/from_step_{steps + 1}" if plan.resume and steps else plan.name
     folders = {
         f"WANDB_{kind}_DIR": f"{plan.run_dir}/wandb/{kind.lower()}" for kind in ("CACHE", "CONFIG", "DATA", "ARTIFACT")
     }

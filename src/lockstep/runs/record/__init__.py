@@ -1,8 +1,7 @@
-"""The record of a run as it grows: what each optimizer step did, on all ranks together.
+"""The record of a run: what each optimizer step did, on all ranks together.
 
-Each rank buffers its own values of an epoch's steps. At the epoch's end, and before a checkpoint, rank 0 gathers them
-in one collective and writes the lines. Only whole lines are added, and they are on the disk before the checkpoint that
-counts them is renamed; a resume checks them against it.
+Ranks buffer the values of steps. At an epoch's end, and before a checkpoint, rank 0 gathers them in one collective and
+writes whole lines, which are on the disk before the checkpoint that counts them; a resume checks them against it.
 """
 
 import hashlib
@@ -82,10 +81,9 @@ def _json_line(line: Line) -> str:
 def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) -> tuple[bytes, str]:
     """Return the lines after the first that a checkpoint counts, from its run's folder; and a notice, or "".
 
-    Without these lines a run may resume in another folder. In its own it would overwrite the record: a ConfigError.
+    Without these lines a run may resume in another folder; in its own it would overwrite the record: a ConfigError.
     """
-    run = run_of(checkpoint)
-    lines = b""
+    run, lines = run_of(checkpoint), b""
     with suppress(OSError), (run / RECORD).open("rb") as record:
         record.readline()
         lines = record.read(offset["size"])
@@ -118,10 +116,7 @@ class Recorder:
             self.file = RecordFile(folder, metadata, earlier)
 
     def _begin(self, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
-        """Keep the steps from `first_batch` (from 0) of an epoch on.
-
-        `carried`: the sums (`window`) and the id digest of the batches before it that belong to its optimizer step.
-        """
+        """Begin at a batch of an epoch; `carried`: sums and id digest of earlier batches of its optimizer step."""
         zeros = {"window": torch.zeros(3, dtype=torch.float64), "ids": torch.tensor(0)}
         self.first_batch, self.carried = first_batch, carried or zeros
         self.batches: list[tuple[BatchStats, Tensor, int]] = []  # with the sample ids, and the index of the step
@@ -129,10 +124,9 @@ class Recorder:
         self.fingerprints: dict[str, Mapping[str, str]] = {}  # by the index of a step, as JSON has it
 
     def batch(self, stats: BatchStats, ids: Tensor) -> None:
-        """Add what a batch measured in forward and backward, and this rank's sample ids of it.
+        """Add what a batch measured, and this rank's sample ids.
 
-        With `detect_nan` a NaN or infinite loss raises NotFinite here on a CPU, and in `flush` on a GPU, which would
-        have to be waited for.
+        With `detect_nan` a loss that is not finite raises here on a CPU, and in `flush` on a GPU, which never waits.
         """
         if self.plan.accelerator == "cpu":
             self._check_losses([stats], self.first_batch + len(self.batches))
@@ -148,10 +142,7 @@ class Recorder:
             self.fingerprints[str(len(self.steps) - 1)] = fingerprints(self.net, optimizers)
 
     def flush(self, epoch: int, last_step: int) -> None:
-        """Gather the ranks' steps of epoch `epoch` (from 1) that have no line yet, and write their lines.
-
-        To be called by every rank. What is accumulated of the next step is carried over.
-        """
+        """Write the lines of all ranks' steps of an epoch (from 1); carry over what is accumulated of the next step."""
         self._check_losses([stats for stats, _, _ in self.batches], self.first_batch)
         if not self.batches:
             return

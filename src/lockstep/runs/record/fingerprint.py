@@ -1,7 +1,7 @@
 """SHA-256 of tensors: the digest of a net, and fingerprints of a rank's weights, buffers and optimizer states.
 
-In fingerprints names, shapes, types and bits count, in an order that no engine decides: parameters by name, numbers in
-logical order whatever the strides, a step counter alike as a tensor and as a number.
+Fingerprints are of names, shapes, types and bits, sorted by name, in logical order whatever the strides; a step counter
+counts alike as a tensor and as a number.
 """
 
 import hashlib

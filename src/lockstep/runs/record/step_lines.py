@@ -14,22 +14,15 @@ Line = Mapping[str, Mapping[str, Any]]  # of the record: `{kind: fields}`
 # 2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
 
-Scalar = Tensor | float
-"""A number of one step that is read later; a tensor stays on its GPU, so that nothing waits for it."""
-BatchStats = tuple[Scalar, ...]
-"""Of one batch: its loss times its weight, its samples, and what its loss is a mean over."""
-
+Scalar = Tensor | float  # of one step, read later: a tensor stays on its GPU, so that nothing waits for it
+BatchStats = tuple[Scalar, ...]  # the loss times its weight, the samples, and what the loss is a mean over
 LoggedValues = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
-"""The numbers (`logged`) and metrics that a LightningModule has logged on a step, by name: a total, its weight, and how
-ranks are reduced (mean: the total is of value times weight; sum, min, max).
-"""
+"""What a module has logged on a step, by `logged` or `metrics` and name: a total, its weight, and how ranks are reduced
+(mean: the total is of value times weight; sum, min, max)."""
 
 
 def to_scalar(number: Any) -> Scalar:
-    """Return the value of a number or tensor, but on a GPU the tensor.
-
-    Thousands of small tensors, some from each step, would fragment the CPU memory that a net allocates and frees.
-    """
+    """Return the value of a number or tensor, but on a GPU the tensor; small CPU tensors would fragment memory."""
     if getattr(number, "is_cuda", False):
         return cast(Tensor, number.detach())
     return float(number.item() if isinstance(number, Tensor) else number)  # `float` warns if it requires a gradient
@@ -72,9 +65,8 @@ def step_lines(
 ) -> Iterator[Line]:
     """Yield the lines of an epoch's steps up to `last_step`, each followed by its fingerprints if it has any.
 
-    `ranks` has the columns of each rank. `loss_sum` is the mean over what counts (`weight`) times the samples.
-    `grad_norm_spread` is the largest difference of a rank's norm from rank 0's. Where gradients are all-reduced it is 0
-    by construction: fingerprints show whether ranks have the same weights, unless these are `sharded`.
+    `ranks` has the columns of each rank. `loss_sum` is the mean over what counts (`weight`) times the samples,
+    `grad_norm_spread` the largest difference of a rank's norm from rank 0's.
     """
     losses, counts, weights, norms = (
         torch.tensor([columns[key] for columns in ranks], dtype=torch.float64)

@@ -80,10 +80,7 @@ def jobs_of(sweep: Path, since: float) -> list[SweepJob]:
 
 @dataclass(frozen=True)
 class RankingMetric:
-    """The metric that jobs are ranked by: `optimized_metric` if it is set, else the monitor of best.ckpt.
-
-    key: in metrics.json. label: in tables. mode: min or max is better.
-    """
+    """What jobs are ranked by: `optimized_metric`, else the monitor of best.ckpt; `key` is that of metrics.json."""
 
     key: str
     label: str
@@ -125,10 +122,7 @@ def best_text(jobs: Sequence[SweepJob], metric: RankingMetric | None) -> list[st
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One job: its columns of sweep.csv (None: not measured), and what the picture needs.
-
-    varied: the options that the sweep varies, beside engine, strategy and devices.
-    """
+    """A job: its columns of sweep.csv (None: not measured), other options that vary, and what the picture needs."""
 
     cells: Mapping[str, Any]
     varied: Mapping[str, Any]
