@@ -84,10 +84,10 @@ def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
         comparison = compare(*runs, tolerance)
         assert comparison.verdict == "different"
         first = {name: str(quantity.first) for name, quantity in comparison.quantities.items()}
-        assert first["ranks in step"].startswith("epoch 1, step 7, grad_norm_spread in ")
+        assert first["ranks of one run"].startswith("epoch 1, step 7, grad_norm_spread in ")
         assert first["learning rate"].startswith("epoch 1, step 9, lr: ")
         assert first["sample ids"].startswith("epoch 2, step 15, ids: ")
-        assert "They differ first in ranks in step, epoch 1, step 7, grad_norm_spread" in comparison.text()
+        assert "Ranks of one run differ, epoch 1, step 7, grad_norm_spread" in comparison.text()
     assert compare(runs[0], runs[0]).verdict == "identical"
 
 
@@ -111,6 +111,6 @@ def test_ranks_that_diverge_alike_in_both_runs(make_plan: MakePlan) -> None:
     on_ranks(plan, with_a_larger_rate_on_rank_1)
     runs = Path(plan.run_dir) / "right", Path(plan.run_dir) / "wrong"
     comparison = compare(*runs)
-    assert first_of(comparison) == ("ranks in step", f"epoch 1, step 1, weights of ranks 0 and 1 in {runs[0]}: ")
+    assert first_of(comparison) == ("ranks of one run", f"epoch 1, step 1, weights of ranks 0 and 1 in {runs[0]}: ")
     apart = {name for name, quantity in comparison.quantities.items() if quantity.first is not None}
-    assert apart == {"ranks in step"}, "all else is equal in both"
+    assert apart == {"ranks of one run"}, "all else is equal in both"

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lockstep.lit.logged_values import preserve_metrics, widen_metrics
 from lockstep.lit.session import Session
-from lockstep.parallel.messages import broadcast_buffers
+from lockstep.parallel.messages import broadcast
 from lockstep.random_state import random_state, restore_random_state, seed_by
 from lockstep.step_plan import STAGES
 from lockstep.targets.kinds import replace_method
@@ -41,7 +41,7 @@ class EvaluationCallback(Callback):
     def attach(self, trainer: pl.Trainer) -> None:
         session, module = self.session, self.session.module
         for name in ("validation", "test"):
-            call_after(module, f"on_{name}_epoch_start", lambda: broadcast_buffers(module))
+            call_after(module, f"on_{name}_epoch_start", lambda: broadcast(module.buffers()))  # those that are saved
             call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
             call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
             call_after(module, f"on_{name}_end", lambda: self._end(stage_of(trainer)))

@@ -73,6 +73,10 @@ class Strategy:
         fits, reason = plan.num_nodes == 1 or self.distributed, f"strategy={self.name} is one process on one machine"
         yield fits, "num_nodes", reason, "num_nodes=1, or strategy=ddp"
 
+    def shared_buffers(self, module: "nn.Module") -> list[str]:
+        """Return the names of the buffers of which all ranks take rank 0's before each optimizer step."""
+        return []
+
     def shards_weights(self, plan: "Plan") -> bool:
         """Whether each rank stores a part of each parameter, so that all ranks must meet in each forward."""
         return False
