@@ -11,16 +11,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from lockstep.compare.comparison_rules import (
-    BITS_ONLY,
-    CONFIGURATION,
-    EXPECTED,
-    FILES,
-    OPTIONAL,
-    RANKS,
-    UNWRITTEN,
-    rule_of,
-)
+from lockstep.compare.comparison_rules import BITS_ONLY, CONFIGURATION, EXPECTED, FILES, OPTIONAL, UNWRITTEN, rule_of
 from lockstep.compare.tolerance import IDENTICAL, Tolerance
 from lockstep.config_error import shorten
 from lockstep.files import save_json, short_path
@@ -171,8 +162,7 @@ class Comparison:
             lines[0] = f"\x1b[{colour}m{self.verdict}\x1b[0m{lines[0].removeprefix(self.verdict)}"
         first = self.first_divergence
         if first is not None and not self.configuration_differs:
-            subject = "Ranks of one run differ" if first.name == RANKS else f"They differ first in {first.name}"
-            lines += wrapped(f"{subject}, {first.first}.", subsequent_indent="  ")
+            lines += wrapped(f"They differ first in {first.name}, {first.first}.", subsequent_indent="  ")
             lines += wrapped(self.likely or "")
         return lines
 

@@ -24,7 +24,7 @@ class Rule(NamedTuple):
     order: int
 
 
-CONFIGURATION, RANKS = "configuration", "ranks of one run"
+CONFIGURATION = "configuration"
 UNKNOWN = "keys unknown to this version"
 BITS_ONLY = "digests, best epochs and states of ranks (only identical runs share them)"
 EXPECTED = "what the tolerance accounts for"
@@ -66,7 +66,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("exact", "learning rate", "record.jsonl:step.", "lr"),
     ("bound", "loss", "record.jsonl:step.", "loss_sum"),
     ("bound", "gradient norm", "record.jsonl:step.", "grad_norm"),
-    ("exact", RANKS, "record.jsonl:", "step.grad_norm_spread ranks.*"),
+    ("exact", "ranks of one run", "record.jsonl:", "step.grad_norm_spread ranks.*"),
     ("bound", "logged", "record.jsonl:step.", "logged.*"),
     # the mean over ranks of a metric is no metric of the global batch
     ("bits", "metrics of batches", "record.jsonl:step.", "metrics.*"),

@@ -127,10 +127,10 @@ class RankLoader:
             return planned
         if batch is None:
             raise ConfigError("data: its collate function returns None for some samples; write one that keeps some.")
-        shapes = [tensor.shape for tensor in tensors_in(batch) if tensor.dim()]
-        in_time_order = all(planned in shape[1:2] for shape in shapes)  # (time, batch, …)
-        rows = {shape[0] for shape in shapes}
-        return planned if in_time_order or len(rows) > 1 else min(planned, *rows)
+        tensors = [tensor for tensor in tensors_in(batch) if tensor.dim()]
+        rows = {len(tensor) for tensor in tensors}
+        is_clear = len(rows) == 1 and not all(planned in tensor.shape[1:2] for tensor in tensors)  # (time, batch, …)
+        return min(planned, *rows) if is_clear else planned
 
     @property
     def first(self) -> int:

@@ -61,16 +61,10 @@ class StreamLoader(RankLoader):
                     self.count_arrived(share, first[0])
                 self.shares.append(share)
                 yield first[0]
-        self._compare_length(number)
-
-    def _compare_length(self, batches: int) -> None:
-        """Print a line if fewer batches came than the loader's length: Lightning waits for the last one to validate."""
-        with suppress(TypeError, NotImplementedError):
-            if self.training and self.epoch == 0 and self.slice.rank == 0 and batches < len(self):
-                notice(
-                    f"data: the training loader has a length of {len(self)} batches and yields {batches}: no epoch "
-                    "gets to its last batch, so there is no validation; write a __len__ that is right, or none"
-                )
+        with suppress(TypeError, NotImplementedError):  # without a length
+            if self.training and self.epoch == self.slice.rank == 0 and number < len(self):
+                length = f"the training loader has a length of {len(self)} batches, and {number} come"
+                notice(f"data: {length}: no epoch gets to its last batch, and to a validation")
 
     def _rows(self, batch: Any, rows: slice, samples: int) -> Any:
         """Return some samples of a global batch; None for no samples."""

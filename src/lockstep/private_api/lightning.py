@@ -4,13 +4,12 @@ With a version that is not tested, Lightning's own loop trains, and computes the
 """
 
 from collections.abc import Callable
+from functools import partial
 from traceback import walk_tb
 from typing import Any
 
 import lightning.pytorch as pl
 from torch import nn
-
-from lockstep.targets.kinds import replace_method
 
 try:
     from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop as TrainingEpochLoop
@@ -49,9 +48,9 @@ def disable_sigterm_broadcast(loop: Any) -> None:
 def forbid_stop_iteration(trainer: pl.Trainer) -> None:
     """Raise an error if a step or a hook raises StopIteration: Lightning's loops would take it for the end of data."""
 
-    def checked(original: Callable[..., Any], *arguments: Any) -> Any:
+    def checked(method: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return original(*arguments)
+            return method(*arguments)
         except StopIteration as error:
             *_, (frame, _) = walk_tb(error.__traceback__)
             if frame.f_globals["__name__"].startswith(ENDS_DATA):
@@ -64,7 +63,7 @@ def forbid_stop_iteration(trainer: pl.Trainer) -> None:
     methods |= dict.fromkeys((epoch_loop.val_loop, trainer.test_loop), ("_evaluation_step",))
     for loop, names in methods.items():
         for name in names:
-            replace_method(loop, name, checked)
+            setattr(loop, name, partial(checked, getattr(loop, name)))
 
 
 def end_restart(loop: Any) -> None:

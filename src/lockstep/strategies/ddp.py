@@ -10,7 +10,6 @@ from lockstep.strategies.strategy import Strategy
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
     from lightning.pytorch.strategies import Strategy as LightningStrategy
-    from torch import nn
     from torch.optim import Optimizer
 
     from lockstep.plan import Plan
@@ -20,7 +19,6 @@ class Replicated(Strategy):
     """The base of strategies with a rank for each device; each takes different samples of every batch.
 
     find_unused_parameters: whether DDP accepts parameters that get no gradient in some steps.
-    broadcast_buffers: whether each optimizer step begins with rank 0's buffers; None: with those but BatchNorm's.
     """
 
     find_unused_parameters: bool = False
@@ -36,9 +34,6 @@ class Replicated(Strategy):
         fits = plan.world.backend != "gloo" or plan.accelerator != "gpu" or plan.gradient_sync != "ring"
         reason = "gloo cannot send GPU tensors from rank to rank"
         yield fits, "engine.gradient_sync", reason, "engine.gradient_sync=bucket"
-
-    def shared_buffers(self, module: "nn.Module") -> list[str]:
-        return buffer_names(module, self.broadcast_buffers)
 
     def prepare_optimizers(self, optimizers: "Sequence[Optimizer]") -> None:
         """Prepare the optimizers for ranks. Nothing to do for DDP: gradients are the same on all ranks."""
@@ -67,16 +62,6 @@ class Replicated(Strategy):
             parallel_devices=self.devices(plan) * plan.devices if self.share_device else None,
             cluster_environment=TorchElasticEnvironment(),
         )
-
-
-def buffer_names(module: "nn.Module", broadcasts: bool | None) -> list[str]:
-    """Return the names of a module's buffers that `broadcast_buffers` is about, but not of torchmetrics' constants."""
-    from lockstep.private_api.torch import BATCHNORM
-    from lockstep.private_api.torchmetrics import is_metric
-
-    layers = module.named_modules() if broadcasts is not False else ()
-    chosen = ((path, layer) for path, layer in layers if broadcasts or not isinstance(layer, BATCHNORM))
-    return [f"{path}.{name}".lstrip(".") for path, layer in chosen if not is_metric(layer) for name in layer._buffers]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.constraints import Rules
-from lockstep.strategies.ddp import DDP, buffer_names
+from lockstep.strategies.ddp import DDP
 from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from lockstep.plan import Plan
 
 
@@ -30,9 +28,6 @@ class Virtual(Strategy):
     def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
         ddp = DDP("ddp", share_device=False, max_restarts=0, broadcast_buffers=self.broadcast_buffers)
         return ddp, plan.devices
-
-    def shared_buffers(self, module: "nn.Module") -> list[str]:
-        return buffer_names(module, self.broadcast_buffers)
 
     def rules(self, plan: "Plan") -> Rules:
         yield from super().rules(plan)
