@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from lockstep.compare import compare
-from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
+from lockstep.base.config_error import ConfigError
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import compare
 from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import IN_PROCESS, QUIET, USER_CODE
 from tests.inspections import plan_here

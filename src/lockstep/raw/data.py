@@ -19,7 +19,7 @@ import torch
 import torch.utils.data as td
 from torch import Tensor
 
-from lockstep.config_error import require
+from lockstep.base.config_error import require
 
 END = object()
 

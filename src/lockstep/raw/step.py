@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lockstep.private_api.torch import BATCHNORM
+from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.raw.data import Share
 
 

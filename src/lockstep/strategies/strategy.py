@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.constraints import Rules
+from lockstep.base.constraints import Rules
 
 if TYPE_CHECKING:
     import torch
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
 
-    from lockstep.plan import Plan
+    from lockstep.plan.plan import Plan
 
 
 NET = "net"  # the attribute of a LightningModule that strategies may replicate, divide into stages, or shard
@@ -77,8 +77,8 @@ class Strategy:
 
     def shared_buffers(self, module: "nn.Module") -> list[str]:
         """Return the names of the buffers that all ranks take of rank 0 before each optimizer step."""
-        from lockstep.private_api.torch import BATCHNORM
-        from lockstep.private_api.torchmetrics import is_metric
+        from lockstep.base.private_api.torch import BATCHNORM
+        from lockstep.base.private_api.torchmetrics import is_metric
 
         layers = module.named_modules() if self.broadcast_buffers is not False else ()
         chosen = ((path, each) for path, each in layers if self.broadcast_buffers or not isinstance(each, BATCHNORM))
