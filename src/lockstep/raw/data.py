@@ -20,6 +20,7 @@ import torch.utils.data as td
 from torch import Tensor
 
 from lockstep.base.config_error import require
+from lockstep.base.structures import samples_left
 
 END = object()
 
@@ -165,13 +166,10 @@ class Loader:
                 yield share
 
     def require_all(self, share: Share) -> None:
-        """Refuse a batch whose tensors have fewer rows than there are samples: by these its loss is weighted."""
-        shapes: list[Any] = []
-        mapped(lambda value: shapes.append(value.shape) if value.dim() else None, share.batch)
-        rows, in_time_order = {shape[0] for shape in shapes}, all(share.count in shape[1:2] for shape in shapes)
-        drops = len(rows) == 1 and min(rows) < share.count and not in_time_order
+        """Refuse a batch with fewer samples than those by which its loss is weighted."""
         reason, hint = "engine=raw trains with all samples, and a collate function drops some", "engine=lightning"
-        require(not drops, "data", type(self.loader.dataset).__name__, reason, hint)
+        fits = samples_left(share.batch, share.count) == share.count
+        require(fits, "data", type(self.loader.dataset).__name__, reason, hint)
 
     def of_samples(self, epoch: int, accumulate: int) -> Iterator[Share]:
         batches = self.batches(epoch)

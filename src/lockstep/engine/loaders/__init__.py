@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from lockstep.config_error import ConfigError
-from lockstep.structures import tensors_in
+from lockstep.base.config_error import ConfigError
+from lockstep.base.structures import samples_left
 
 
 @dataclass(frozen=True)
@@ -113,24 +113,15 @@ class RankLoader:
         """
         if self.loader.collate_fn is default_collate:
             return
-        share.dropped = share.count + sum(count for _, count in share.others)
-        share.count = self._arrived(batch, share.count)
-        share.others = [(other, self._arrived(other, count)) for other, count in share.others]
-        share.dropped -= share.count + sum(count for _, count in share.others)
+        counts, batches = [share.count, *(n for _, n in share.others)], [batch, *(each for each, _ in share.others)]
+        if any(count and each is None for count, each in zip(counts, batches, strict=True)):
+            raise ConfigError("data: its collate function returns None for some samples; write one that keeps some.")
+        share.count, *left = map(samples_left, batches, counts)
+        share.others = [*zip(batches[1:], left, strict=True)]
+        share.dropped = sum(counts) - share.count - sum(left)
         if share.dropped and self.slice.world_size == 1:
             share.step_samples = share.samples - share.dropped if share.step_samples == share.samples else None
             share.samples -= share.dropped
-
-    def _arrived(self, batch: Any, planned: int) -> int:
-        """Return how many of the planned samples a batch has: all tensors have fewer rows if some were dropped."""
-        if planned == 0:
-            return planned
-        if batch is None:
-            raise ConfigError("data: its collate function returns None for some samples; write one that keeps some.")
-        tensors = [tensor for tensor in tensors_in(batch) if tensor.dim()]
-        rows = {len(tensor) for tensor in tensors}
-        is_clear = len(rows) == 1 and not all(planned in tensor.shape[1:2] for tensor in tensors)  # (time, batch, …)
-        return min(planned, *rows) if is_clear else planned
 
     @property
     def first(self) -> int:
