@@ -28,15 +28,8 @@ SMALL = (
 
 DIRECT = {
     *("base.config_error", "base.errors", "base.files", "base.messages", "base.private_api.torch"),
-    *(
-        "base.private_api.torchmetrics",
-        "base.safe_loading",
-        "base.structures",
-        "launch.topology",
-        "plan.targets.kinds",
-        "plan.targets.locate",
-        "plan.world",
-    ),
+    *("base.private_api.torchmetrics", "base.safe_loading", "base.structures", "launch.topology"),
+    *("plan.targets.kinds", "plan.targets.locate", "plan.world"),
 }
 """What raw/ imports: to raise, to write files, to send messages, and to find the user's code."""
 ALLOWED = {

@@ -166,7 +166,7 @@ class ModuleStep:
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        if self.position.batch % self.batches == 0:
+        if self.shared_buffers and self.position.batch % self.batches == 0:
             broadcast(attrgetter(name)(self.module) for name in self.shared_buffers)
         outputs = self._run(original, batch, *rest, **options)
         loss = self._require_loss(outputs)
