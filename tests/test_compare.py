@@ -58,7 +58,7 @@ def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
     assert 0 < comparison.max_diff < 1e-10
     verdicts = {name: quantity.verdict for name, quantity in comparison.quantities.items()}
     files = ("record.jsonl", "metrics.json", "config.yaml", "confusion.csv", "confusion matrix", "last.ckpt")
-    exact = ("samples", "sample ids", "learning rate", "ranks in step", "configuration", "steps", "position")
+    exact = ("samples", "sample ids", "learning rate", "ranks of one run", "configuration", "steps", "position")
     for name in (*exact, *files):
         assert verdicts.pop(name) == "identical"
     assert set(verdicts) == {

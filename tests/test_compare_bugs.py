@@ -83,8 +83,8 @@ def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
         comparison = compare(*runs, tolerance)
         assert comparison.verdict == "different"
         first = {name: str(quantity.first) for name, quantity in comparison.quantities.items()}
-        assert first["ranks in step"].startswith("epoch 1, step 7, grad_norm_spread in ")
+        assert first["ranks of one run"].startswith("epoch 1, step 7, grad_norm_spread in ")
         assert first["learning rate"].startswith("epoch 1, step 9, lr: ")
         assert first["sample ids"].startswith("epoch 2, step 15, ids: ")
-        assert "They differ first in ranks in step, epoch 1, step 7, grad_norm_spread" in comparison.text()
+        assert "They differ first in ranks of one run, epoch 1, step 7, grad_norm_spread" in comparison.text()
     assert compare(runs[0], runs[0]).verdict == "identical"

@@ -150,8 +150,8 @@ def test_each_fingerprint_says_whether_it_is_of_shards(runs: Path, tmp_path: Pat
     rest = (gone_on / "record.jsonl").read_text().partition("\n")[2]
     (gone_on / "record.jsonl").write_text(f"{first}\n{rest}")
     comparison = compare(runs / "single", gone_on)
-    assert comparison.quantities["ranks in step"].compared > 0
-    assert not comparison.quantities["ranks in step"].difference, comparison.text()
+    assert comparison.quantities["ranks of one run"].compared > 0
+    assert not comparison.quantities["ranks of one run"].difference, comparison.text()
 
 
 def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) -> None:

@@ -84,7 +84,7 @@ ENDINGS = {
     r"(\(2, 4\) and \(1, 4\)|\(1, 4\) and none); write drop_last=true\.$",
     "gathers by torch": r"^rank 1 failed: it was ended by SIGABRT \(gloo .* drop_last=true; the output ",
     "is interrupted": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+KeyboardInterrupt",
-    "iterates": r"^rank 1 failed: Traceback (.*\n)+StopIteration\n(.*\n)+RuntimeError: StopIteration, raised in tr.*$",
+    "iterates": r"^rank 1 failed: Traceback (.*\n)+StopIteration\n(.*\n)+RuntimeError: StopIteration, raised in a.*$",
     "loops": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n){2}.*, in end\n"
     r".*time.sleep\(0.01\)\nthis rank did not answer within 3 s \(process_group.timeout\)$",
     "waits alone": r"^rank (1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+.*dist.barrier"
@@ -114,12 +114,12 @@ def test_how_a_rank_of_a_module_ends(how: str, samples: int, make_user_plan: Mak
 
 
 @pytest.mark.parametrize("fast", ["true", "false"])
-@pytest.mark.parametrize(("where", "stage"), [("validation", "val"), ("a hook", "train")])
-def test_stop_iteration_is_no_end_of_the_data(where: str, stage: str, fast: str, make_user_plan: MakeUserPlan) -> None:
+@pytest.mark.parametrize("where", ["validation", "a hook"])
+def test_stop_iteration_is_no_end_of_the_data(where: str, fast: str, make_user_plan: MakeUserPlan) -> None:
     """Lightning's loops would leave the rest of the epoch out."""
     module = ("model=classifier", "model._target_=strange_endings.Ending", f"+model.how=iterates in {where}")
     plan = make_user_plan(*module, "data=blobs_data", f"engine.fast_loop={fast}")
-    with pytest.raises(RankFailed, match=rf"StopIteration, raised in a {stage} batch by a step or a hook, would end"):
+    with pytest.raises(RankFailed, match="StopIteration, raised in a step or a hook, would end"):
         start_ranks(plan, ENGINES["lightning"])
 
 

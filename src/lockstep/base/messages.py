@@ -5,11 +5,12 @@ Bytes may have any length. torch's collectives of objects pickle them, and unpic
 
 import io
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.safe_loading import load
@@ -29,11 +30,12 @@ def all_reduce_sums(sums: Tensor, device: torch.device) -> Tensor:
     return summed.cpu()
 
 
-def broadcast_buffers(net: nn.Module) -> None:
-    """Give every rank the buffers of rank 0 (BatchNorm's running statistics), so that all evaluate the saved net."""
+def broadcast(buffers: Iterable[Tensor | None]) -> None:
+    """Give every rank the buffers of rank 0."""
     if dist.is_initialized():
-        for buffer in net.buffers():
-            dist.broadcast(buffer, src=0)
+        for buffer in buffers:
+            if buffer is not None:
+                dist.broadcast(buffer, src=0)
 
 
 def gather_values(value: Any) -> list[Any]:

@@ -47,6 +47,18 @@ def tensors_in(structure: Any) -> list[Tensor]:
     return tensors
 
 
+def samples_left(batch: Any, samples: int) -> int:
+    """Return how many of so many samples a batch has: a collate function may drop some.
+
+    Then its tensors and lists have one length, that is less; in time order the second dimension is of samples.
+    """
+    values = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else [batch]
+    sized = [each for each in values if isinstance(each, list) or (isinstance(each, Tensor) and each.dim())]
+    lengths = {len(each) for each in sized}
+    in_time_order = all(samples in each.shape[1:2] for each in sized if isinstance(each, Tensor))
+    return samples if len(lengths) != 1 or len(values) == samples or in_time_order else min(samples, *lengths)
+
+
 def tensors_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the tensors of a state_dict by name, without the extra state of layers, which may be any object."""
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}

@@ -140,7 +140,9 @@ def create_trainer(session: Session, state: RankState, callbacks: list[Callback]
     )
     trainer.barebones = plan.trainer.barebones  # as an argument it would reject callbacks and loggers
     private.disable_signal_handlers(trainer)
+    trainer.fit_loop.max_batches = plan.steps.epoch_batches or float("inf")  # configure_optimizers may ask for it
     use_fast_loop(trainer, session)
+    private.forbid_stop_iteration(trainer)
     private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)
     return trainer
 

@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lockstep.base.messages import broadcast_buffers
+from lockstep.base.messages import broadcast
 from lockstep.base.random_state import random_state, restore_random_state, seed_by
 from lockstep.engine.logged_values import preserve_metrics, widen_metrics
 from lockstep.engine.session import Session
@@ -41,7 +41,7 @@ class EvaluationCallback(Callback):
     def attach(self, trainer: pl.Trainer) -> None:
         session, module = self.session, self.session.module
         for name in ("validation", "test"):
-            call_after(module, f"on_{name}_epoch_start", lambda: broadcast_buffers(module))
+            call_after(module, f"on_{name}_epoch_start", lambda: broadcast(module.buffers()))  # those that are saved
             call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
             call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
             call_after(module, f"on_{name}_end", lambda: self._end(stage_of(trainer)))

@@ -65,6 +65,10 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
     if owner is None:
         _set_up(module, data, seed, trainer)
     facts, defaults = _facts_of_loaders(create_source(data, module, seed, options["batch_size"], owner or module))
+    for key in defaults if not defaults["batch_size"] else ():  # the loader has batches of its own making
+        passed = key == "batch_size" and options[key] in (*model.call.values(), *data.call.values())
+        reason, hint = "train_dataloader makes batches of its own", "data that takes it as an argument, or leave it out"
+        require(not options[key] or passed, key, options[key], reason, hint)
     data = replace(data, **facts)
     options = {**options, "model": model, "data": data}
     options |= {name: options[name] or default for name, default in defaults.items()}

@@ -150,8 +150,7 @@ class Results:
 
     def reduce_stage(self, trainer: Any, stage: str) -> None:
         """Reduce the values of a stage, so that its last hooks can read them. To be called by every rank."""
-        if self.log.in_batch:  # Lightning's loops take it for the end of the data
-            raise RuntimeError(f"StopIteration, raised in a {stage} batch by a step or a hook, would end the epoch")
+        self.log.enter(stage)  # after on_train_batch_start has ended an epoch within a batch
         if not self.progress.checking:
             self._update_metrics(trainer, self.log.epoch(stage))
 

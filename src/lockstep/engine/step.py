@@ -9,6 +9,7 @@ checks shapes, and `optimizer_step` gives L-BFGS the loss over all ranks.
 
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.base.config_error import config_error, require
-from lockstep.base.messages import all_gather_json, all_reduce_sums
+from lockstep.base.messages import all_gather_json, all_reduce_sums, broadcast
 from lockstep.base.optimizers import update_together
 from lockstep.base.random_state import preserve_generators
 from lockstep.base.structures import tensors_in
@@ -50,6 +51,7 @@ class ModuleStep:
     batches: over which Lightning averages the gradients of an optimizer step.
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     virtual: the ranks that run in turn in this process, if there are several.
+    shared_buffers: the names of those that all ranks take of rank 0 before each optimizer step.
     """
 
     virtual: Any = None
@@ -59,6 +61,7 @@ class ModuleStep:
     weight = 1.0
     batches = 1
     averaged: frozenset[int] | None = None
+    shared_buffers: Sequence[str] = ()
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
@@ -84,6 +87,7 @@ class ModuleStep:
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
             replace_method(self.module, "optimizer_step", self._lbfgs_step)
         self.averaged = getattr(wrapped, "averaged", None)
+        self.shared_buffers = self.plan.strategy.shared_buffers(self.module)
 
     @property
     def samples(self) -> int:
@@ -162,16 +166,24 @@ class ModuleStep:
     # methods of the module
 
     def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
-        try:
-            outputs = self._run(original, batch, *rest, **options)
-        except StopIteration as error:
-            raise RuntimeError("StopIteration, raised in training_step, would end the epoch") from error
+        if self.shared_buffers and self.position.batch % self.batches == 0:
+            broadcast(attrgetter(name)(self.module) for name in self.shared_buffers)
+        outputs = self._run(original, batch, *rest, **options)
         loss = self._require_loss(outputs)
         self.loss = None if loss is None else loss.detach()
         if (weight := self.weights.read(outputs)) is not None:
             self.weights.batch = weight = 0.0 if self.share.is_dummy else weight
             self.weight = weight * self.plan.world_size * self.batches  # what the engine divides by
+        elif self.share.dropped:
+            self._require_all_samples()
         return outputs
+
+    def _require_all_samples(self) -> None:
+        """Raise if the loss was weighted by samples that are not in the batch."""
+        reason = "its collate function drops samples, by whose number the losses of ranks and batches are weighted"
+        hint = 'one that keeps all, or return {"loss": …, "weight": n} in training_step'
+        fits = self.ranks == self.batches == 1 or self.plan.loss_reduction != "mean"
+        require(fits, "data", self.plan.data.name, reason, hint)
 
     def _padded_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
         """Run a step of an evaluation; of a rank without samples nothing is left, and it returns None."""

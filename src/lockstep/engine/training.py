@@ -1,7 +1,7 @@
 """Training: each batch is weighted and recorded; epochs, checkpoints, and what a run restores from one."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -17,7 +17,6 @@ from lockstep.engine.evaluation import call_after
 from lockstep.engine.logged_values import widen_metrics
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState
-from lockstep.plan.targets.kinds import overrides, replace_method
 from lockstep.runs.checkpoint.saving import replace_weights
 from lockstep.runs.monitor import log_histograms, work_of
 from lockstep.runs.record.fingerprint import digest
@@ -36,10 +35,8 @@ class BatchCallback(Callback):
         self.session, self.plan, self.results = session, session.plan, session.results
 
     def attach(self, trainer: pl.Trainer) -> None:
-        self.trainer, module = trainer, self.session.module
-        if overrides(module, "on_train_batch_start"):
-            replace_method(module, "on_train_batch_start", self._start)
-        call_after(module, "on_train_batch_end", self._end)
+        self.trainer = trainer
+        call_after(self.session.module, "on_train_batch_end", self._end)
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Begin a batch that the loader has yielded and that is on its device."""
@@ -48,11 +45,6 @@ class BatchCallback(Callback):
         self.steps = []
         session.step.begin(session.data.next_share("train"), progress.position, progress.batches_per_step)
         session.log.begin_batch("train", session.step.samples)
-
-    def _start(self, original: Callable[..., int | None], *arguments: Any) -> int | None:
-        if (returned := original(*arguments)) == -1:  # the epoch ends here
-            self.session.log.enter("train")
-        return returned
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""

@@ -48,6 +48,8 @@ class VirtualSteps(ModuleStep):
         """Run the step of every rank; return rank 0's outputs, with the sum of all weighted losses."""
         if self.rank >= 0:  # called by another step
             return original(*arguments, **options)
+        if self.position.batch % self.batches == 0:
+            self.virtual.share(self.shared_buffers)
         outputs = self._one_after_another(original, *arguments, **options)
         losses = [(loss, rank) for rank, each in enumerate(outputs) if (loss := self._require_loss(each)) is not None]
         if not losses:
@@ -63,6 +65,8 @@ class VirtualSteps(ModuleStep):
         """Return what the loss of each rank counts in their mean, and its factor in the loss for backward."""
         weights = [weight for each in outputs if (weight := self.weights.read(each)) is not None]
         if not weights:
+            if self.share.dropped:
+                self._require_all_samples()
             factors = [self.loss_weight(count, averaged_over=1) for count in self.counts]
             return self.counts, factors
         self.weights.batch = sum(weights)

@@ -19,6 +19,9 @@ import torch
 import torch.utils.data as td
 from torch import Tensor
 
+from lockstep.base.config_error import require
+from lockstep.base.structures import samples_left
+
 END = object()
 
 
@@ -86,7 +89,7 @@ def set_generators(states: tuple[Any, ...] | None) -> None:
 class Loader:
     """One rank's view of a user's DataLoader, or of any iterable of batches.
 
-    size: of a global batch; a stream keeps its loader's. limit: the number of batches of an epoch, or their share.
+    size: of a global batch; 0 if its samples are not batched here. limit: of the batches of an epoch, or their share.
     smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first, in order.
     """
 
@@ -94,14 +97,17 @@ class Loader:
         config, self.loader, self.rank, self.world = rank.config, loader, rank.rank, rank.world
         self.trains, self.seed, self.limit = stage == "train", config.seed, config.trainer[f"limit_{stage}_batches"]
         self.fixed, self.smallest = self.trains and config.trainer.overfit_batches > 0, 1 if self.trains else smallest
-        self.is_plain = isinstance(loader, td.DataLoader) and type(loader).__iter__ is td.DataLoader.__iter__
+        kind, iterators = type(loader), ("__iter__", "_get_iterator")  # of which a derived class may have its own
+        self.is_plain = isinstance(loader, td.DataLoader)
+        self.is_plain &= all(getattr(kind, name, None) is getattr(td.DataLoader, name) for name in iterators)
         has_index = self.is_plain and not isinstance(loader.dataset, td.IterableDataset)
         self.batch_sampler: Any = loader.batch_sampler if has_index else None  # else it is a stream
         source = loader if self.batch_sampler is None else self.batch_sampler
         self.drop_last = getattr(source, "drop_last", False) or (self.trains and config.drop_last)
-        is_regular = type(self.batch_sampler) is td.BatchSampler
+        is_regular = type(self.batch_sampler) is td.BatchSampler or (self.is_plain and loader.batch_size is not None)
         size = config.batch_size if self.trains and is_regular else None
         self.size: int = size or getattr(source, "batch_size", None) or 0
+        self.joins = self.is_plain and loader.batch_size is not None  # samples of a stream
         self.drawn: tuple[int, list[Any]] = -1, []
 
     def limited(self, batches: int) -> int:
@@ -111,7 +117,10 @@ class Loader:
     def count(self) -> int:
         """Return the number of batches of an epoch; 0 if the data has no length."""
         try:
-            return len(self.batches(0)) if self.batch_sampler is not None else self.limited(len(self.loader))
+            if self.batch_sampler is not None:
+                return len(self.batches(0))
+            length, size = (len(self.loader.dataset), self.size) if self.joins else (len(self.loader), 1)
+            return self.limited(length // size if self.drop_last else -(-length // size))
         except (TypeError, NotImplementedError):
             return 0
 
@@ -153,7 +162,14 @@ class Loader:
         shares = self.of_stream if self.batch_sampler is None else self.of_samples
         for share in shares(epoch, accumulate):
             if share.count or self.trains:
+                self.require_all(share)
                 yield share
+
+    def require_all(self, share: Share) -> None:
+        """Refuse a batch with fewer samples than those by which its loss is weighted."""
+        reason, hint = "engine=raw trains with all samples, and a collate function drops some", "engine=lightning"
+        fits = samples_left(share.batch, share.count) == share.count
+        require(fits, "data", type(self.loader.dataset).__name__, reason, hint)
 
     def of_samples(self, epoch: int, accumulate: int) -> Iterator[Share]:
         batches = self.batches(epoch)
@@ -190,13 +206,13 @@ class Loader:
 
     def read_stream(self, epoch: int) -> Iterator[tuple[Any, int, Callable[[Any, slice], Any]]]:
         """Yield each batch, the number of its samples, and what takes rows of it."""
-        loader, joins = self.loader, self.is_plain and self.loader.batch_size is not None
+        loader, joins = self.loader, self.joins
         with preserved_generators():
             seed_by(self.seed, epoch, -1)
             if self.is_plain:
                 options: dict[str, Any] = {"num_workers": loader.num_workers, "worker_init_fn": loader.worker_init_fn}
                 options["generator"] = torch.Generator().manual_seed(self.seed + epoch)
-                options |= {"batch_size": self.size, "drop_last": loader.drop_last} if joins else {"batch_size": None}
+                options |= {"batch_size": self.size, "drop_last": self.drop_last} if joins else {"batch_size": None}
                 if not isinstance(loader.dataset, td.IterableDataset):
                     options["sampler"] = loader.sampler
                 loader = td.DataLoader(loader.dataset, collate_fn=list if joins else loader.collate_fn, **options)

@@ -31,10 +31,12 @@ class Rank:
     loss, weight: of the batch, and what the loss is a mean over. divisor: the sum of the weights in an optimizer step,
     if the module's steps return them. updates: the rate and the gradient norms of each update in the batch.
     factor, syncs: of `manual_backward`, on the loss, and whether it averages gradients over ranks.
+    shared_buffers: the names of those that rank 0 sends before each optimizer step, each with what holds it.
     """
 
     wrapped: Any
     averaged: list[nn.Parameter]
+    shared_buffers: list[Any]
     loss: Tensor | None = None
     divisor: float | None = None
     weight, factor, seconds, syncs, counts = 0.0, 1.0, 0.0, True, True

@@ -67,7 +67,11 @@ def train_epoch(rank: Rank) -> None:
         if module.on_train_batch_start(batch, index) == -1:
             trainer.is_last_batch = True
             record.log.end_batch("train")
+            step_schedules(rank, index, step_ends=True, epoch_ends=True)
             break
+        for buffers, name in rank.shared_buffers if index % accumulate == 0 else ():
+            if buffers[name] is not None:
+                dist.broadcast(buffers[name], src=0)
         if module.automatic_optimization:
             outputs = automatic_step(rank, share, batch, index, is_step)
         else:
@@ -86,6 +90,8 @@ def train_epoch(rank: Rank) -> None:
             if not share.is_last and not trainer.should_stop:
                 record.end_validation(after_step=record.steps, after_batch=record.batches)
         step_schedules(rank, index, is_step, epoch_ends=False, plateau=True)
+        if share.is_last and record.epoch == 0 and index + 1 < rank.loaders("train")[0].count:
+            trainer.print(f"data: the length of its training loader is more than {index + 1} batches: no validation")
         if trainer.should_stop or ends:
             break
     record.end_stage("train", ends=False)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.raw.data import Share
 
 
@@ -36,6 +37,10 @@ def wrap(rank: Any) -> None:
     """Choose how gradients are averaged: by DistributedDataParallel during backward, or by hand after it."""
     parameters, sync = [*rank.module.parameters()], rank.config.engine.gradient_sync
     rank.wrapped, rank.average = Step(rank.module), lambda: None
+    sends: bool | None = rank.config.strategy.get("broadcast_buffers")
+    layers = [] if sends is False or rank.world == 1 else rank.module.modules()
+    layers = [layer._buffers for layer in layers if sends or not isinstance(layer, BATCHNORM)]
+    rank.shared_buffers = [(buffers, name) for buffers in layers for name in buffers]
     rank.averaged = [parameter for parameter in parameters if parameter.requires_grad]  # by manual_backward
     if rank.world == 1 or not rank.module.automatic_optimization:
         return
@@ -43,7 +48,7 @@ def wrap(rank: Any) -> None:
         devices: Any = [rank.device] if rank.device.type == "cuda" else None
         options: dict[str, Any] = {"find_unused_parameters": True, "gradient_as_bucket_view": True}
         rank.wrapped = DistributedDataParallel(rank.wrapped.to(rank.device), devices, **options)
-        rank.wrapped.broadcast_buffers = False  # before evaluations alone
+        rank.wrapped.broadcast_buffers = False  # `run` sends them
         parameters = [each for each in parameters if not each.requires_grad]  # not in DDP, and they may thaw
         sync = "all_reduce"
     rank.average = lambda: average(METHODS[sync], [each for each in parameters if each.requires_grad])

@@ -22,6 +22,7 @@ class Replicated(Strategy):
     """
 
     find_unused_parameters: bool = False
+    broadcast_buffers: bool | None = None
     distributed: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("ddp", "world_size")
 
@@ -69,6 +70,7 @@ class DDP(Replicated):
     share_device: bool
     max_restarts: NonNegativeInt
     find_unused_parameters: bool = False
+    broadcast_buffers: bool | None = None
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
 
 
@@ -79,3 +81,4 @@ class DDPSpawn(Replicated):
     name: Literal["ddp_spawn"]
     share_device: bool
     find_unused_parameters: bool = False
+    broadcast_buffers: bool | None = None

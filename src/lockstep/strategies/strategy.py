@@ -30,6 +30,7 @@ class Strategy:
     max_restarts: how often all ranks are restarted after one has failed.
     share_device: whether several ranks may use the same GPU, if there are fewer GPUs than ranks.
     micro_batches: the number of parts in which a batch passes through the net, one after the other.
+    broadcast_buffers: whether each optimizer step begins with rank 0's buffers; None: with those but BatchNorm's.
     start: whether the ranks can be restarted (elastic) or not (spawn).
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     replicates, virtual: whether this process has a replica of the net, or runs a rank in turn, for each device.
@@ -44,6 +45,7 @@ class Strategy:
     max_restarts: int = 0
     share_device: bool = False
     micro_batches: int = 1
+    broadcast_buffers: bool | None = False
 
     start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
     distributed: ClassVar[bool] = False
@@ -72,6 +74,15 @@ class Strategy:
         yield fits, "compile", reason, "compile=false, or strategy=ddp"
         fits, reason = plan.num_nodes == 1 or self.distributed, f"strategy={self.name} is one process on one machine"
         yield fits, "num_nodes", reason, "num_nodes=1, or strategy=ddp"
+
+    def shared_buffers(self, module: "nn.Module") -> list[str]:
+        """Return the names of the buffers that all ranks take of rank 0 before each optimizer step."""
+        from lockstep.base.private_api.torch import BATCHNORM
+        from lockstep.base.private_api.torchmetrics import is_metric
+
+        layers = module.named_modules() if self.broadcast_buffers is not False else ()
+        chosen = ((path, each) for path, each in layers if self.broadcast_buffers or not isinstance(each, BATCHNORM))
+        return [f"{path}.{name}".lstrip(".") for path, each in chosen if not is_metric(each) for name in each._buffers]
 
     def shards_weights(self, plan: "Plan") -> bool:
         """Whether each rank stores a part of each parameter, so that all ranks must meet in each forward."""

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 class Virtual(Strategy):
     name: Literal["virtual"]
     in_process: bool | None = None
+    broadcast_buffers: bool | None = None
     virtual: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("ddp", "devices")
     refuses_compiling: ClassVar[str] = "exchanges the buffers of the net within a batch, and is for comparing"
     order: ClassVar[str] = "virtual"
 
     def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
-        return DDP("ddp", share_device=False, max_restarts=0), plan.devices
+        ddp = DDP("ddp", share_device=False, max_restarts=0, broadcast_buffers=self.broadcast_buffers)
+        return ddp, plan.devices
 
     def rules(self, plan: "Plan") -> Rules:
         yield from super().rules(plan)

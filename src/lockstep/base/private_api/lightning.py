@@ -3,6 +3,9 @@
 With a version that is not tested, Lightning's own loop trains, and computes the same numbers.
 """
 
+from collections.abc import Callable
+from functools import partial
+from traceback import walk_tb
 from typing import Any
 
 import lightning.pytorch as pl
@@ -16,6 +19,9 @@ __all__ = ["TrainingEpochLoop"]
 
 TESTED = ("2.6.6",)
 """The versions with which tests/test_own_loop.py compared the fast loop with Lightning's own."""
+
+ENDS_DATA = ("lightning.pytorch.loops", "lightning.pytorch.utilities.combined_loader")
+"""The modules that raise StopIteration at the end of data, or after on_train_batch_start has returned -1."""
 
 BATCHES_THAT_STEPPED = "_batches_that_stepped"
 """In a checkpoint: the step that Lightning's own logging counts. A version without it counts from 0."""
@@ -36,6 +42,27 @@ def disable_signal_handlers(trainer: pl.Trainer) -> None:
 def disable_sigterm_broadcast(loop: Any) -> None:
     """Keep Lightning from asking rank 0 before every batch whether it received SIGTERM: a collective a step."""
     loop._broadcast_sigterm_tensor = lambda: None
+
+
+def forbid_stop_iteration(trainer: pl.Trainer) -> None:
+    """Raise an error if a step or a hook raises StopIteration: Lightning's loops would take it for the end of data."""
+
+    def checked(method: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except StopIteration as error:
+            *_, (frame, _) = walk_tb(error.__traceback__)
+            if frame.f_globals["__name__"].startswith(ENDS_DATA):
+                raise
+            raise RuntimeError("StopIteration, raised in a step or a hook, would end the epoch") from error
+
+    fit_loop, epoch_loop = trainer.fit_loop, trainer.fit_loop.epoch_loop
+    methods: dict[Any, tuple[str, ...]] = {fit_loop: ("on_advance_start", "advance", "on_advance_end")}
+    methods |= {epoch_loop: ("advance", "on_advance_end")}
+    methods |= dict.fromkeys((epoch_loop.val_loop, trainer.test_loop), ("_evaluation_step",))
+    for loop, names in methods.items():
+        for name in names:
+            setattr(loop, name, partial(checked, getattr(loop, name)))
 
 
 def end_restart(loop: Any) -> None:

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
+
+from lockstep.base.config_error import ConfigError
+from lockstep.base.structures import samples_left
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class BatchShare:
     is_dummy: whether the rank has no samples of the batch, and its batch is another rank's sample of weight 0.
     others: batches of virtual ranks above 0, each with its number of samples.
     count: samples of this rank, or of virtual rank 0.
+    dropped: samples of this process that the collate function has left out.
     """
 
     ids: Tensor
@@ -36,6 +40,7 @@ class BatchShare:
     is_dummy: bool = False
     others: Sequence[tuple[Any, int]] = field(default_factory=list)
     count: int = 0
+    dropped: int = 0
 
 
 class RankLoader:
@@ -101,6 +106,23 @@ class RankLoader:
         rows = slice(rank, None, world_size)
         return [rows], BatchShare(ids[rows], samples, step_samples, count=-((rank - samples) // world_size))
 
+    def count_arrived(self, share: BatchShare, batch: Any) -> None:
+        """Count the samples that the collate function has left in the batch of a share, and in those of virtual ranks.
+
+        Without other ranks and batches in the step, the gradient is that of these samples.
+        """
+        if self.loader.collate_fn is default_collate:
+            return
+        counts, batches = [share.count, *(n for _, n in share.others)], [batch, *(each for each, _ in share.others)]
+        if any(count and each is None for count, each in zip(counts, batches, strict=True)):
+            raise ConfigError("data: its collate function returns None for some samples; write one that keeps some.")
+        share.count, *left = map(samples_left, batches, counts)
+        share.others = [*zip(batches[1:], left, strict=True)]
+        share.dropped = sum(counts) - share.count - sum(left)
+        if share.dropped and self.slice.world_size == 1:
+            share.step_samples = share.samples - share.dropped if share.step_samples == share.samples else None
+            share.samples -= share.dropped
+
     @property
     def first(self) -> int:
         """Return the batch at which the epoch begins: not 0 if training resumes within it."""
@@ -113,5 +135,6 @@ class RankLoader:
 
 
 def is_plain(loader: Any) -> bool:
-    """Whether a loader yields the batches of a DataLoader; a derived class with an `__iter__` may change them."""
-    return isinstance(loader, DataLoader) and type(loader).__iter__ is DataLoader.__iter__
+    """Whether a loader yields the batches of a DataLoader; a derived class with an iterator may change them."""
+    kind, iterators = type(loader), ("__iter__", "_get_iterator")  # torch_geometric overrides the second
+    return isinstance(loader, DataLoader) and all(getattr(kind, it) is getattr(DataLoader, it) for it in iterators)

@@ -111,6 +111,7 @@ class MapLoader(RankLoader):
             if ranks > 1:
                 sizes = [len(share.ids[rank::ranks]) for rank in range(1, ranks)]
                 share.others = [*zip(islice(fetched, ranks - 1), sizes, strict=True)]
+            self.count_arrived(share, batch)
             self.shares.append(share)
             yield batch
 

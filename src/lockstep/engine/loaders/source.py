@@ -88,7 +88,7 @@ class LoaderSource:
         size by the number of ranks.
         """
         user_loaders = self._user_loaders(stage)
-        sizes: Sequence[int | None] = [self.batch_size if self.choice.regular else None]
+        sizes: Sequence[int | None] = [self.batch_size]
         if stage != "train":
             sizes = getattr(self.choice, f"{stage}_batch_sizes")
             sizes = sizes if len(sizes) == len(user_loaders) else [None] * len(user_loaders)

@@ -1,6 +1,7 @@
 """A rank's slices of the batches of an iterable, which every rank reads completely under the seed of the epoch."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -13,10 +14,12 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.messages import all_gather_bytes
+from lockstep.base.progress import notice
 from lockstep.base.random_state import preserve_generators, random_state, restore_random_state, seed_by
 from lockstep.base.structures import is_structure, map_leaves
 from lockstep.engine.loaders import RankLoader, RankSlice, is_plain
 from lockstep.engine.loaders.seeded import loader_options, start_workers
+from lockstep.plan.step_plan import batch_count
 
 END = object()
 PLAIN = np.generic | str | bytes | int | float | complex | None
@@ -33,26 +36,35 @@ class StreamLoader(RankLoader):
         self.is_checked = False
         self.has_samples = is_plain(loader) and loader.batch_size is not None
         self.global_batch_size = (batch_size or loader.batch_size) if self.has_samples else 0
+        self.drop_last = self.has_samples and loader.drop_last
 
     def __len__(self) -> int:
         """Return the batches of an epoch; raise TypeError if the data has no length."""
-        return self.limited(len(self.loader))
+        if not self.has_samples:
+            return self.limited(len(self.loader))
+        return self.limited(batch_count(len(self.loader.dataset), self.global_batch_size, self.drop_last))
 
     def __iter__(self) -> Iterator[Any]:
         self.shares.clear()
-        end = 0
+        number = end = 0
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1 else len(self)
         step_is_known = self.accumulation(self.epoch) == 1
-        for number, (batch, samples) in enumerate(islice(self._global_batches(), most)):
+        for number, (batch, samples) in enumerate(islice(self._global_batches(), most), start=1):
             ids = torch.arange(end, end + samples)
             end += samples
-            if number < self.first:
+            if number <= self.first:
                 continue
             slices, share = self.share_of(ids, samples, samples if step_is_known else None)
             if slices:
                 first, *share.others = ((self._rows(batch, rows, len(ids[rows])), len(ids[rows])) for rows in slices)
+                if self.has_samples:
+                    self.count_arrived(share, first[0])
                 self.shares.append(share)
                 yield first[0]
+        with suppress(TypeError, NotImplementedError):  # without a length
+            if self.training and self.epoch == self.slice.rank == 0 and number < len(self):
+                length = f"the training loader has a length of {len(self)} batches, and {number} come"
+                notice(f"data: {length}: no epoch gets to its last batch, and to a validation")
 
     def _rows(self, batch: Any, rows: slice, samples: int) -> Any:
         """Return some samples of a global batch; None for no samples."""
@@ -96,7 +108,7 @@ class StreamLoader(RankLoader):
         options = loader_options(self.loader)
         options["generator"] = torch.Generator().manual_seed(self.seed + self.sampled_epoch)
         if self.has_samples:
-            options |= {"batch_size": self.global_batch_size, "drop_last": self.loader.drop_last, "collate_fn": list}
+            options |= {"batch_size": self.global_batch_size, "drop_last": self.drop_last, "collate_fn": list}
         else:
             options |= {"batch_size": None, "collate_fn": self.loader.collate_fn}
             if not isinstance(self.loader.dataset, IterableDataset):

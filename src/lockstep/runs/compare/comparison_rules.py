@@ -66,7 +66,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("exact", "learning rate", "record.jsonl:step.", "lr"),
     ("bound", "loss", "record.jsonl:step.", "loss_sum"),
     ("bound", "gradient norm", "record.jsonl:step.", "grad_norm"),
-    ("exact", "ranks in step", "record.jsonl:", "step.grad_norm_spread ranks.*"),
+    ("exact", "ranks of one run", "record.jsonl:", "step.grad_norm_spread ranks.*"),
     ("bound", "logged", "record.jsonl:step.", "logged.*"),
     # the mean over ranks of a metric is no metric of the global batch
     ("bits", "metrics of batches", "record.jsonl:step.", "metrics.*"),

@@ -232,10 +232,10 @@ def depends_on_world(plan: Plan, net: nn.Module) -> bool:
 
 
 def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:
-    """Whether parts of a batch (of ranks, replicas, micro-batches) are normalized by themselves: buffers may differ."""
+    """Whether buffers of ranks, replicas or micro-batches may differ after a step, as each changes them by itself."""
     tracks, strategy = any(module.track_running_stats for module in _batch_norms(net)), plan.strategy
     is_split = plan.world_size > 1 or (strategy.replicates and plan.devices > 1) or strategy.micro_batches > 1
-    return tracks and is_split and not plan.sync_batchnorm
+    return is_split and ((tracks and not plan.sync_batchnorm) or bool(strategy.shared_buffers(net)))
 
 
 def has_dropout(net: nn.Module) -> bool:

@@ -1,6 +1,6 @@
 """N ranks in one process, in turn: each with its share of the batch, its generators and its buffers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -32,6 +32,12 @@ class VirtualRanks:
         for rank in range(1, self.count):
             if rank not in self.buffers:
                 self.buffers[rank] = self._copies()
+
+    def share(self, names: Iterable[str]) -> None:
+        """Copy some buffers of rank 0 to all ranks."""
+        current = self._buffers()
+        for buffers in self.buffers.values():
+            buffers.update((name, current[name].clone()) for name in names if name in current)
 
     @contextmanager
     def as_rank(self, rank: int) -> Iterator[None]:
