@@ -98,6 +98,14 @@ def test_changed_line_is_detected(
     assert math.isinf(comparison.quantities[first].difference) == (first not in ("samples", "validation"))
 
 
+@pytest.mark.parametrize("kind", ["weights", "optimizer"])
+def test_ranks_that_differ_in_one_kind_of_state_are_detected(kind: str, copied: Path) -> None:
+    """In a fingerprint of the first epoch of one run; ranks may then end alike."""
+    change(copied / "ddp", "fingerprint", 0, lambda line: line[kind].__setitem__(2, "0"))
+    found = first_of(compare(copied / "single", copied / "ddp"))
+    assert found == ("ranks in step", f"epoch 1, step 11, {kind} of ranks 0 and 2 in {copied / 'ddp'}: ")
+
+
 @pytest.mark.parametrize("number", [math.nan, math.inf, 0.25])
 def test_changed_weights_are_detected(number: float, copied: Path) -> None:
     """If they are finite, the size of the difference is shown."""

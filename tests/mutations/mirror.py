@@ -46,4 +46,74 @@ lit/step.py test_parity_matrix.py::test_cell
 lit/log.py test_parity_matrix.py::test_cell
 -float(self.samples if batch_size is None else batch_size) if self.samples
 +1.0 if self.samples
+# raw steps a schedule whatever its frequency
+raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
+-ends and (number + 1) % schedule.frequency == 0 and
++ends and
+# raw goes backward past a module's own backward
+raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
+-        module.backward(loss / accumulate * factor)
++        (loss / accumulate * factor).backward()
+# the fast loop goes backward past a module's own backward
+lit/step.py test_raw.py::test_what_both_engines_could_take_for_granted
+-self.has_default_backward = not overrides(module, "backward")
++self.has_default_backward = True
+# raw counts what rank 0 alone logs on every rank
+raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
+-weight = 0.0 if get("rank_zero_only") and self.rank else weight
++weight = weight
+# the engine counts what rank 0 alone logs on every rank
+lit/log.py test_raw.py::test_what_both_engines_could_take_for_granted
+-if rank_zero_only and self.rank:
++if False:
+# raw averages what an epoch's end logs over ranks
+raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
+-weight = float(self.epoch_samples.get(self.stage, 0) or 1)
++weight = 1.0
+# the engine averages what an epoch's end logs over ranks
+lit/log.py test_raw.py::test_what_both_engines_could_take_for_granted
+-weight = float(self.epoch_samples.get(self.stage, 0)) or 1.0
++weight = 1.0
+# raw counts steps up to max_steps that the run does not have
+raw/module.py test_raw.py::test_what_both_engines_could_take_for_granted
+-min(total or most, total if most == -1 else most)
++total if most == -1 else most
+# raw forgets what is best within an epoch
+raw/record.py test_raw.py::test_what_both_engines_could_take_for_granted
+-            self.update_best(self.epoch_values)
+-            self.epoch_values
++            self.epoch_values
+# the engine forgets what is best within an epoch
+lit/results.py test_raw.py::test_what_both_engines_could_take_for_granted
+-        self._update_best(self.epoch_values)
+-        self.epoch_values
++        self.epoch_values
+# samples after a checkpoint within an epoch have the positions of its first batches
+record/__init__.py test_raw.py::test_what_both_engines_could_take_for_granted
+-self._begin(self.first_batch + len(self.batches), carried)
++self._begin(0, carried)
+# raw calls on_before_zero_grad for each batch
+raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
+-        if is_first:
+-            rank.divisor = None
+-            module.on_before_zero_grad(optimizer)
++        module.on_before_zero_grad(optimizer)
++        if is_first:
++            rank.divisor = None
+# the fast loop calls on_before_zero_grad for each batch
+lit/loop.py test_raw.py::test_what_both_engines_could_take_for_granted
+-            if batch_idx % batches == 0:
+-                progress.zero_grad.increment_ready()
+-                hooks.call("on_before_zero_grad", optimizer)
++            hooks.call("on_before_zero_grad", optimizer)
++            if batch_idx % batches == 0:
++                progress.zero_grad.increment_ready()
+# raw rounds a share of batches
+raw/data.py test_raw.py::test_what_both_engines_could_take_for_granted
+-int(self.limit * batches)
++round(self.limit * batches)
+# the engine rounds a share of batches
+loaders/__init__.py test_raw.py::test_what_both_engines_could_take_for_granted
+-int(self.limit * batches)
++round(self.limit * batches)
 """
