@@ -4,17 +4,21 @@ Offline: shards, texts and tables are written here, and the nets have random wei
 """
 
 import random
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from lockstep import schemas
 from lockstep.compare import compare
 from lockstep.config_error import ConfigError
+from lockstep.job import require_repeatable
 from lockstep.targets.locate import create
 from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
+from tests.rank_helpers import run_plans
 from tests.resuming import same_after_kill
 from tests.test_user_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
 
@@ -81,6 +85,34 @@ def test_both_engines_and_both_worlds_are_one(
     metrics = metrics_in(single)
     assert metrics["train/loss"] > 0
     assert metrics["steps"] > 1
+
+
+ZOO = ("WGAN", "SimCLR", "VAE", "MaskedLM", "Segmenter", "ImageNet", "DQN")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [SINGLE, DDP], ids=["single", "ddp"])
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_the_raw_engine_trains_what_people_train(
+    world: tuple[str, ...], make_user_plan: MakeUserPlan, tmp_path: Path
+) -> None:
+    """Identical in all bits; the data of a DQN is what each rank has played, which is refused."""
+    job = ("model=line", "data=none", "precision=64-true", "memory_format=contiguous", "engine.fast_loop=false", *world)
+    plans = []
+    for name in ZOO[: -1 if world is DDP else None]:
+        plan = make_user_plan(*job, f"model._target_=strange_zoo.{name}", folder=name)
+        for engine in (plan.engine, schemas.Raw("raw", "ddp")):
+            plans.append(replace(plan, engine=engine, run_dir=str(tmp_path / name / engine.name)))
+            require_repeatable(plans[-1])
+    run_plans(plans, tmp_path)
+    for plan in plans[::2]:
+        require_identical(Path(plan.run_dir), Path(plan.run_dir).with_name("raw"))
+    if world is DDP:
+        job = (*job, "model._target_=strange_zoo.DQN")
+        with pytest.raises(ConfigError, match=r"^strategy.find_unused_parameters=false: a parameter received no grad"):
+            trained(make_user_plan(*job, folder="unused"))
+        with pytest.raises(ConfigError, match=r"^data: ranks read different samples from it"):
+            trained(make_user_plan(*job, "strategy.find_unused_parameters=true"))
 
 
 class Flexible(SimpleNamespace):
