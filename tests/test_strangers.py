@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep import schemas
-from lockstep.compare import compare
-from lockstep.config_error import ConfigError
-from lockstep.job import require_repeatable
-from lockstep.targets.locate import create
+from lockstep.base.config_error import ConfigError
+from lockstep.command.job import require_repeatable
+from lockstep.plan import schemas
+from lockstep.plan.targets.locate import create
+from lockstep.runs.compare import compare
 from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.rank_helpers import run_plans

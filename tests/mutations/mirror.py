@@ -35,15 +35,15 @@ raw/run.py test_parity_matrix.py::test_cell
 -@preserved_generators()
 +
 # the engine alone has another order
-loaders/map_loader.py test_parity_matrix.py::test_cell
+engine/loaders/map_loader.py test_parity_matrix.py::test_cell
 -torch.Generator().manual_seed(seed + epoch)
 +torch.Generator().manual_seed(seed + 2 * epoch)
 # the engine alone weighs each batch of a step alike
-lit/step.py test_parity_matrix.py::test_cell
+engine/step.py test_parity_matrix.py::test_cell
 -(share.step_samples or share.samples * batches)
 +(share.samples * batches)
 # the engine alone logs means over batches
-lit/log.py test_parity_matrix.py::test_cell
+engine/log.py test_parity_matrix.py::test_cell
 -float(self.samples if batch_size is None else batch_size) if self.samples
 +1.0 if self.samples
 # raw steps a schedule whatever its frequency
@@ -55,7 +55,7 @@ raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
 -        module.backward(loss / accumulate * factor)
 +        (loss / accumulate * factor).backward()
 # the fast loop goes backward past a module's own backward
-lit/step.py test_raw.py::test_what_both_engines_could_take_for_granted
+engine/step.py test_raw.py::test_what_both_engines_could_take_for_granted
 -self.has_default_backward = not overrides(module, "backward")
 +self.has_default_backward = True
 # raw counts what rank 0 alone logs on every rank
@@ -63,7 +63,7 @@ raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -weight = 0.0 if get("rank_zero_only") and self.rank else weight
 +weight = weight
 # the engine counts what rank 0 alone logs on every rank
-lit/log.py test_raw.py::test_what_both_engines_could_take_for_granted
+engine/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -if rank_zero_only and self.rank:
 +if False:
 # raw averages what an epoch's end logs over ranks
@@ -71,7 +71,7 @@ raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -weight = float(self.epoch_samples.get(self.stage, 0) or 1)
 +weight = 1.0
 # the engine averages what an epoch's end logs over ranks
-lit/log.py test_raw.py::test_what_both_engines_could_take_for_granted
+engine/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -weight = float(self.epoch_samples.get(self.stage, 0)) or 1.0
 +weight = 1.0
 # raw counts steps up to max_steps that the run does not have
@@ -84,12 +84,12 @@ raw/record.py test_raw.py::test_what_both_engines_could_take_for_granted
 -            self.epoch_values
 +            self.epoch_values
 # the engine forgets what is best within an epoch
-lit/results.py test_raw.py::test_what_both_engines_could_take_for_granted
+engine/results.py test_raw.py::test_what_both_engines_could_take_for_granted
 -        self._update_best(self.epoch_values)
 -        self.epoch_values
 +        self.epoch_values
 # samples after a checkpoint within an epoch have the positions of its first batches
-record/__init__.py test_raw.py::test_what_both_engines_could_take_for_granted
+runs/record/__init__.py test_raw.py::test_what_both_engines_could_take_for_granted
 -self._begin(self.first_batch + len(self.batches), carried)
 +self._begin(0, carried)
 # raw calls on_before_zero_grad for each batch
@@ -101,7 +101,7 @@ raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
 +        if is_first:
 +            rank.divisor = None
 # the fast loop calls on_before_zero_grad for each batch
-lit/loop.py test_raw.py::test_what_both_engines_could_take_for_granted
+engine/loop.py test_raw.py::test_what_both_engines_could_take_for_granted
 -            if batch_idx % batches == 0:
 -                progress.zero_grad.increment_ready()
 -                hooks.call("on_before_zero_grad", optimizer)
@@ -113,7 +113,7 @@ raw/data.py test_raw.py::test_what_both_engines_could_take_for_granted
 -int(self.limit * batches)
 +round(self.limit * batches)
 # the engine rounds a share of batches
-loaders/__init__.py test_raw.py::test_what_both_engines_could_take_for_granted
+engine/loaders/__init__.py test_raw.py::test_what_both_engines_could_take_for_granted
 -int(self.limit * batches)
 +round(self.limit * batches)
 """
