@@ -15,35 +15,35 @@ raw/step.py test_raw_reduce.py::test_every_method_trains_to_the_same_weights[2-3
 -        before_update(rank, optimizer)
 +        before_update(rank, optimizer)
 # raw weighs each batch of a step alike
-raw/step.py test_parity_matrix.py::test_cell
+raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
 -(share.step_total or share.total * accumulate))
 +(share.total * accumulate))
 # a rank of raw takes a contiguous part of the batch
-raw/data.py test_parity_matrix.py::test_cell
+raw/data.py test_raw.py::test_what_both_engines_could_take_for_granted
 -first, mine = number - number % accumulate, ids[self.rank :: self.world]
 +first, mine = number - number % accumulate, ids.tensor_split(self.world)[self.rank]
 # raw averages the values of ranks in place of samples
-raw/log.py test_parity_matrix.py::test_cell
+raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -    return None if not weight else total / weight if how == "mean" else total
 +    return None if not weight else sum(a / b for a, b in pairs if b) / len(pairs) if how == "mean" else total
 # raw steps a schedule of steps by epochs
-raw/step.py test_parity_matrix.py::test_cell
+raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
 -"step": (step_ends, index)
 +"step": (epoch_ends, index)
 # raw draws an evaluation from the generators of training
-raw/run.py test_parity_matrix.py::test_cell
+raw/run.py test_raw.py::test_what_both_engines_could_take_for_granted
 -@preserved_generators()
 +
 # the engine alone has another order
-engine/loaders/map_loader.py test_parity_matrix.py::test_cell
+engine/loaders/map_loader.py test_raw.py::test_what_both_engines_could_take_for_granted
 -torch.Generator().manual_seed(seed + epoch)
 +torch.Generator().manual_seed(seed + 2 * epoch)
 # the engine alone weighs each batch of a step alike
-engine/step.py test_parity_matrix.py::test_cell
+engine/step.py test_raw.py::test_what_both_engines_could_take_for_granted
 -(share.step_samples or share.samples * batches)
 +(share.samples * batches)
 # the engine alone logs means over batches
-engine/log.py test_parity_matrix.py::test_cell
+engine/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -float(self.samples if batch_size is None else batch_size) if self.samples
 +1.0 if self.samples
 # raw steps a schedule whatever its frequency
