@@ -178,7 +178,7 @@ def test_a_hook_that_is_not_called_is_refused(make_plan: MakePlan) -> None:
 
 
 def test_an_optimizer_of_the_module_that_goes_backward_several_times_is_refused(make_user_plan: MakeUserPlan) -> None:
-    sentence = "model=Late: engine=raw goes backward once a step, and its optimizer LBFGS several times; write engine="
+    sentence = "model=Late: engine=raw runs no LBFGS; write engine=lightning."
     require_refused(sentence, trained, "raw", make_user_plan("model=late", "data=none", "engine=raw"))
 
 

@@ -86,9 +86,8 @@ class Rank:
         self.loaders("train")  # schedules may ask for the number of steps
         trainer = self.trainer
         trainer.optimizers, trainer.lr_scheduler_configs = configured(self.module.configure_optimizers())
-        fits, name = not any(isinstance(each, LBFGS) for each in trainer.optimizers), type(self.module).__name__
-        reason = "engine=raw goes backward once a step, and its optimizer LBFGS several times"
-        require(fits, "model", name, reason, "engine=lightning")
+        fits = not any(isinstance(each, LBFGS) for each in trainer.optimizers)
+        require(fits, "model", type(self.module).__name__, "engine=raw runs no LBFGS", "engine=lightning")
         self.log.synced = {str(each.monitor) for each in trainer.lr_scheduler_configs if each.reduce_on_plateau}
         several = trainer.optimizers if len(trainer.optimizers) > 1 else trainer.optimizers[0]
         object.__setattr__(self.module, "optimizers", lambda *_, **__: several)
@@ -256,14 +255,13 @@ def manual_step(rank: Rank, share: Share, batch: Any, index: int) -> Mapping[str
 
 def manual_backward(rank: Rank, loss: Tensor, *arguments: Any, **options: Any) -> None:
     """Go backward, then average gradients over ranks, with what earlier passes have left to average."""
-    parameters, averages = rank.averaged, rank.world > 1 and rank.syncs
-    earlier = [parameter.grad for parameter in parameters]
-    for parameter in parameters if averages else ():
+    averaged = rank.averaged if rank.world > 1 and rank.syncs else []
+    earlier = [parameter.grad for parameter in averaged]
+    for parameter in averaged:
         parameter.grad = None
     rank.module.on_before_backward(loss)
     rank.module.backward(loss * rank.factor, *arguments, **options)
-    if averages:
-        step.average(step.buckets, parameters, earlier)
+    step.average(step.buckets, averaged, earlier)
     rank.module.on_after_backward()
 
 
