@@ -101,9 +101,17 @@ def test_ranks_that_diverge_alike_in_both_runs_are_named(copied: Path) -> None:
     change(copied / "ddp", "fingerprint", 0, lambda line: line["weights"].__setitem__(1, "0" * 64))
     comparison = compare(copied / "ddp", copied / "ddp")
     place = f"epoch 1, step 11, weights of ranks 0 and 1 in {copied / 'ddp'}: "
-    assert first_of(comparison) == ("ranks in step", place)
+    assert first_of(comparison) == ("ranks of one run", place)
     apart = {name for name, quantity in comparison.quantities.items() if quantity.first is not None}
-    assert apart == {"ranks in step"}, "all else is equal in both"
+    assert apart == {"ranks of one run"}, "all else is equal in both"
+
+
+@pytest.mark.parametrize("kind", ["weights", "optimizer"])
+def test_ranks_that_differ_in_one_kind_of_state_are_detected(kind: str, copied: Path) -> None:
+    """In a fingerprint of the first epoch of one run; ranks may then end alike."""
+    change(copied / "ddp", "fingerprint", 0, lambda line: line[kind].__setitem__(2, "0"))
+    found = first_of(compare(copied / "single", copied / "ddp"))
+    assert found == ("ranks of one run", f"epoch 1, step 11, {kind} of ranks 0 and 2 in {copied / 'ddp'}: ")
 
 
 def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

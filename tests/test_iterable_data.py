@@ -14,7 +14,7 @@ from lockstep.base.config_error import ConfigError
 from lockstep.engine.loaders import RankSlice, seeded
 from lockstep.engine.loaders.stream_loader import StreamLoader, fingerprint
 from tests.comparing import metrics_in, require_close
-from tests.conftest import MakeUserPlan
+from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, trained
 
 CLOCK = ("model=regressor", "data=stream", "data._target_=strange_loaders.ByClockData")
@@ -47,6 +47,11 @@ class Masks(IterableDataset[bool]):
 
     def __iter__(self) -> Iterator[bool]:
         return iter(self.seen)
+
+
+def test_a_share_of_an_unknown_number_of_batches_is_refused(make_user_plan: MakeUserPlan) -> None:
+    sentence = "trainer.limit_train_batches=0.5: it leaves none of an unknown number of batches; write trainer.limit_"
+    require_refused(sentence, make_user_plan, "model=regressor", "data=stream", "trainer.limit_train_batches=0.5")
 
 
 def test_workers_of_a_stream_start_with_blocked_signals(monkeypatch: pytest.MonkeyPatch) -> None:

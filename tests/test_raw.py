@@ -14,9 +14,9 @@ from lockstep.base.config_error import ConfigError
 from lockstep.command.job import raw_job, require_repeatable
 from lockstep.plan import schemas
 from lockstep.plan.schemas.plan_json import from_json, to_json
-from tests.comparing import lines, metrics_in
+from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import IN_PROCESS, ROOT, Command, MakePlan, MakeUserPlan, require_refused
-from tests.rank_helpers import run_plans
+from tests.rank_helpers import run_plans, trained
 from tests.test_layers import imports
 
 pytestmark = IN_PROCESS
@@ -152,6 +152,22 @@ def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monk
     assert calls[1] == calls[0]
 
 
+def test_what_both_engines_could_take_for_granted(make_user_plan: MakeUserPlan) -> None:
+    """Shares of 5.76 and 1.5 batches, seven samples for two ranks, max_steps above the steps of the run, …"""
+    words = ("model=line", "model._target_=strange_zoo.Everything", "data=none", "strategy=ddp", "devices=2")
+    shares = ("batch_size=7", "trainer.limit_train_batches=0.96", "trainer.limit_val_batches=0.3", "max_epochs=3")
+    words += (*shares, "accumulate_grad_batches=2", "trainer.val_check_interval=0.5", "trainer.max_steps=100")
+    plan = make_user_plan(*words, "precision=64-true", "memory_format=contiguous")
+    engines = {"own": schemas.Lightning("lightning", False), "fast": plan.engine, "raw": schemas.Raw("raw", "ddp")}
+    folders = [Path(plan.run_dir) / name for name in engines]
+    pairs = zip(engines.values(), folders, strict=True)
+    run_plans([replace(plan, engine=engine, run_dir=str(folder)) for engine, folder in pairs], Path(plan.run_dir))
+    for folder in folders[1:]:
+        require_identical(folders[0], folder)
+    metrics = metrics_in(folders[0])
+    assert (metrics["steps"], metrics["best_epoch"], metrics["best"]) == (9, 2, 0.0)
+
+
 def test_a_hook_that_is_not_called_is_refused(make_plan: MakePlan) -> None:
     plan = make_plan(*SMALL)
     require_repeatable(plan)
@@ -159,6 +175,11 @@ def test_a_hook_that_is_not_called_is_refused(make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match="engine=raw does not call configure_callbacks, which it overrides"):
         require_repeatable(plan)
     require_repeatable(replace(plan, engine=schemas.Lightning("lightning", fast_loop=True)))
+
+
+def test_an_optimizer_of_the_module_that_goes_backward_several_times_is_refused(make_user_plan: MakeUserPlan) -> None:
+    sentence = "model=Late: engine=raw runs no LBFGS; write engine=lightning."
+    require_refused(sentence, trained, "raw", make_user_plan("model=late", "data=none", "engine=raw"))
 
 
 def test_a_checkpoint_to_begin_from_is_refused(make_plan: MakePlan) -> None:

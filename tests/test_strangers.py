@@ -4,6 +4,7 @@ Offline: shards, texts and tables are written here, and the nets have random wei
 """
 
 import random
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,10 +12,13 @@ from types import SimpleNamespace
 import pytest
 
 from lockstep.base.config_error import ConfigError
+from lockstep.command.job import require_repeatable
+from lockstep.plan import schemas
 from lockstep.plan.targets.locate import create
 from lockstep.runs.compare import compare
 from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
+from tests.rank_helpers import run_plans
 from tests.resuming import same_after_kill
 from tests.test_user_module import DDP, VIRTUAL, by_both, in_both_worlds, trained
 
@@ -81,6 +85,32 @@ def test_both_engines_and_both_worlds_are_one(
     metrics = metrics_in(single)
     assert metrics["train/loss"] > 0
     assert metrics["steps"] > 1
+
+
+ZOO = ("WGAN", "SimCLR", "VAE", "MaskedLM", "Segmenter", "ImageNet", "DQN")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", [SINGLE, DDP], ids=["single", "ddp"])
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_the_raw_engine_trains_what_people_train(
+    world: tuple[str, ...], make_user_plan: MakeUserPlan, tmp_path: Path
+) -> None:
+    """Identical in all bits; a DQN's target net gets no gradients, which ranks refuse."""
+    job = ("model=line", "data=none", "precision=64-true", "memory_format=contiguous", "engine.fast_loop=false", *world)
+    plans = []
+    for name in ZOO[: -1 if world is DDP else None]:
+        plan = make_user_plan(*job, f"model._target_=strange_zoo.{name}", folder=name)
+        for engine in (plan.engine, schemas.Raw("raw", "ddp")):
+            plans.append(replace(plan, engine=engine, run_dir=str(tmp_path / name / engine.name)))
+            require_repeatable(plans[-1])
+    run_plans(plans, tmp_path)
+    for plan in plans[::2]:
+        require_identical(Path(plan.run_dir), Path(plan.run_dir).with_name("raw"))
+    if world is DDP:
+        job = (*job, "model._target_=strange_zoo.DQN")
+        with pytest.raises(ConfigError, match=r"^strategy.find_unused_parameters=false: a parameter received no grad"):
+            trained(make_user_plan(*job, folder="unused"))
 
 
 class Flexible(SimpleNamespace):

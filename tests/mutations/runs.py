@@ -217,4 +217,20 @@ command/inference.py test_inference.py::test_the_best_net_or_the_one_of_a_checkp
 predict.py test_predict.py::test_pictures_go_through_the_transform_of_the_dataset
 -if shape[:1] == (1,) else
 +if shape[:1] == (0,) else
+# optimizer states of ranks are not compared
+runs/compare/recorded_run.py test_compare.py::test_ranks_that_differ_in_one_kind_of_state_are_detected[optimizer]
+-    for (epoch, step), line in run.lines["fingerprint"].items():
+-        for kind in FINGERPRINTED:
+-            if run
++    for (epoch, step), line in run.lines["fingerprint"].items():
++        for kind in FINGERPRINTED[:2]:
++            if run
+# a sweep's reference has another batch size
+runs/sweep/jobs.py test_sweep_table.py::test_jobs_are_compared_with_the_first_of_their_plan
+-itemgetter("model", "data", "batch_size")
++itemgetter("model", "data")
+# job 10 comes before job 2
+runs/sweep/jobs.py test_sweep_best.py::test_jobs_are_in_the_order_of_their_numbers
+-key=lambda path: (len(path.name), path.name)
++key=lambda path: path.name
 """

@@ -10,9 +10,10 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from omegaconf import OmegaConf
 from torch import Tensor, nn
-from torch.optim import SGD
+from torch.optim import LBFGS, SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from lockstep.base.config_error import require
 from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.launch.topology import RankContext
 from lockstep.plan.targets.kinds import overrides
@@ -87,6 +88,8 @@ class Rank:
         self.loaders("train")  # schedules may ask for the number of steps
         trainer = self.trainer
         trainer.optimizers, trainer.lr_scheduler_configs = configured(self.module.configure_optimizers())
+        fits = not any(isinstance(each, LBFGS) for each in trainer.optimizers)
+        require(fits, "model", type(self.module).__name__, "engine=raw runs no LBFGS", "engine=lightning")
         self.log.synced = {str(each.monitor) for each in trainer.lr_scheduler_configs if each.reduce_on_plateau}
         several = trainer.optimizers if len(trainer.optimizers) > 1 else trainer.optimizers[0]
         object.__setattr__(self.module, "optimizers", lambda *_, **__: several)
@@ -253,19 +256,15 @@ def manual_step(rank: Rank, share: Share, batch: Any, index: int) -> Mapping[str
 
 
 def manual_backward(rank: Rank, loss: Tensor, *arguments: Any, **options: Any) -> None:
-    """Go backward, then average over ranks what this pass has added to the gradients."""
-    parameters, averages = rank.averaged, rank.world > 1 and rank.syncs
-    earlier = [parameter.grad for parameter in parameters]
-    for parameter in parameters if averages else ():
+    """Go backward, then average gradients over ranks, with what earlier passes have left to average."""
+    averaged = rank.averaged if rank.world > 1 and rank.syncs else []
+    earlier = [parameter.grad for parameter in averaged]
+    for parameter in averaged:
         parameter.grad = None
     rank.module.on_before_backward(loss)
     rank.module.backward(loss * rank.factor, *arguments, **options)
+    step.average(step.buckets, averaged, earlier)
     rank.module.on_after_backward()
-    if averages:
-        step.average(step.buckets, parameters)
-        for parameter, gradient in zip(parameters, earlier, strict=True):
-            if gradient is not None:
-                parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
 
 
 def watch_manual_steps(rank: Rank) -> None:

@@ -199,17 +199,21 @@ class SyncBatchNorm(nn.BatchNorm1d):
 # averaging by hand, which DistributedDataParallel does during backward
 
 
-def average(method: Callable[[Sequence[Tensor]], None], parameters: Sequence[nn.Parameter]) -> None:
-    """Average the gradients over ranks; a parameter that has a gradient on no rank keeps none."""
+def average(method: Callable[[Sequence[Tensor]], None], parameters: Sequence[nn.Parameter], earlier: Any = ()) -> None:
+    """Average over ranks the gradients of a backward pass plus `earlier` ones; without any, a parameter keeps those."""
     if not parameters:
         return
     used = torch.tensor([each.grad is not None for each in parameters], device=parameters[0].device).long()
     dist.all_reduce(used)
     gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+    earlier = earlier or [None] * len(parameters)
+    for gradient, before in zip(gradients, earlier, strict=True):
+        if before is not None:
+            gradient += before
     if used.any():
         method(gradients)
-    for parameter, gradient, count in zip(parameters, gradients, used.tolist(), strict=True):
-        parameter.grad = gradient if count else None
+    for parameter, gradient, before, count in zip(parameters, gradients, earlier, used.tolist(), strict=True):
+        parameter.grad = gradient if count else before
 
 
 def all_reduce(gradients: Sequence[Tensor]) -> None:

@@ -108,6 +108,7 @@ class LoaderSource:
         returned = seeded(self.seed, self.create[stage])
         loaders = [*returned.values()] if isinstance(returned, Mapping) else [] if returned is None else returned
         loaders = [*loaders] if isinstance(loaders, list | tuple) else [loaders]
+        loaders = [each.loader if isinstance(each, RankLoader) else each for each in loaders]  # self.val_dataloader()
         if is_combined_loader(returned) or (stage == "train" and len(loaders) != 1):
             kind = "a CombinedLoader" if is_combined_loader(returned) else f"{len(loaders)} loaders at a time"
             raise ConfigError(

@@ -70,9 +70,9 @@ class Trainer:
         for stage, batches in plan.steps.split_batches.items():
             key = f"trainer.limit_{stage}_batches"
             runs = getattr(plan, stage) if stage != "val" else self.limit_val_batches != 0
-            fits = not runs or batches == 0 or self.limit(stage, batches) > 0
+            fits = not runs or (batches == 0 and stage != "train") or self.limit(stage, batches or 1) > 0
             hint = f"{key}=1, or " + (f"{stage}=false" if stage != "val" else "0 for no validation")
-            yield fits, key, f"it leaves none of {batches} batches", hint
+            yield fits, key, f"it leaves none of {batches or 'an unknown number of'} batches", hint
         enabled = [key for key in DISABLED_BY_BAREBONES if self.barebones and attrgetter(key)(plan)]
         hint = "trainer.barebones=false, or leave the other out"
         yield not enabled, "trainer.barebones", f"it disables {', '.join(enabled)}", hint

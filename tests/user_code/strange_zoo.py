@@ -1,0 +1,390 @@
+"""LightningModules of the kinds that people train, as their tutorials write them; each with its own loaders."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torchmetrics
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+
+def drawn(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def loaders(*tensors: Tensor, batch_size: int = 8, train: int = 38, **options: Any) -> tuple[Any, Any]:
+    first, rest = [each[:train] for each in tensors], [each[train:] for each in tensors]
+    shuffled = DataLoader(TensorDataset(*first), batch_size=batch_size, shuffle=True, **options)
+    return shuffled, DataLoader(TensorDataset(*rest), batch_size=5)
+
+
+class Loaders(pl.LightningModule):
+    def train_dataloader(self) -> Any:
+        return self.loaders()[0]
+
+    def val_dataloader(self) -> Any:
+        return self.loaders()[1]
+
+    def loaders(self) -> tuple[Any, Any]:
+        return loaders(drawn(61, 4), drawn(61, 4).sum(1, keepdim=True))
+
+
+class Everything(Loaders):
+    """What two engines could take for granted in the same way: a `backward`, a `frequency`, values of hooks, …"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.losses = nn.Linear(4, 1), [torch.zeros(())]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = F.mse_loss(self.net(batch[0] + 0.1 * torch.randn_like(batch[0])), batch[1])
+        self.losses.append(loss.detach())
+        self.log("of_rank_0", loss, on_step=False, on_epoch=True, rank_zero_only=True)
+        return loss
+
+    def on_train_epoch_start(self) -> None:
+        self.losses.clear()
+
+    def on_before_zero_grad(self, optimizer: Any) -> None:
+        self.log("before", self.net.weight.grad.norm() if self.net.weight.grad is not None else 1.0, on_epoch=True)
+
+    def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
+        super().backward(2 * loss, *arguments, **options)
+
+    def on_train_epoch_end(self) -> None:
+        self.log("of_the_epoch", torch.stack(self.losses).mean())
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        loss = F.mse_loss(self.net(batch[0] + torch.randn_like(batch[0])), batch[1])
+        self.log_dict({"val_loss": float(abs(self.global_step - 4)), "val_error": loss})  # best within an epoch
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1 / int(self.trainer.estimated_stepping_batches))
+        schedules = [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5) for _ in range(2)]
+        return [optimizer], [
+            {"scheduler": schedules[0], "interval": "step", "frequency": 4},
+            {"scheduler": schedules[1], "interval": "epoch", "frequency": 2},
+        ]
+
+
+class WGAN(Loaders):
+    """Toggled models, a penalty by torch.autograd.grad, an accumulation by hand, two schedules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 4))
+        self.critic = nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        real, _ = batch
+        one, two = self.optimizers()  # type: ignore[misc, attr-defined]
+        noise, is_last = torch.randn(len(real), 3).type_as(real), (batch_idx + 1) % 2 == 0
+        with two.toggle_model(sync_grad=is_last):
+            fake = self.generator(noise).detach()
+            between = (0.3 * real + 0.7 * fake).requires_grad_()
+            [slope] = torch.autograd.grad(self.critic(between).sum(), between, create_graph=True)
+            loss = self.critic(fake).mean() - self.critic(real).mean() + (slope.norm(dim=1) - 1).square().mean()
+            self.manual_backward(loss / 2)
+            if is_last:
+                two.step()
+                two.zero_grad()
+        self.log_dict({"critic": loss, "gap": slope.norm(dim=1).mean()}, prog_bar=True, on_epoch=True)
+        if is_last:
+            self.toggle_optimizer(one)
+            loss = -self.critic(self.generator(noise)).mean()
+            one.zero_grad()
+            self.manual_backward(loss)
+            self.clip_gradients(one, gradient_clip_val=0.1)
+            one.step()
+            self.untoggle_optimizer(one)
+            self.log("generator", loss)
+            for schedule in self.lr_schedulers():  # type: ignore[union-attr]
+                schedule.step()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.critic(batch[0]).mean())
+
+    def configure_optimizers(self) -> Any:
+        nets = (self.generator, self.critic)
+        optimizers = [torch.optim.Adam(net.parameters(), lr=0.01, betas=(0.0, 0.9)) for net in nets]
+        return optimizers, [torch.optim.lr_scheduler.StepLR(each, 2, 0.5) for each in optimizers]
+
+
+class SimCLR(Loaders):
+    """A loss across the samples of all ranks; two views of each sample; a schedule in two parts, by steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU())
+        self.projector = nn.Linear(8, 4)
+
+    def loaders(self) -> tuple[Any, Any]:
+        return loaders(drawn(58, 4), drop_last=True)
+
+    def step(self, batch: Any) -> Tensor:
+        [x] = batch
+        views = torch.cat([x + 0.1 * torch.randn_like(x), x * (0.9 + 0.2 * torch.rand_like(x))])
+        features = F.normalize(self.projector(self.encoder(views)), dim=1)
+        if self.training:
+            features = self.all_gather(features, sync_grads=True).reshape(-1, features.shape[1])  # type: ignore[union-attr]
+        logits = (features @ features.T / 0.5).fill_diagonal_(-1e9)
+        half = len(x)
+        first = torch.arange(len(features), device=x.device)
+        return F.cross_entropy(logits, first // (2 * half) * 2 * half + (first + half) % (2 * half))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = self.step(batch)
+        self.log("train_loss", loss, sync_dist=True)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.step(batch), sync_dist=True)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+        warmup = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3)
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, int(self.trainer.estimated_stepping_batches))
+        both = torch.optim.lr_scheduler.SequentialLR(optimizer, [warmup, cosine], [3])
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": both, "interval": "step"}}
+
+
+class VAE(Loaders):
+    """Noise in every step, a weight that grows by epochs, values of hooks, and values that the epoch's end logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(4, 6), nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 4))
+        self.outputs: list[Tensor] = []
+
+    def step(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        x, _ = batch
+        mean, log_variance = self.encoder(x).chunk(2, dim=1)
+        code = mean + torch.randn_like(mean) * (0.5 * log_variance).exp()
+        distance = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(1).mean()
+        error = F.mse_loss(self.decoder(code), x, reduction="none").sum(1).mean()
+        loss = error + min(1.0, (self.current_epoch + 1) / 3) * distance
+        return loss, {"loss": loss, "error": error, "distance": distance}
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss, values = self.step(batch)
+        self.log_dict({f"train_{name}": value for name, value in values.items()}, on_step=False, on_epoch=True)
+        self.outputs.append(loss.detach())
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.log("of_the_epoch", torch.stack(self.outputs).mean())
+        self.log("of_rank_0", torch.stack(self.outputs).max(), rank_zero_only=True)
+        self.outputs.clear()
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        self.log_dict(pl.utilities.grad_norm(self, norm_type=2))
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss, values = self.step(batch)
+        self.log_dict({f"val_{name}": value for name, value in values.items()}, sync_dist=True)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=steps)
+        return [optimizer], [{"scheduler": schedule, "interval": "step", "frequency": 1}]
+
+
+class MaskedLM(Loaders):
+    """A collate function that masks tokens, groups of weight decay, tied weights, a warm-up, a metric object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.position = nn.Embedding(12, 8), nn.Parameter(0.1 * drawn(7, 8))
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(8, 12)
+        self.head.weight = self.embedding.weight
+        self.perplexity = torchmetrics.MeanMetric()
+
+    @staticmethod
+    def collate(samples: Any) -> dict[str, Tensor]:
+        tokens = torch.stack([each for [each] in samples])
+        is_masked = torch.rand(tokens.shape) < 0.3
+        is_masked[:, 0] = True
+        return {"input_ids": tokens.masked_fill(is_masked, 0), "labels": tokens.masked_fill(~is_masked, -100)}
+
+    def loaders(self) -> tuple[Any, Any]:
+        tokens = (drawn(61, 7).cumsum(1).abs() * 3).long() % 11 + 1
+        train, val = TensorDataset(tokens[:38]), TensorDataset(tokens[38:])
+        first = DataLoader(train, batch_size=8, shuffle=True, collate_fn=self.collate)
+        return first, DataLoader(val, batch_size=8, collate_fn=self.collate)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.head(self.encoder(self.embedding(input_ids) + self.position))
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100), (labels != -100).sum()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss, tokens = self(**batch)
+        self.log("train_loss", loss, batch_size=int(tokens))
+        return {"loss": loss, "weight": tokens}
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        loss, tokens = self(**batch)
+        self.perplexity.update(loss.exp(), tokens)
+        self.log("val_loss", loss, batch_size=int(tokens))
+        self.log("perplexity", self.perplexity)
+
+    def configure_optimizers(self) -> Any:
+        spared = [each for each in self.parameters() if each.dim() < 2]
+        decayed = [each for each in self.parameters() if each.dim() >= 2]
+        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
+        optimizer = torch.optim.AdamW(groups, lr=0.01)
+        warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 4))
+        return [optimizer], [{"scheduler": warmup, "interval": "step", "frequency": 2, "name": "rate"}]
+
+
+class Segmenter(Loaders):
+    """A small U-Net with BatchNorm, a loss of the whole batch, a matrix of classes, a plateau of its metric."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU())
+        self.deep = nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.up, self.last = nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 3, 1)
+        self.iou = torchmetrics.JaccardIndex("multiclass", num_classes=3)
+        self.accuracy = torchmetrics.MetricCollection([torchmetrics.Accuracy("multiclass", num_classes=3)], "val_")
+
+    def loaders(self) -> tuple[Any, Any]:
+        images = drawn(61, 1, 6, 6)
+        train, val = loaders(images, (images[:, 0] > 0).long() + (images[:, 0] > 1).long())
+        return train, [val, val]
+
+    def step(self, batch: Any) -> tuple[Tensor, Tensor]:
+        x, y = batch
+        wide = self.down(x)
+        logits = self.last(torch.cat([wide, self.up(self.deep(wide))], dim=1))
+        shares, ones = logits.softmax(1), F.one_hot(y, 3).movedim(-1, 1)
+        dice = 1 - (2 * (shares * ones).sum((2, 3)) + 1) / ((shares + ones).sum((2, 3)) + 1)
+        return F.cross_entropy(logits, y) + dice.mean(), logits
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss, logits = self.step(batch)
+        self.log("train/loss", loss, on_step=True, on_epoch=True)
+        return {"loss": loss, "logits": logits.detach()}
+
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        loss, logits = self.step(batch)
+        if dataloader_idx == 0:
+            self.iou(logits, batch[1])
+            self.accuracy(logits, batch[1])
+            self.log("val_iou", self.iou, on_epoch=True, add_dataloader_idx=False)
+            self.log_dict(self.accuracy, add_dataloader_idx=False)  # type: ignore[arg-type]
+        self.log("val_loss", loss)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.RMSprop(self.parameters(), lr=0.003)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", patience=0, factor=0.5)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_iou"}}
+
+
+class Replay(IterableDataset[Any]):
+    """Draws from what the agent has seen by then."""
+
+    def __init__(self, buffer: Any, samples: int) -> None:
+        self.buffer, self.samples = buffer, samples
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in torch.randint(len(self.buffer), (self.samples,)).tolist():
+            yield self.buffer[number % len(self.buffer)]
+
+
+class DQN(pl.LightningModule):
+    """An agent that walks on a line: its steps fill the buffer that its data set draws from; a target net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+        self.target = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
+        self.buffer: Any = deque(maxlen=60)
+        self.place, self.reward = torch.zeros(2), 0.0
+        for _ in range(20):
+            self.play(1.0)
+
+    def play(self, epsilon: float) -> None:
+        before = self.place.clone()
+        with torch.no_grad():
+            best = int(self.net(before.to(self.net[0].weight)).argmax())
+        action = int(torch.randint(2, ())) if float(torch.rand(())) < epsilon else best
+        self.place = torch.stack([(before[0] + 0.2 * (2 * action - 1)).clamp(-1, 1), before[0]])
+        reward = -float(self.place[0].abs())
+        self.buffer.append((before, action, torch.tensor(reward), self.place))
+        self.reward += reward
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(Replay(self.buffer, 30), batch_size=8)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        self.play(max(0.05, 1 - self.global_step / 10))
+        before, actions, rewards, after = batch
+        values = self.net(before).gather(1, actions[:, None]).squeeze(1)
+        with torch.no_grad():
+            aims = rewards + 0.9 * self.target(after).amax(1)
+        loss = F.mse_loss(values, aims)
+        if self.global_step % 3 == 0:
+            self.target.load_state_dict(self.net.state_dict())
+        self.log_dict({"reward": self.reward, "buffer": float(len(self.buffer))}, prog_bar=True)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.net.parameters(), lr=0.01)
+
+
+class ImageNet(Loaders):
+    """Lightning's example: a deep net with BatchNorm, a rate by epochs, metrics of training and of evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from torchvision.models import resnet18
+
+        self.save_hyperparameters()
+        self.model = resnet18(num_classes=3)
+        self.train_acc1 = torchmetrics.Accuracy("multiclass", num_classes=3, top_k=1)
+        self.eval_acc1 = torchmetrics.Accuracy("multiclass", num_classes=3, top_k=1)
+        self.eval_acc2 = torchmetrics.Accuracy("multiclass", num_classes=3, top_k=2)
+
+    def loaders(self) -> tuple[Any, Any]:
+        pictures = drawn(31, 3, 16, 16)
+        return loaders(pictures, (pictures.mean((1, 2, 3)) * 40).long().clamp(-1, 1) + 1, train=21)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        images, target = batch
+        output = self.model(images)
+        loss = F.cross_entropy(output, target)
+        self.log("train_loss", loss)
+        self.train_acc1(output, target)
+        self.log("train_acc1", self.train_acc1, prog_bar=True)
+        return loss
+
+    def eval_step(self, batch: Any, prefix: str) -> None:
+        images, target = batch
+        output = self.model(images)
+        self.log(f"{prefix}_loss", F.cross_entropy(output, target))
+        self.eval_acc1(output, target)
+        self.eval_acc2(output, target)
+        self.log(f"{prefix}_acc1", self.eval_acc1, prog_bar=True)
+        self.log(f"{prefix}_acc2", self.eval_acc2)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.eval_step(batch, "val")
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.eval_step(batch, "test")
+
+    def test_dataloader(self) -> Any:
+        return self.val_dataloader()
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+        return [optimizer], [torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.1 ** (epoch // 1))]
