@@ -13,7 +13,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "lockstep"
 
 LAYERS = [
-    {"private_api", "config_error", "errors", "files", "lazy", "streams"},
+    {"private_api", "config_error", "errors", "files", "lazy", "streams", "cores"},
     {"constraints", "structures", "nets", "models", "datamodules", "optimizers", "schedulers"},
     {"safe_loading", "run_files", "progress", "text_table"},
     {"disk", "precision", "random_state"},

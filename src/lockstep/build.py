@@ -1,6 +1,5 @@
 """Build a plan from a Hydra configuration: types, defaults, and what the module and its data say about themselves."""
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -14,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep import schemas
 from lockstep.config_error import ConfigError, config_error, is_number, option_error, require
 from lockstep.constraints import PositiveInt
+from lockstep.cores import default_threads, usable_cores
 from lockstep.files import CONF, absolute
 from lockstep.launch import forkserver
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
@@ -175,7 +175,7 @@ def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     if strategy.in_process is None:
         strategy = replace(strategy, in_process=at_a_terminal())
     if values["threads"] is None:
-        values["threads"] = max(1, usable_cores() // per_node)
+        values["threads"] = default_threads(per_node)
     accelerator = resolve_accelerator(values["accelerator"], devices, strategy)
     on_cores = per_node if accelerator == "cpu" or strategy.share_device else 1
     for key, count in (("devices", on_cores), ("threads", values["threads"])):
@@ -188,10 +188,6 @@ def at_a_terminal() -> bool:
     """Whether a debugger's prompt can be answered. Jobs of a sweep have no prompt."""
     sweeps = HydraConfig.initialized() and HydraConfig.get().mode is RunMode.MULTIRUN
     return not sweeps and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _inspected(values: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from lockstep.checkpoint.files import choose_checkpoint, require_start, typed_wo
 from lockstep.command_line.compose import compose_job, sets_folder, without_plus
 from lockstep.command_line.hydra_errors import planning
 from lockstep.config_error import ConfigError, config_error, require
+from lockstep.cores import crowded
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_json, short_path
 from lockstep.launch import forkserver
@@ -100,6 +101,10 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     require_repeatable(plan)
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
+        ranks = 1 if plan.strategy.virtual else plan.strategy.data_parallel_size(plan.devices)
+        line = crowded(plan.threads, ranks, os.getloadavg()[0])
+        if line and config.threads is None and plan.accelerator == "cpu":
+            print(line, flush=True)
         print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
     if damaged and is_rank_zero():
         print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)
