@@ -28,6 +28,7 @@ LAYERS = [
     {"compare"},
     {"launch", "monitor"},
     {"loaders"},
+    {"finders"},
     {"inspection"},
     {"callbacks", "inference"},
     {"lit", "raw"},
@@ -43,7 +44,18 @@ LAYERS = [
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 LIGHTNING_ROOMS = {
-    *("models", "datamodules", "callbacks", "lit", "raw", "inspection", "loggers", "private_api", "strategies"),
+    *(
+        "models",
+        "datamodules",
+        "callbacks",
+        "lit",
+        "raw",
+        "inspection",
+        "finders",
+        "loggers",
+        "private_api",
+        "strategies",
+    ),
 }
 HYDRA_ROOMS = {"raw", "safe_loading", "targets", "build", "command_line", "job", "sweep", "cli", "private_api"}
 
