@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.cores import VARIABLES, crowded, default_threads, usable_cores
+from lockstep.launch.cores import VARIABLES, crowded, default_threads, usable_cores
 from tests.conftest import MakePlan
 
 CORES = len(os.sched_getaffinity(0))

@@ -5,10 +5,10 @@ import pickle
 
 import pytest
 
-from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
-from lockstep.schemas import Raw
-from lockstep.schemas.plan_json import from_json, to_json
+from lockstep.base.config_error import ConfigError
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas import Raw
+from lockstep.plan.schemas.plan_json import from_json, to_json
 from tests.conftest import ROOT, MakePlan
 
 REFUSED = [
