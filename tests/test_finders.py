@@ -18,7 +18,7 @@ def test_the_found_rate_is_that_of_the_plan(make_plan: MakePlan, capsys: pytest.
     assert f"LearningRateFinder: optimizer.lr={rate}, found by trial steps" in capsys.readouterr().out
     assert plan.options["optimizer.lr"] == rate
     assert plan.callbacks == ()
-    assert plan.command.words == (f"++optimizer.lr={rate}", "++callbacks.lr_finder=null")
+    assert plan.command.words == ("++callbacks.lr_finder=null", f"++optimizer.lr={rate}")
     again = make_plan(*SMALL, *RATE, *plan.command.words)  # what a resumed run is composed of
     assert (again.model.optimizer, again.command.words) == (plan.model.optimizer, ())
 

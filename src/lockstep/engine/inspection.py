@@ -53,10 +53,15 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
             from lockstep.runs.loggers import lightning_adapter
 
             lightning_adapter.check(logger)
+    finders, found = [], dict[str, Any]()
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)
         if isinstance(target, type):
             check_callback(callback, target, saves=not options["trainer"].barebones)
+            if {"LearningRateFinder", "BatchSizeFinder"} & {kind.__name__ for kind in target.__mro__}:
+                finders.append(callback)  # its value comes in place of the callback
+                found |= {callback.key: None} if "." in callback.key else {}
+    options["callbacks"] = tuple(callback for callback in options["callbacks"] if callback not in finders)
     trainer = SimpleNamespace(**UNBEGUN, **vars(options["trainer"]), **{name: options[name] for name in NAMES})
     check_partials(model)
     check("model", {**model.call, RECURSIVE: False}, dict.fromkeys(FROM_DATA))
@@ -78,15 +83,12 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
         planned: Any = SimpleNamespace(**{**options, "batch_size": options["batch_size"] or BATCH_SIZE})
         trainer.estimated_stepping_batches = StepPlan(planned).total_steps or float("inf")
         _check_optimizers(module, trainer)
-    options["found"] = {}
-    if any(callback.name.endswith("Finder") for callback in options["callbacks"]):
-        from lockstep.engine import finders
+    if finders and searches and options["train"] and not options["trainer"].fast_dev_run:
+        from lockstep.engine.finders import search
 
-        chosen = [callback for callback in options["callbacks"] if finders.is_finder(callback)]
-        options["callbacks"] = tuple(callback for callback in options["callbacks"] if callback not in chosen)
-        if searches and options["train"] and not options["trainer"].fast_dev_run:
-            options["found"] = finders.search(options, chosen)
-    return options
+        for finder in finders:
+            found |= search(options | {"batch_size": found.get("batch_size", options["batch_size"])}, finder)
+    return {**options, "found": found}
 
 
 def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
