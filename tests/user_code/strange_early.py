@@ -42,7 +42,7 @@ class Early(pl.LightningModule):
         return DataLoader(points(20, 2), batch_size=8)
 
     def on_train_start(self) -> None:
-        if self.trainer.val_dataloaders is None or self.trainer.current_epoch != 0:
+        if self.trainer.val_dataloaders is None:
             raise RuntimeError("there are no loaders of validation")
 
 

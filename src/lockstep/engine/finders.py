@@ -5,6 +5,7 @@ The run that follows is the one whose values were typed.
 """
 
 import logging
+import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
 from tempfile import TemporaryDirectory
@@ -81,6 +82,8 @@ def fit(options: Mapping[str, Any], finder: Any, size_name: str) -> Any:
     with ExitStack() as stack:
         logging.disable(logging.INFO)
         stack.callback(logging.disable, logging.NOTSET)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")  # the run itself will repeat those that count
         stack.enter_context(user_errors(f"callbacks: {type(finder).__name__}", "its trial steps fail."))
         trainer = pl.Trainer(
             **{name: options[name] for name in NAMES},

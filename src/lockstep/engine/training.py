@@ -9,6 +9,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.base.config_error import require
 from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.optimizers import learning_rate
 from lockstep.base.private_api import lightning as private
@@ -106,14 +107,12 @@ class TrainingCallback(Callback):
 
     stop: whether a signal asks for the end.
     epoch_ended: whether an epoch has ended and is not saved yet.
-    plateau_steps: whether a ReduceLROnPlateau steps after each batch and its validation.
-    save_is_due: whether a checkpoint waits for that step.
     """
 
     def __init__(self, session: Session, state: RankState) -> None:
         self.session, self.state = session, state
         self.plan, self.progress, self.results = session.plan, session.progress, session.results
-        self.stop = self.epoch_ended = self.plateau_steps = self.save_is_due = False
+        self.stop = self.epoch_ended = False
 
     def attach(self, trainer: pl.Trainer) -> None:
         self.trainer, module = trainer, self.session.module
@@ -147,7 +146,11 @@ class TrainingCallback(Callback):
         """Have a ReduceLROnPlateau that steps by a value of each batch get its mean over ranks, which would diverge."""
         plateaus = [config for config in self.trainer.lr_scheduler_configs if config.reduce_on_plateau]
         self.session.log.always_synced = {str(config.monitor) for config in plateaus}
-        self.plateau_steps = any(config.interval == "step" for config in plateaus)
+        fits = all(config.interval == "epoch" for config in plateaus)
+        reason = "ReduceLROnPlateau steps after each batch, and a checkpoint before that would lack its last step"
+        every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
+        require(fits or every is None, "checkpoint.every_n_steps", every, reason, "checkpoint.every_n_steps=null")
+        require(fits or interval == 1, "trainer.val_check_interval", interval, reason, "trainer.val_check_interval=1.0")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._finish_epoch()
@@ -186,7 +189,7 @@ class TrainingCallback(Callback):
             position = progress.position
             is_due = ends_step(trainer, position.batch) and self.session.checkpoints.due(position.steps)
             if interrupts or is_due or self.stop:
-                self._save_within()
+                self._save(self.stop)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the previous epoch only now: schedules that monitor a metric step after its last hook."""
@@ -198,7 +201,6 @@ class TrainingCallback(Callback):
         self.results.curve.begin()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.on_train_batch_start()  # max_steps may have ended the epoch
         self.session.phases.synchronize()  # a stop may have ended the epoch before its last batch
         self.results.reduce_stage(trainer, "train")
 
@@ -220,18 +222,6 @@ class TrainingCallback(Callback):
         """Record and save a validation within an epoch."""
         if not self.progress.checking and self.progress.epoch_goes_on(self.trainer):
             self.results.end_validation()
-            self._save_within()
-
-    def _save_within(self) -> None:
-        """Save a checkpoint after a batch and its schedules, of which a ReduceLROnPlateau steps after all hooks."""
-        self.save_is_due = True
-        if not self.plateau_steps:
-            self.on_train_batch_start()
-
-    def on_train_batch_start(self, *_: Any) -> None:
-        """Save the checkpoint that is due after the batch before."""
-        if self.save_is_due:
-            self.save_is_due = False
             self._save(self.stop)
 
     def _save(self, stops: bool = False) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from hydra.core.plugins import Plugins
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -180,6 +181,7 @@ class Rank:
 
 def configuration(text: str, world: int) -> Any:
     """Return the configuration, with what some keys stand for: batch_size_per_device, scale_lr, fast_dev_run, …"""
+    Plugins.instance()  # its packages may register resolvers
     config: Any = OmegaConf.create(text)
     trainer, few = config.trainer, int(config.trainer.fast_dev_run)
     if few:
