@@ -196,3 +196,15 @@ def test_a_function_that_makes_no_callback_is_rejected(make_plan: MakePlan) -> N
     plan = make_plan("+callbacks.three._target_=copy.copy", "+callbacks.three.x=3")
     with pytest.raises(ConfigError, match=r"^callbacks.three._target_=copy.copy: it makes a int, and not a Callback"):
         create_callbacks(plan)
+
+
+def test_a_pruned_run_is_not_resumed(make_user_plan: MakeUserPlan) -> None:
+    """Its checkpoints have the weights without their masks, and pruned ones would grow again."""
+    pruning = ("+callbacks.prune._target_=lightning.pytorch.callbacks.ModelPruning", "+callbacks.prune.amount=0.5")
+    job = ("model=early", "data=none", *SINGLE, *pruning, "+callbacks.prune.pruning_fn=l1_unstructured")
+    plan = make_user_plan(*job)
+    metrics = metrics_in(trained(plan))
+    tested = going_on_with(plan)
+    alike(metrics_in(trained(tested)), metrics)  # it has nothing left to train
+    with pytest.raises(ConfigError, match="resume=true: no checkpoint holds the masks of ModelPruning"):
+        trained(replace(tested, max_epochs=5))

@@ -20,6 +20,14 @@ def test_digest_is_sha256_of_the_bytes_in_order() -> None:
     assert digest(state) == hashlib.sha256(by_hand).hexdigest()
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_sparse_buffers_count_as_if_dense() -> None:
+    dense = torch.tensor([[0.0, 2.0], [0.0, 0.0]])
+    sparse = [dense.to_sparse(), dense.to_sparse_csr(), dense.to_sparse().cpu()]
+    assert {digest({"a": tensor}) for tensor in sparse} == {digest({"a": dense})}
+    assert digest({"a": dense}) != digest({"a": (dense + 1).to_sparse()})
+
+
 def trained() -> tuple[nn.Module, Optimizer]:
     """Two steps of Adam on a convolution and a BatchNorm."""
     torch.manual_seed(1)

@@ -13,6 +13,7 @@ from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.runs.run_files import Metrics
 from lockstep.strategies.parallel.fixed_bucket_ddp import FixedBucketDDP
+from tests.comparing import require_identical
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.rank_helpers import on_ranks
 from tests.test_user_module import DDP, trained
@@ -71,3 +72,9 @@ def test_an_unused_parameter_needs_a_key(make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError, match="find_unused_parameters=false: a parameter received no gradient in a step"):
         trained(make_user_plan(*job, *DDP, folder="refused"))
     assert trained(make_user_plan(*job, *DDP, "strategy.find_unused_parameters=true", folder="trained"))
+
+
+def test_a_static_graph_computes_the_same(make_user_plan: MakeUserPlan) -> None:
+    job = ("model=regressor", "data=stream", "max_epochs=1", *DDP)
+    runs = [trained(make_user_plan(*job, f"strategy.static_graph={on}", folder=on)) for on in ("false", "true")]
+    require_identical(runs[0], runs[1])

@@ -123,14 +123,6 @@ def test_devices_that_do_not_share_a_batch_scale_nothing(make_plan: MakePlan) ->
     assert seen == {"ddp": (0.2, 16, 2), "dp": (0.2, 16, 1), "model_parallel": (0.1, 8, 1)}
 
 
-def test_threads_are_the_cores_shared_and_at_least_one(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.command.build.usable_cores", lambda: 8)
-    assert make_plan().threads == 8
-    assert make_plan("strategy=ddp", "devices=3").threads == 2
-    assert make_plan("strategy=ddp", "devices=16").threads == 1
-    assert make_plan("threads=5").threads == 5
-
-
 def test_summaries_have_the_same_keys(make_plan: MakePlan) -> None:
     plans = [make_plan(), make_plan("data=line", "model=regression", "optimizer=sgd", "logger=none")]
     assert plans[0].summary().keys() == plans[1].summary().keys()

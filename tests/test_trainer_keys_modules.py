@@ -12,10 +12,10 @@ from lockstep.engine import silence_warnings
 from lockstep.plan.plan import Plan
 from lockstep.runs.checkpoint.reading import check_checkpoint
 from lockstep.runs.record.step_lines import id_digests
-from tests.comparing import lines, metrics_in, require_identical
+from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import record, same_after_kill, start, untimed
-from tests.test_user_module import DDP, MODULES, SINGLE
+from tests.test_user_module import DDP, MODULES, SINGLE, trained
 from tests.test_user_module import by_both as runs_by_both
 
 
@@ -106,3 +106,31 @@ def test_killed_after_a_validation_within_an_epoch(make_user_plan: MakeUserPlan)
     plan = make_user_plan(*MODULES["autoencoder"], *SINGLE, *WITHIN)
     resumed = same_after_kill(plan, 8)
     assert any("after_batch" in line for line in lines(Path(resumed.run_dir), "validation"))
+
+
+EARLY = ("model=early", "data=none", "precision=64-true", "max_epochs=3")
+RELOADED = "trainer.reload_dataloaders_every_n_epochs"
+
+
+def test_validation_by_the_batches_of_the_run(make_user_plan: MakeUserPlan) -> None:
+    """2 batches an epoch, validated after 3 and 6, also if it is killed between; and as raw does."""
+    words = (*EARLY, *SINGLE, "trainer.check_val_every_n_epoch=null", "trainer.val_check_interval=3")
+    plan = make_user_plan(*words, "max_epochs=4", "checkpoint.every_n_steps=1")
+    same_after_kill(plan, 5)
+    validations = lines(Path(plan.run_dir), "validation")
+    assert [(line["epoch"], line.get("after_batch")) for line in validations] == [(2, 1), (3, None)]
+    raw = trained(make_user_plan(*words, "max_epochs=4", "engine=raw", folder="raw"))
+    assert lines(raw, "validation") == validations
+
+
+def test_loaders_that_depend_on_the_epoch(make_user_plan: MakeUserPlan) -> None:
+    """The module reads the trainer's epoch and loaders. New loaders grow: 2, 4 and 6 batches, on ranks and resumed."""
+    plan = make_user_plan(*EARLY, *SINGLE, f"{RELOADED}=1", "checkpoint.every_n_steps=1")
+    same_after_kill(plan, 4)
+    assert [line["epoch"] for line in lines(Path(plan.run_dir), "step")] == [1] * 2 + [2] * 4 + [3] * 6
+    assert len(lines(Path(plan.run_dir), "validation")) == 3
+    require_close(Path(plan.run_dir), trained(make_user_plan(*EARLY, *DDP, f"{RELOADED}=1", folder="ddp")))
+    kept = [trained(make_user_plan(*EARLY, *SINGLE, f"engine={name}", folder=name)) for name in ("lightning", "raw")]
+    assert [len(lines(run, "step")) for run in kept] == [6, 6]
+    with pytest.raises(ConfigError, match=f"{RELOADED}=1: engine=raw only repeats"):
+        make_user_plan(*EARLY, *SINGLE, f"{RELOADED}=1", "engine=raw", folder="refused")

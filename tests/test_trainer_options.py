@@ -41,6 +41,7 @@ INVALID = {
     "limit_train_batches=true": "trainer.limit_train_batches=true: it takes a whole number below 2^63",
     "max_steps=0": "trainer.max_steps=0: it must be 1 or more, or -1 for no limit; write",
     "val_check_interval=0": "trainer.val_check_interval=0: it must be more than 0; write train",
+    "check_val_every_n_epoch=null": "trainer.check_val_every_n_epoch=null: then trainer.val_check_interval counts the",
     "val_check_interval=22": "trainer.val_check_interval=22: an epoch has 21 batches; write trainer.v",
     "max_time=12:00:00": "=12:00:00: it is days:hours:minutes:seconds with two digits each, or a m",
     "max_time={months:1}": "it is days:hours:minutes:seconds with two digits each, or a mapping of t",

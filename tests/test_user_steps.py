@@ -98,9 +98,10 @@ def test_manual_optimization_is_known_before_setup(make_user_plan: MakeUserPlan)
         trained(plan)
 
 
-def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan("model=uneven", "data=uneven_data", *SINGLE, "checkpoint.every_n_steps=2")
-    with pytest.raises(ConfigError, match=r"^checkpoint.every_n_steps=2: ReduceLROnPlateau steps after each batch"):
+@pytest.mark.parametrize("word", ["checkpoint.every_n_steps=2", "trainer.val_check_interval=2"])
+def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(word: str, make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan("model=uneven", "data=uneven_data", *SINGLE, word)
+    with pytest.raises(ConfigError, match=f"^{word}: ReduceLROnPlateau steps after each batch"):
         trained(plan)
 
 

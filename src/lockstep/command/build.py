@@ -1,6 +1,5 @@
 """Build a plan from a Hydra configuration: types, defaults, and what the module and its data say about themselves."""
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -11,11 +10,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep.base.config_error import ConfigError, config_error, is_number, option_error, require
+from lockstep.base.config_error import ConfigError, as_typed, config_error, is_number, option_error, require
 from lockstep.base.constraints import PositiveInt
 from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
+from lockstep.launch.cores import default_threads, usable_cores
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
@@ -39,13 +39,14 @@ KEYS = ("batch_size_per_device", "scale_lr", *PARTS, *(name for name in NAMES if
 
 INSPECTED = (
     *("model", "data", "logger", "callbacks", "seed", "batch_size", "drop_last", "trainer"),
+    *("strategy", "accelerator", "train"),
     *("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps"),
 )
 """Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
 
 
-def plan_from(config: DictConfig, run_dir: Path) -> Plan:
-    """Return the plan of a composed configuration.
+def plan_from(config: DictConfig, run_dir: Path, found: Mapping[str, Any] | None = None) -> Plan:
+    """Return the plan of a composed configuration; its `command` has the words of what callbacks have `found` for it.
 
     Raises:
         ConfigError: a key or a value is invalid.
@@ -66,8 +67,21 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     require_backend(values["process_group"])
     kinds = {**hints, "batch_size": PositiveInt | None}  # the inspection finds one
     values = _with_derived({**values, "run_dir": str(run_dir.absolute())})
-    values = _inspected({name: coerce_value(kinds[name], name, values[name]) for name in NAMES})
-    return Plan(**values, config=text, options=options)
+    values = {name: coerce_value(kinds[name], name, values[name]) for name in NAMES}
+    values, newly = _inspected(values, searches=found is None)
+    if newly:
+        return plan_from(_with_found(config, newly), run_dir, newly)
+    words = tuple(f"++{key}={as_typed(value)}" for key, value in (found or {}).items())
+    return Plan(**values, config=text, options=options, command=schemas.Command(words))
+
+
+def _with_found(config: DictConfig, found: Mapping[str, Any]) -> DictConfig:
+    config = config.copy()
+    with open_dict(config):
+        config.batch_size_per_device = None if "batch_size" in found else config.batch_size_per_device
+        for key, value in found.items():
+            OmegaConf.update(config, key, value)
+    return config
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:
@@ -175,7 +189,7 @@ def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     if strategy.in_process is None:
         strategy = replace(strategy, in_process=at_a_terminal())
     if values["threads"] is None:
-        values["threads"] = max(1, usable_cores() // per_node)
+        values["threads"] = default_threads(per_node)
     accelerator = resolve_accelerator(values["accelerator"], devices, strategy)
     on_cores = per_node if accelerator == "cpu" or strategy.share_device else 1
     for key, count in (("devices", on_cores), ("threads", values["threads"])):
@@ -190,12 +204,10 @@ def at_a_terminal() -> bool:
     return not sweeps and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _inspected(values: dict[str, Any]) -> dict[str, Any]:
+def _inspected(values: dict[str, Any], searches: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options of a plan, with facts about its module and data; raise a ConfigError if these do not work.
+
+    Also return the values that callbacks have found for keys, if the run `searches` for them.
 
     The inspection runs in a child of the fork server, so that the command imports no code of the user's.
     """
@@ -213,17 +225,19 @@ def _inspected(values: dict[str, Any]) -> dict[str, Any]:
 
     check_early(values["model"])
     if is_started:
-        values |= inspect(options)
+        facts = inspect(options, searches)
     else:
         from lockstep.launch.child import in_child
 
-        values |= in_child(inspect, options)
+        facts = in_child(inspect, options, searches)
+    found, values = facts.pop("found"), values | facts
     has_test_data = values["data"].test_size > 0
-    return {**values, "batch_size": values["batch_size"] or BATCH_SIZE, "test": has_test_data and values["test"]}
+    values |= {"batch_size": values["batch_size"] or BATCH_SIZE, "test": has_test_data and values["test"]}
+    return values, found
 
 
-def inspect(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its module and data."""
+def inspect(options: dict[str, Any], searches: bool) -> dict[str, Any]:
+    """Return the options of a plan, with facts about its module and data, and what callbacks have `found`."""
     from lockstep.engine.inspection import inspect_options  # with torch
 
-    return inspect_options(options)
+    return inspect_options(options, searches)

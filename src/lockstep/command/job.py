@@ -24,6 +24,7 @@ from lockstep.command.compose import compose_job, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
 from lockstep.launch import forkserver
+from lockstep.launch.cores import crowded
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import schemas
@@ -94,11 +95,16 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
     """
     require_start(config.ckpt_path, config.resume, config.name, has_folder)
-    plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
+    plan, command = plan_from(config, run_dir), command or schemas.Command()
+    plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words)))
     check_launchable(plan.world)
     require_repeatable(plan)
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
+        ranks = 1 if plan.strategy.virtual else plan.strategy.data_parallel_size(plan.devices)
+        line = crowded(plan.threads, ranks, os.getloadavg()[0])
+        if line and config.threads is None and plan.accelerator == "cpu":
+            print(line, flush=True)
         print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
     if damaged and is_rank_zero():
         print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)

@@ -123,6 +123,7 @@ def create_trainer(session: Session, state: RankState, callbacks: list[Callback]
         max_steps=plan.trainer.max_steps,
         val_check_interval=plan.trainer.val_check_interval,
         check_val_every_n_epoch=plan.trainer.check_val_every_n_epoch,
+        reload_dataloaders_every_n_epochs=plan.trainer.reload_dataloaders_every_n_epochs,
         gradient_clip_val=plan.gradient_clip_val,
         gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm if clips else None,
         detect_anomaly=plan.trainer.detect_anomaly,

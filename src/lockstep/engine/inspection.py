@@ -28,30 +28,41 @@ from lockstep.plan.targets.locate import FROM_DATA, check, filled, locate, user_
 from lockstep.strategies.strategy import NET, net_of
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
-ONE_PROCESS = {
+UNBEGUN = {
     **dict.fromkeys(("world_size", "num_devices", "num_nodes"), 1),
-    **dict.fromkeys(("global_rank", "local_rank", "node_rank"), 0),
+    **dict.fromkeys(("global_rank", "local_rank", "node_rank", "current_epoch", "global_step"), 0),
+    **dict.fromkeys(("training", "validating", "testing", "predicting", "sanity_checking", "should_stop"), False),
+    **dict.fromkeys(("train_dataloader", "val_dataloaders", "test_dataloaders", "logger", "datamodule"), None),
+    **dict.fromkeys(("callbacks", "loggers", "optimizers", "lr_scheduler_configs"), ()),
     "is_global_zero": True,
 }
-"""Attributes of `self.trainer` and of its strategy before any rank starts."""
+"""Attributes of `self.trainer` and of its strategy before any rank starts, beside the options of the plan."""
 SINGLE = RankSlice(0, 1)
 UNMADE = "its loaders cannot be made."
 
 
 @preserve_generators()  # in a notebook it runs in the user's process
-def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work."""
+def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str, Any]:
+    """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work.
+
+    found: what callbacks find for keys, if the plan trains and `searches`.
+    """
     model, data, seed = options["model"], options["data"], options["seed"]
     for logger in options["logger"]:
         if logger.options is None:
             from lockstep.runs.loggers import lightning_adapter
 
             lightning_adapter.check(logger)
+    finders, found = [], dict[str, Any]()
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)
         if isinstance(target, type):
             check_callback(callback, target, saves=not options["trainer"].barebones)
-    trainer = SimpleNamespace(**{name: options[name] for name in NAMES}, max_steps=options["trainer"].max_steps)
+            if {"LearningRateFinder", "BatchSizeFinder"} & {kind.__name__ for kind in target.__mro__}:
+                finders.append(callback)  # its value comes in place of the callback
+                found |= {callback.key: None} if "." in callback.key else {}
+    options["callbacks"] = tuple(callback for callback in options["callbacks"] if callback not in finders)
+    trainer = SimpleNamespace(**UNBEGUN, **vars(options["trainer"]), **{name: options[name] for name in NAMES})
     check_partials(model)
     check("model", {**model.call, RECURSIVE: False}, dict.fromkeys(FROM_DATA))
     owner = None
@@ -76,7 +87,12 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
         planned: Any = SimpleNamespace(**{**options, "batch_size": options["batch_size"] or BATCH_SIZE})
         trainer.estimated_stepping_batches = StepPlan(planned).total_steps or float("inf")
         _check_optimizers(module, trainer)
-    return options
+    if finders and searches and options["train"] and not options["trainer"].fast_dev_run:
+        from lockstep.engine.finders import search
+
+        for finder in finders:
+            found |= search(options | {"batch_size": found.get("batch_size", options["batch_size"])}, finder)
+    return {**options, "found": found}
 
 
 def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
@@ -155,8 +171,8 @@ def _set_up(owner: Any, data: schemas.Data, seed: int, trainer: SimpleNamespace)
 
     Under a lock of its source file: it may download, and all ranks of torchrun call this.
     """
-    vars(trainer).update(ONE_PROCESS)
     trainer.strategy = owner.trainer = trainer
+    trainer.datamodule = owner if data.is_module else None
     with ExitStack() as stack:
         with suppress(OSError, TypeError):  # it may be defined in no file
             file = stack.enter_context(Path(str(inspect.getsourcefile(type(owner)))).open())

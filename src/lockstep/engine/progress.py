@@ -68,7 +68,7 @@ class RunProgress:
         """Whether a validation follows the current batch; as in Lightning, also where a callback stops training."""
         plan, epoch = self.plan, self.position.epochs + 1
         is_scheduled = plan.steps.is_validation_due(epoch, self.position.batch, trainer.is_last_batch)
-        stopped = trainer.should_stop and epoch % plan.trainer.check_val_every_n_epoch == 0
+        stopped = trainer.should_stop and epoch % (plan.trainer.check_val_every_n_epoch or 1) == 0
         return self.has_validation and (is_scheduled or stopped)
 
     def epoch_goes_on(self, trainer: Any) -> bool:

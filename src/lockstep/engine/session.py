@@ -30,7 +30,7 @@ from lockstep.runs.record import Recorder
 from lockstep.strategies.parallel.tensor_layout import load_full_state_dict
 from lockstep.strategies.strategy import net_of
 
-SCHEDULER = "GradientAccumulationScheduler"
+SCHEDULER, PRUNING = "GradientAccumulationScheduler", "ModelPruning"
 
 
 class Session:
@@ -176,6 +176,12 @@ def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
         kind = type(callback)
         plan.strategy.check_callback(plan, f"{kind.__module__}.{kind.__qualname__}")
         name, *bases = (kind.__name__ for kind in kind.__mro__)
+        key, value = ("resume", "true") if plan.resume else ("ckpt_path", plan.ckpt_path)
+        fits, reason = (
+            plan.ckpt_path is None or PRUNING not in (name, *bases),
+            f"no checkpoint holds the masks of {name}",
+        )
+        require(fits, key, value, reason, f"{key}={'false' if plan.resume else 'null'} to train anew")
         if SCHEDULER in (name, *bases):
             planned = name == SCHEDULER and {0: 1, **callback.scheduling} == plan.steps.accumulation
             reason = "it changes how many batches a step has, and the configuration does not say so"

@@ -130,11 +130,15 @@ class SessionCheckpointIO(TorchCheckpointIO):
 
     def _fit_loop(self, steps: int) -> dict[str, Any]:
         """Return the state of a fit loop, within an epoch or before the next one, after so many optimizer steps."""
-        at = self.session.start.position
+        at, epoch_batches = self.session.start.position, self.session.plan.steps.epoch_batches
         begun = dict.fromkeys(("ready", "started"), at.epochs + 1) if at.batch else {}
         return {
             "epoch_loop.state_dict": {private.BATCHES_THAT_STEPPED: at.steps},
-            "epoch_loop.batch_progress": {**counters(at.batch), "is_last_batch": False},
+            "epoch_loop.batch_progress": {
+                "total": counters(at.epochs * epoch_batches + at.batch)["total"],
+                "current": counters(at.batch)["current"],
+                "is_last_batch": False,
+            },
             "epoch_loop.automatic_optimization.optim_progress": {
                 "optimizer": dict.fromkeys(("step", "zero_grad"), counters(steps))
             },

@@ -138,12 +138,11 @@ class TrainingCallback(Callback):
         """Have a ReduceLROnPlateau that steps by a value of each batch get its mean over ranks, which would diverge."""
         plateaus = [config for config in self.trainer.lr_scheduler_configs if config.reduce_on_plateau]
         self.session.log.always_synced = {str(config.monitor) for config in plateaus}
-        every = self.plan.checkpoint.every_n_steps
-        saves_within = every is not None or self.plan.trainer.val_check_interval != 1.0
-        fits = not saves_within or all(config.interval == "epoch" for config in plateaus)
+        fits = all(config.interval == "epoch" for config in plateaus)
         reason = "ReduceLROnPlateau steps after each batch, and a checkpoint before that would lack its last step"
-        hint = "checkpoint.every_n_steps=null trainer.val_check_interval=1.0"
-        require(fits, "checkpoint.every_n_steps", every, reason, hint)
+        every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
+        require(fits or every is None, "checkpoint.every_n_steps", every, reason, "checkpoint.every_n_steps=null")
+        require(fits or interval == 1, "trainer.val_check_interval", interval, reason, "trainer.val_check_interval=1.0")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._finish_epoch()

@@ -38,6 +38,8 @@ class StepPlan:
     @cached_property
     def epoch_batches(self) -> int:
         """Return the global batches of an epoch; 0 if only a user's loader determines the length of an epoch."""
+        if self.plan.trainer.reload_dataloaders_every_n_epochs:  # each may have another length
+            return 0
         return self.plan.trainer.limit("train", self.split_batches["train"])
 
     @property
@@ -49,10 +51,12 @@ class StepPlan:
     def reaches_validation(self) -> bool:
         """Whether the schedule ever reaches a validation, regardless of validation data."""
         every, max_steps = self.plan.trainer.check_val_every_n_epoch, self.plan.trainer.max_steps
-        steps = self.steps_before(every - 1, (self.validation_batches or 1) - 1)  # before the last batch to train on
+        last = (self.validation_batches or 1) - 1  # the batch that is trained on before the first validation
+        epoch, batch = (every - 1, last) if every else divmod(last, self.epoch_batches)
+        steps = self.steps_before(epoch, batch)
         has_step_count = self.epoch_batches and not self.plan.model.manual  # its optimizers count their steps
         reached = not has_step_count or max_steps == -1 or steps < max_steps
-        return self.plan.max_epochs >= every and reached
+        return self.plan.max_epochs > epoch and reached
 
     @cached_property
     def validation_batches(self) -> int | None:
@@ -64,9 +68,10 @@ class StepPlan:
 
     def is_validation_due(self, epoch: int, batch: int, last: bool) -> bool:
         """Whether a validation is due after `batch` batches of an epoch, counted from 1; `last`: of all batches."""
-        every = self.validation_batches
+        every, epochs = self.validation_batches, self.plan.trainer.check_val_every_n_epoch
+        batch += 0 if epochs else (epoch - 1) * self.epoch_batches
         due = last if every is None else batch % every == 0
-        return due and epoch % self.plan.trainer.check_val_every_n_epoch == 0
+        return due and epoch % (epochs or 1) == 0
 
     def is_finished(self, epochs: int, steps: int) -> bool:
         """Whether training is over after so many epochs, and steps as counted by Lightning's global_step."""

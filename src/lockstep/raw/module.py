@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from hydra.core.plugins import Plugins
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from omegaconf import OmegaConf
 from torch import Tensor, nn
@@ -128,6 +129,7 @@ class Rank:
             several = [*returned.values()] if isinstance(returned, Mapping) else returned
             several = several if isinstance(several, list | tuple) else [several] if several is not None else ()
             smallest = getattr(owner, "evaluation_batch", 1)
+            setattr(self.trainer, "train_dataloader" if stage == "train" else f"{stage}_dataloaders", returned)
             self.by_stage[stage] = loaders = [Loader(each, self, stage, smallest) for each in several]
             if stage == "train":
                 count, most = loaders[0].count, config.trainer.max_steps
@@ -173,15 +175,18 @@ class Rank:
         return bool(0 < self.config.trainer.max_steps <= self.trainer.global_step)
 
     def is_validation_due(self, batch: int, is_last: bool) -> bool:
-        every, count = self.config.trainer.val_check_interval, self.loaders("train")[0].count
+        every, epochs = (self.config.trainer[key] for key in ("val_check_interval", "check_val_every_n_epoch"))
+        count = self.loaders("train")[0].count
+        batch += 0 if epochs else self.record.epoch * count
         batches = every if isinstance(every, int) else max(1, int(count * every)) if count else None
         is_due = (is_last if batches is None else batch % batches == 0) or self.trainer.should_stop
-        is_epoch = (self.record.epoch + 1) % self.config.trainer.check_val_every_n_epoch == 0
+        is_epoch = (self.record.epoch + 1) % (epochs or 1) == 0
         return bool(is_due and is_epoch and self.loaders("val"))
 
 
 def configuration(text: str, world: int) -> Any:
     """Return the configuration, with what some keys stand for: batch_size_per_device, scale_lr, fast_dev_run, …"""
+    Plugins.instance()  # its packages may register resolvers
     config: Any = OmegaConf.create(text)
     trainer, few = config.trainer, int(config.trainer.fast_dev_run)
     if few:
@@ -210,6 +215,7 @@ def trainer_of(rank: Rank) -> Any:
         **dict.fromkeys(flags, False),
         **dict.fromkeys(("current_epoch", "global_step", "node_rank"), 0),
         **{name: [] for name in ("optimizers", "lr_scheduler_configs", "callbacks", "loggers")},
+        **dict.fromkeys(("train_dataloader", "val_dataloaders", "test_dataloaders")),
         **{name: {} for name in ("callback_metrics", "logged_metrics", "progress_bar_metrics")},
         **{"world_size": rank.world, "num_devices": config.devices, "strategy": strategy, "barebones": False},
         **{"global_rank": rank.rank, "local_rank": rank.context.local_rank, "is_global_zero": rank.rank == 0},

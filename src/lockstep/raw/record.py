@@ -230,5 +230,5 @@ def digest(tensors: Iterable[Tensor]) -> str:
     """Return the SHA-256 of tensors, each in logical order."""
     sha = hashlib.sha256()
     for tensor in tensors:
-        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        sha.update(tensor.detach().cpu().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()

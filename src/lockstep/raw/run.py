@@ -38,12 +38,12 @@ def fit(rank: Rank) -> None:
     """Train for the epochs of the configuration, or until a limit."""
     module, trainer = rank.module, rank.trainer
     module.on_fit_start()
-    if trainer.num_sanity_val_steps and rank.loaders("val"):
+    if rank.loaders("val") and trainer.num_sanity_val_steps:
         with preserved_metrics(module):
             trainer.sanity_checking = True
             evaluate(rank, "val", trainer.num_sanity_val_steps)
             trainer.sanity_checking = False
-    trainer.training, trainer.train_dataloader = True, rank.loaders("train")[0].loader
+    trainer.training = True
     module.on_train_start()
     while rank.record.epoch < trainer.max_epochs and not rank.is_over() and not trainer.should_stop:
         train_epoch(rank)

@@ -19,10 +19,12 @@ class Replicated(Strategy):
     """The base of strategies with a rank for each device; each takes different samples of every batch.
 
     find_unused_parameters: whether DDP accepts parameters that get no gradient in some steps.
+    static_graph: whether DDP may rely on every step using the same parameters, as activation checkpoints need.
     """
 
     find_unused_parameters: bool = False
     broadcast_buffers: bool | None = None
+    static_graph: bool = False
     distributed: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("ddp", "world_size")
 
@@ -45,14 +47,15 @@ class Replicated(Strategy):
         from lockstep.strategies.parallel.fixed_bucket_ddp import FixedBucketDDP
 
         finds_unused = self.find_unused_parameters or plan.model.manual  # every pass of one optimizer leaves some
-        prepare_optimizers = self.prepare_optimizers
+        prepare_optimizers, static_graph = self.prepare_optimizers, self.static_graph
 
         class FixedBucketDDPStrategy(DDPStrategy):
             """DDPStrategy whose DistributedDataParallel sums gradients in the same order in each process."""
 
             def configure_ddp(self) -> None:
                 assert self.model is not None
-                self.model = FixedBucketDDP(self.model, self.determine_ddp_device_ids(), finds_unused)
+                devices = self.determine_ddp_device_ids()
+                self.model = FixedBucketDDP(self.model, devices, finds_unused, static_graph)
 
             def setup_optimizers(self, trainer: "Trainer") -> None:
                 super().setup_optimizers(trainer)
@@ -71,6 +74,7 @@ class DDP(Replicated):
     max_restarts: NonNegativeInt
     find_unused_parameters: bool = False
     broadcast_buffers: bool | None = None
+    static_graph: bool = False
     start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
 
 
@@ -82,3 +86,4 @@ class DDPSpawn(Replicated):
     share_device: bool
     find_unused_parameters: bool = False
     broadcast_buffers: bool | None = None
+    static_graph: bool = False

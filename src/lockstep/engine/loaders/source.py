@@ -160,6 +160,8 @@ class RankData:
 
     def _dataloader(self, stage: str) -> Any:
         """Return what `train_dataloader` and its like return: a loader, or a list of several."""
+        if self.plan.trainer.reload_dataloaders_every_n_epochs:  # Lightning asks whenever new ones are due
+            self.by_stage.pop(stage, None)
         loaders = self.loaders(stage)
         return loaders[0] if len(loaders) == 1 else loaders
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from lockstep.base.constraints import AT_LEAST_0, Constraint, PositiveInt, Rules, Share
+from lockstep.base.constraints import AT_LEAST_0, Constraint, NonNegativeInt, PositiveInt, Rules, Share
 
 if TYPE_CHECKING:
     from lockstep.plan.plan import Plan
@@ -54,7 +54,8 @@ class Trainer:
         Share,
         Constraint(lambda interval: interval > 0, "it must be more than 0", "100, or 0.25 for four times an epoch"),
     ]
-    check_val_every_n_epoch: PositiveInt
+    check_val_every_n_epoch: PositiveInt | None
+    reload_dataloaders_every_n_epochs: NonNegativeInt
     num_sanity_val_steps: Annotated[
         int, Constraint(lambda steps: steps >= -1, "it must be 0 or more, or -1 for all batches", "2")
     ]
@@ -77,7 +78,11 @@ class Trainer:
         hint = "trainer.barebones=false, or leave the other out"
         yield not enabled, "trainer.barebones", f"it disables {', '.join(enabled)}", hint
         key, interval, batches = "trainer.val_check_interval", self.val_check_interval, plan.steps.epoch_batches
-        if plan.train and self.limit_val_batches != 0:
+        if plan.train and self.limit_val_batches != 0 and self.check_val_every_n_epoch is None:
+            reason = f"then {key} counts the batches of all epochs, whose length has to be known"
+            fits = batches > 0 and isinstance(interval, int)
+            yield fits, "trainer.check_val_every_n_epoch", reason, f"{key}=100, or trainer.check_val_every_n_epoch=1"
+        elif plan.train and self.limit_val_batches != 0:
             fits = batches > 0 or isinstance(interval, int) or interval == 1
             yield fits, key, "the length of an epoch is unknown", f"{key}=100, or {key}=1.0"
             fits = batches == 0 or isinstance(interval, float) or interval <= batches
@@ -103,6 +108,7 @@ class Trainer:
 DEFAULTS: dict[str, Any] = {
     **{"trainer.limit_train_batches": 1.0, "trainer.limit_val_batches": 1.0, "trainer.overfit_batches": 0},
     **{"trainer.val_check_interval": 1.0, "trainer.check_val_every_n_epoch": 1},
+    "trainer.reload_dataloaders_every_n_epochs": 0,
     "trainer.gradient_clip_algorithm": "norm",
 }
 """Options that results depend on. Checkpoints name those that differ."""

@@ -31,8 +31,8 @@ def digest(state: Mapping[str, Tensor]) -> str:
 
 
 def tensor_bytes(tensor: Tensor) -> memoryview:
-    """Return the elements in logical order, whatever the strides."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    """Return the elements in logical order, whatever the strides or the layout: those of sparse tensors as if dense."""
+    return tensor.detach().cpu().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
 def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:

@@ -23,9 +23,16 @@ UNFINISHED = "Expected to have finished reduction in the prior iteration"
 class FixedBucketDDP(LastToFirst):
     """Fills its buckets from the last parameter to the first. `averaged`: the `id` of those that require a gradient."""
 
-    def __init__(self, module: nn.Module, device_ids: list[int] | list[Any] | None, finds_unused: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        device_ids: list[int] | list[Any] | None,
+        finds_unused: bool = False,
+        static_graph: bool = False,
+    ) -> None:
         warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
-        super().__init__(module, device_ids, find_unused_parameters=finds_unused, gradient_as_bucket_view=True)
+        options = {"find_unused_parameters": finds_unused, "static_graph": static_graph}
+        super().__init__(module, device_ids, gradient_as_bucket_view=True, **options)
         self.averaged = frozenset(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
         self.broadcast_buffers = False  # as an argument it has another name in newer versions of torch
         fix_buckets(self)

@@ -1,0 +1,74 @@
+"""Threads: the cores of the affinity, a container's quota, the variables of OpenMP and MKL, and what is typed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lockstep.launch.cores import VARIABLES, crowded, default_threads, usable_cores
+from tests.conftest import MakePlan
+
+CORES = len(os.sched_getaffinity(0))
+V2, V1 = "0::/pod/job\n", "1:name=systemd:/x\n4:cpu,cpuacct:/docker/0123\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "quota"),
+    [
+        (V2, {"pod/job/cpu.max": "100000 100000"}, 1),
+        (V2, {"pod/job/cpu.max": "max 100000", "pod/cpu.max": "50000 100000"}, 1),  # at least one
+        ("0::/\n", {"cpu.max": "150000 100000"}, 1),  # two threads on 1.5 cores would be stopped in each period
+        (V1, {"cpu,cpuacct/cpu.cfs_quota_us": "100000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 1),
+        (V1, {"cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, CORES),
+        (V2, {"pod/job/cpu.max": "max 100000"}, CORES),
+        (V2, {"pod/job/cpu.max": f"{CORES * 200000} 100000"}, CORES),
+        (V2, {}, CORES),
+    ],
+)
+def test_a_containers_quota_counts(groups: str, files: dict[str, str], quota: int, tmp_path: Path) -> None:
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text(groups)
+    for name, text in files.items():
+        path = tmp_path / "sys" / "fs" / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    assert usable_cores(tmp_path) == quota
+
+
+def test_a_machine_without_control_groups_has_its_cores(tmp_path: Path) -> None:
+    assert usable_cores(tmp_path) == CORES
+
+
+def test_threads_are_the_cores_shared_and_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    cores = usable_cores()
+    assert [default_threads(ranks) for ranks in (1, 2, 10 * cores)] == [cores, max(1, cores // 2), 1]
+
+
+@pytest.mark.parametrize(
+    ("variables", "threads"),
+    [
+        ({"OMP_NUM_THREADS": "5"}, 5),
+        ({"MKL_NUM_THREADS": "3"}, 3),
+        ({"OMP_NUM_THREADS": "5,2", "MKL_NUM_THREADS": "3"}, 5),
+        ({"OMP_NUM_THREADS": "many"}, usable_cores()),
+    ],
+)
+def test_the_environment_sets_the_threads(
+    variables: dict[str, str], threads: int, monkeypatch: pytest.MonkeyPatch, make_plan: MakePlan
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, variables.get(name, ""))
+    assert make_plan().threads == threads
+    assert make_plan("threads=1").threads == 1, "what is typed counts first"
+
+
+def test_threads_that_wait_for_cores_are_told() -> None:
+    cores, busy, idle = usable_cores(), os.cpu_count() + 0.5, 0.0  # type: ignore[operator]
+    assert f"; threads={cores} may be faster" in crowded(cores + 1, 1, idle)
+    assert f"share {cores} core" in crowded(1, cores + 1, idle)
+    assert f"; devices={cores} may be faster" in crowded(1, cores + 1, idle)
+    assert crowded(1, 1, busy) == crowded(cores, 1, idle) == ""
+    if cores > 1:
+        assert crowded(cores, 1, busy).endswith(f"of {os.cpu_count()} cores; threads=1 may be faster")
