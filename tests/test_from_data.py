@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, ListConfig
+from omegaconf import ListConfig
 from torch import nn
 
 from lockstep.config_error import ConfigError
@@ -57,11 +57,6 @@ def test_data_of_real_numbers_has_outputs_and_no_classes() -> None:
     assert (call["num_classes"], call["net"]["num_outputs"]) == (0, 2)
 
 
-def test_the_number_of_classes_stands_for_that_of_the_outputs() -> None:
-    data = Data("Theirs", "data", {}, num_classes=4)
-    assert filled(target("Net", sample_shape=[3]), data)["num_outputs"] == 4
-
-
 def test_what_is_given_stays_and_so_does_an_explicit_null() -> None:
     given = target("Net", sample_shape=[3], num_outputs=None)
     assert filled(target("Module", net=given, num_classes=None, sample_shape=()), CLASSES) == target(
@@ -95,36 +90,17 @@ def made(**options: Any) -> Any:
     return create("model", target("Plain", **options))
 
 
-def test_partial_and_positional_arguments() -> None:
-    call = made(net={"_target_": "torch.nn.Linear", "_args_": [3, 2], "_partial_": True, "bias": False})
-    assert isinstance(call.net, functools.partial)
-    assert (call.net.func, call.net.args, call.net.keywords) == (nn.Linear, (3, 2), {"bias": False})
-    outer = create("optimizer", {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.5})
-    assert outer([nn.Parameter(nn.Linear(1, 1).weight)]).param_groups[0]["lr"] == 0.5
-
-
-def test_targets_are_called_from_within_in_lists_and_mappings() -> None:
-    layer = {"_target_": "torch.nn.Linear", "in_features": 3, "out_features": 2}
-    module = made(net=layer, parts=[layer, {"deep": layer}])
-    assert [type(each) for each in (module.net, module.options["parts"][0], module.options["parts"][1].deep)] == [
-        nn.Linear
-    ] * 3
-
-
-def test_without_recursion_nothing_within_is_called() -> None:
-    module = made(net={"_target_": "torch.nn.Linear", "in_features": 3}, _recursive_=False)
-    assert module.net == {"_target_": "torch.nn.Linear", "in_features": 3}
-
-
-def test_mappings_have_attributes_unless_converted() -> None:
-    """As a class expects that reads `cfg.hidden`, and as Hydra's `_convert_` says."""
-    given = {"cfg": {"hidden": [1, 2], "deep": {"width": 3}}}
-    options = made(**given).options
-    assert isinstance(options["cfg"], DictConfig)
-    assert isinstance(options["cfg"].hidden, ListConfig)
-    assert options["cfg"].deep.width == 3
-    for convert in ("all", "partial"):
-        assert type(made(**given, _convert_=convert).options["cfg"]) is dict
+def test_targets_are_called_as_hydra_calls_them() -> None:
+    """Partials, arguments by place, targets in lists and mappings, mappings with attributes unless converted."""
+    layer = {"_target_": "torch.nn.Linear", "_args_": [3, 2], "bias": False}
+    module = made(net={**layer, "_partial_": True}, parts=[layer, {"deep": layer}], cfg={"hidden": [1, 2]})
+    assert isinstance(module.net, functools.partial)
+    assert (module.net.func, module.net.args, module.net.keywords) == (nn.Linear, (3, 2), {"bias": False})
+    assert isinstance(module.options["parts"][0], nn.Linear)
+    assert isinstance(module.options["parts"][1].deep, nn.Linear)
+    assert isinstance(module.options["cfg"].hidden, ListConfig)
+    assert type(made(cfg={"hidden": [1]}, _convert_="all").options["cfg"]) is dict
+    assert made(net=layer, _recursive_=False).net == layer
 
 
 @dataclass

@@ -32,24 +32,14 @@ EXPLAINED = [
     ("logger.project=a", "logger.project=a: the chosen logger has no such key; write logger=wandb."),
     ("logger.wandb.project=a", "logger.wandb.project=a: the chosen logger has no such key; write logger=wandb."),
     ("callbacks.timer.duration=1", "the chosen callbacks has no such key; write callbacks=timer."),
-    ("model=mpl", "model=mpl: there is no such option (did you mean mlp?); write model=mlp, or"),
-    ("name=${nope}", "${nope}: hydra.run.dir refers to it, and there is no such key."),
     (LONG, "99999: this cannot be composed (ValueError: Exceeds the limit"),
     ("x" * 300 + "=[1]", "xx=[1]: this cannot be composed (OSError: [Errno 36] File name too long"),
     ("max_steps=5", "max_steps=5: there is no such key (did you mean trainer.max_steps?); write trainer.max_steps=5."),
     ("trainer.strategy=ddp", "trainer.strategy=ddp: there is no such key; write strategy=ddp."),
     ("lr=0.1", "lr=0.1: there is no such key; write optimizer.lr=0.1."),
     ("data=text data._split_.val=5", "data._split_.val=5: there is no such key; write data.val_size=5."),
-    ("data.split.test=0.2", "data.split.test=0.2: there is no such key; write data.test_size=0.2."),
     ("model.hidden=[3]", "model.hidden=[3]: there is no such key; write model.net.hidden=[3]."),
-    ("model.optimizer.lr=0.1", "model.optimizer.lr=0.1: there is no such key; write optimizer.lr=0.1."),
-    (
-        "optimizer.decay_bias_and_norm=false",
-        "there is no such key; write optimizer=adamw_groups, which spares",
-    ),
-    ("task=autoencoding", "task=autoencoding: there is no such key; write model=autoencoder."),
-    ("task.name=regression", "write a LightningModule with this loss, as python -m lockstep.new mine writes one."),
-    ("dropout_rng=global", "strategy=virtual devices=N draws the masks of ddp devices=N."),
+    ("task=autoencoding", "write model=regression, model=autoencoder, model=char_rnn or, for another loss, a Light"),
     ("data=model", "data=model: there is no such option; write data=none."),
     ("model.lr=0.1", "model.lr=0.1: there is no such key; write optimizer.lr=0.1."),
     ("data.batch_size=8", "data.batch_size=8: the size of a batch is a key of the run; write batch_size=8."),
@@ -60,9 +50,7 @@ EXPLAINED = [
     ("debug=true", "debug=true: there is no such option; write one of default, fdr, "),
     ("predict=true", "predict=true: there is no such key; write python -m lockstep.predict RUN INPUT."),
     ("predict", "predict: this cannot be parsed; write python -m lockstep.predict RUN INPUT."),
-    ("log=false", "log=false: there is no such key; write one that python train.py --help lists."),
     ("amp=true", "amp=true: there is no such key; write one that python train.py --help lists."),
-    ("validate=true", "validate=true: there is no such key; write one that python train.py --help lists."),
     ("trainer.data=x", "trainer.data=x: there is no such key; write one that python train.py --help lists."),
     ("scheduler=cosine", "scheduler=cosine: there is no such option; write one of none, "),
     ("optimizer.foo=1", "the YAML of torch.optim.Adam has no such key; write +optimizer.foo=1 to add this argument."),
@@ -82,12 +70,6 @@ def test_an_error_of_hydra_becomes_one_sentence(override: str, sentence: str) ->
         compose_job(words)
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_the_override_that_hydra_names_is_named() -> None:
-    words = ["model=mlp", "model.dropout=0.1", "devices=2"]
-    with pytest.raises(ConfigError, match=r"^model\.dropout=0\.1: there is no such key"), planning(words):
-        compose_job(words)
 
 
 def test_keys_of_configurations_of_a_user_are_suggested() -> None:
@@ -143,31 +125,24 @@ TEMPLATE = [
     ("++trainer.gradient_clip_val=0.5", "write gradient_clip_val=0.5."),
     ("task_name=mnist", "task_name=mnist: there is no such key; write name=mnist."),
     ("paths.log_dir=/logs", "write hydra.run.dir=FOLDER for one run, or name=NAME for logs/NAME."),
-    ("paths.data_dir=/data", "write data.root=/data."),
     ("data=mnist paths.data_dir=/data", "paths.data_dir=/data: there is no such key; write data.root=/data."),
     ("paths=default", "paths=default: there is no such key; write nothing in its place."),
     ("datamodule=mnist", "datamodule=mnist: there is no such key; write data=mnist."),
     ("model.net.width=8", "the chosen model has no such key; write model=char_rnn or example or example_module."),
-    ("data=example data._loader_.num_workers=2", "there is no such key; write data.loader.num_workers=2."),
-    ("scheduler=onecycle scheduler._interval_=step", "there is no such key; write +model.scheduler_interval=step."),
-    ("data=line data.predict=[7]", "write callbacks=fitted_line callbacks.fitted_line.predict=[7]."),
     ("model.scheduler.patience=3", "write scheduler=onecycle or scheduler=warmup_linear, or a YAML of yours in "),
     ("trainer.min_epochs=1", "write nothing in its place: without callbacks=early_stopping a run has max_epochs"),
     ("trainer.callbacks=null", "trainer.callbacks=null: there is no such key; write callbacks=none."),
-    ("callbacks=rich_progress_bar", "write nothing in its place: a terminal shows a bar."),
+    ("callbacks=rich_progress_bar", "write nothing in its place: each run has checkpoints and a bar."),
     ("ckpt_path=https://a.b/c.ckpt", "ckpt_path=https://a.b/c.ckpt: a URL is not downloaded; write the path of a "),
     ("print_config=true", "print_config=true: there is no such key; write --cfg job."),
-    ("extras.print_config=true", "write --cfg job."),
     ("model.compile=true", "model.compile=true: there is no such key; write compile=true."),
     ("model.net.lin1_size=128", "write model.net.hidden=[128,128,64]."),
     ("logger=many_loggers", "there is no such option; write logger=[csv,tensorboard], logger=wandb or logger=mlflow."),
     ("logger=null", "logger=null: there is no such option; write logger=none."),
-    ("logger=false", "logger=false: there is no such option; write logger=none."),
     ("trainer.accelerator=tpu", "write accelerator=cpu, or accelerator=gpu."),
     ("trainer.strategy=ddp_find_unused_parameters_false", "write strategy=ddp."),
     ("extras.enforce_tags=False", "write nothing in its place: this is the default."),
     ("hydra.sweeper.n_trials=3", "write -m hydra/sweeper=search beside it, or -m experiment=optuna."),
-    ("callbacks=default", "write nothing in its place: checkpoints are always saved."),
     ("callbacks.model_checkpoint.save_top_k=3", "write checkpoint.monitor=METRIC or checkpoint.every_n_steps=N."),
     ("hparams_search=mnist_optuna", "write -m experiment=optuna, after pip install hydra-optuna-sweeper."),
     ("hydra/launcher=joblib", "there is no such option; write -m without it, which runs one job after another"),

@@ -58,7 +58,7 @@ def test_what_needs_no_lightning_is_checked_before_the_inspection(
         raise Imported
 
     monkeypatch.setattr(forkserver, "start_forkserver", lambda *_: None)
-    monkeypatch.setattr("lockstep.launch.child.in_child", in_child)
+    monkeypatch.setattr("lockstep.launch.start.in_child", in_child)
     require_refused(EARLY[words], make, *words.split())
     assert capsys.readouterr().out == ""
 
@@ -75,7 +75,7 @@ def test_the_title_comes_after_the_checks(
         make(*words)
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(forkserver, "start_forkserver", lambda *_: None)
-    monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
+    monkeypatch.setattr("lockstep.launch.start.in_child", asked_here)
     monkeypatch.setattr("lockstep.job.choose_checkpoint", lambda plan, _: (plan, []))
     make(*words)
     assert capsys.readouterr().out == f"MLP on Points, ddp × 2, lightning, cpu{folder}\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import ROOT, Command
+from tests.conftest import Command
 
 STATE = """
 import json, multiprocessing, os, signal, sys
@@ -29,30 +29,12 @@ def state():
         "umask": os.umask(0o22), "flags": str(sys.flags),
     }
 """
-SERVER = """
-import multiprocessing, signal, states
-from lockstep.launch.forkserver import start_forkserver
-
-def send_state(pipe):
-    pipe.send(states.state())
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    start_forkserver("lockstep.lit")
-    reader, writer = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("forkserver").Process(target=send_state, args=(writer,))
-    process.start()
-    print(states.json.dumps(reader.recv()))
-    process.join()
-"""
 LEAVES_BEHIND = """
-import os, sys, time
+import os, time
 if os.fork() == 0:
     os.setsid()
     os.closerange(0, 3)
     if os.fork() == 0:
-        if sys.argv[1] == "exec":
-            os.execv("/bin/sleep", ["sleep", "60"])
         os.environ.clear()
         time.sleep(60)
     os._exit(0)
@@ -73,30 +55,18 @@ def states(command: Command, *arguments: str, **environment: str) -> list[dict[s
     return [json.loads(ended.out) for ended in both]
 
 
-@pytest.mark.parametrize("how", ["script", "-c", "-m"])
+@pytest.mark.parametrize("how", ["script", "-m"])
 def test_a_warm_command_is_like_a_fresh_one(command: Command, how: str) -> None:
     path = script(command.folder, probe=STATE + "print(json.dumps(state()))")
-    line = {"script": (path,), "-c": ("-c", Path(path).read_text()), "-m": ("-m", "probe")}[how]
+    line = {"script": (path,), "-m": ("-m", "probe")}[how]
     warm, fresh = states(command, *line, "a=b", "", PYTHONPATH="/somewhere", VARIABLE="1")
     assert warm == fresh
     assert warm["environment"]["VARIABLE"] == "1"  # type: ignore[index]
 
 
-@pytest.mark.slow
-def test_a_rank_of_a_warm_command_is_like_that_of_a_fresh_one(command: Command) -> None:
-    path = script(command.folder, probe=SERVER, states=STATE)
-    warm, fresh = states(command, path, PYTHONPATH=str(ROOT / "src"))
-    for state in (warm, fresh):
-        environment = state["environment"]
-        assert isinstance(environment, dict)
-        environment.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)  # Lightning sets it where it is imported
-    assert warm == fresh
-
-
-@pytest.mark.parametrize("how", ["exec", "fork"])
-def test_processes_that_a_command_leaves_behind_are_listed(command: Command, how: str) -> None:
+def test_processes_that_a_command_leaves_behind_are_listed(command: Command) -> None:
     path = script(command.folder, probe=LEAVES_BEHIND)
-    assert command(sys.executable, path, how).status == 0
+    assert command(sys.executable, path).status == 0
     left = command.survivors(patience=0.5)
     for process in left:
         process.kill()

@@ -20,7 +20,7 @@ from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.plan import Plan
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value
-from lockstep.schemas.former import SETTINGS, data_error
+from lockstep.schemas.former import data_error
 from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, parts_of
 from lockstep.schemas.run import ENGINES, EVERY_RUN
 from lockstep.schemas.target import BATCH_SIZE, KEY, PARTIAL
@@ -144,8 +144,6 @@ def _module(values: Any, parts: tuple[str, ...]) -> schemas.Module:
     target: schemas.Module = replace(_target("model", values), parts=parts)
     for part in PARTS:
         given = values[part] if isinstance(values.get(part), Mapping) else {}
-        for name in given.keys() & SETTINGS.keys():
-            raise ConfigError(f"{part}.{name}: there is no such key any more; write {SETTINGS[name]}.")
         if KEY in given and not given.get(PARTIAL):
             reason = "is missing: a module calls it with more arguments"
             raise ConfigError(f"{part}.{PARTIAL} {reason}; write {PARTIAL}: true.")
@@ -204,18 +202,17 @@ def _inspected(values: dict[str, Any]) -> dict[str, Any]:
         require_package(f"{target.key}.{KEY}", target.path)
     for logger in values["logger"]:
         logger.check()
-    options, engine = {name: values[name] for name in INSPECTED}, values["engine"].name
+    options = {name: values[name] for name in INSPECTED}
     is_started = rank_from_env() is not None or values["strategy"].in_process
     if not is_started:
-        engines = [ENGINES[name] for name in ENGINES if engine in (name, "both")]
-        forkserver.start_forkserver(*engines, *EVERY_RUN)
+        forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN)
     from lockstep.targets.early_checks import check_early  # with torch, while the server imports Lightning
 
     check_early(values["model"])
     if is_started:
         values |= inspect(options)
     else:
-        from lockstep.launch.child import in_child
+        from lockstep.launch.start import in_child
 
         values |= in_child(inspect, options)
     has_test_data = values["data"].test_size > 0

@@ -19,6 +19,7 @@ from lockstep.loaders import RankSlice
 from lockstep.loaders.source import LoaderSource, create_data, create_module, create_source
 from lockstep.random_state import preserve_generators, seeded
 from lockstep.safe_loading import is_loadable, plain
+from lockstep.schemas.former import net_error
 from lockstep.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.step_plan import StepPlan
 from lockstep.strategies.strategy import NET, net_of
@@ -79,9 +80,7 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     """Create the module, without memory for its weights if that works: it may be larger than the memory."""
     kind = locate(f"model.{KEY}", model.path)
     if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
-        from lockstep.schemas.former import net_error
-
-        raise net_error(model.call)
+        raise net_error(model.path)
     if on_meta:
         with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again
             return create_module(model, seed)

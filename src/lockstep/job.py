@@ -24,8 +24,7 @@ from lockstep.command_line.hydra_errors import planning
 from lockstep.config_error import ConfigError, config_error, require
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_json, short_path
-from lockstep.launch import forkserver
-from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
+from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
 from lockstep.raw import CALLED, Job
@@ -165,8 +164,6 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
     folder = Path(plan.run_dir)
     write_config(plan)
     plan = with_one_layout(plan)
-    if rank_from_env() is None and not plan.world.in_process:
-        forkserver.start_forkserver(*ENGINES.values())
     lightning = replace(plan, engine=schemas.Lightning("lightning", False), run_dir=str(folder / "lightning"))
     engine, (strategy, devices) = schemas.Raw("raw", plan.engine.gradient_sync), plan.strategy.mirrored(plan)
     raw = replace(plan, engine=engine, strategy=strategy, devices=devices, run_dir=str(folder / "raw"))

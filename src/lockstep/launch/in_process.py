@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import torch
 
 from lockstep.launch import collect_rarely
-from lockstep.launch.failure import RankFailed, failure_report, is_debugged, lost_a_peer
+from lockstep.launch.failure import LOST_PEER, RankFailed, failure_report, is_debugged, kind_of
 from lockstep.launch.private_dir import job_folder
 from lockstep.launch.signals import end_command, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
@@ -63,7 +63,7 @@ def run_in_process(
         except BdbQuit:
             raise RankFailed(context.rank, "it was ended at the prompt of the debugger") from None
         except BaseException as error:
-            if is_launched and stops and lost_a_peer(error):
+            if is_launched and stops and kind_of(error) == LOST_PEER:
                 raise SystemExit(128 + stops[0]) from None  # the same signal ended the peer
             if is_launched or isinstance(error, UserCodeError | EndedBySignal) or is_debugged():
                 raise

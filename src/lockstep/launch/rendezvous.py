@@ -60,19 +60,13 @@ def group_file(world: World, default: Path, context: RankContext | None = None) 
             path.unlink(missing_ok=True)
 
 
-def master_variables(world: World) -> dict[str, str]:
-    """Return MASTER_ADDR and MASTER_PORT, for code that reads them, if `init_method` is env or tcp://HOST:PORT."""
+def environment(world: World) -> dict[str, str]:
+    """Return the environment of ranks: MASTER_ADDR and MASTER_PORT are for code that reads them, and not opened."""
     url = world.process_group.init_method
     if url == "env":
-        url = f"tcp://{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{os.environ.get('MASTER_PORT', '0')}"
-    if not world.distributed or not url.startswith("tcp://"):
-        return {}
+        return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", **os.environ}
     host, _, port = url.removeprefix("tcp://").rpartition(":")
-    try:
-        with socket.create_server((host, int(port))) as server:
-            return {"MASTER_ADDR": host, "MASTER_PORT": str(server.getsockname()[1])}
-    except (OSError, OverflowError, ValueError) as error:
-        raise config_error(KEY, url, f"this machine cannot open it ({error})", f"{KEY}=auto, or another port") from None
+    return {**os.environ, **({"MASTER_ADDR": host, "MASTER_PORT": port} if url.startswith("tcp://") else {})}
 
 
 def join(world: World, context: RankContext, path: Path) -> Store:

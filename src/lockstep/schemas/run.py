@@ -70,8 +70,8 @@ class Raw:
 Engine = Lightning | Raw
 
 ENGINES = {"lightning": "lockstep.lit", "raw": "lockstep.raw.run"}  # the module of each engine. Only ranks import it.
-EVERY_RUN = ("lockstep.inspection", "lightning.pytorch")
-"""What the inspection and the ranks of most runs import, too: the fork server does so once, while Hydra composes."""
+EVERY_RUN = ("lockstep.inspection", "lightning.pytorch", "torch.utils.tensorboard")
+"""What the fork server imports beside the engines, once, while Hydra composes."""
 
 Backend = Literal["auto", "gloo", "nccl", "mpi"]
 
