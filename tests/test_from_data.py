@@ -57,6 +57,11 @@ def test_data_of_real_numbers_has_outputs_and_no_classes() -> None:
     assert (call["num_classes"], call["net"]["num_outputs"]) == (0, 2)
 
 
+def test_the_number_of_classes_stands_for_that_of_the_outputs() -> None:
+    data = Data("Theirs", "data", {}, num_classes=4)
+    assert filled(target("Net", sample_shape=[3]), data)["num_outputs"] == 4
+
+
 def test_what_is_given_stays_and_so_does_an_explicit_null() -> None:
     given = target("Net", sample_shape=[3], num_outputs=None)
     assert filled(target("Module", net=given, num_classes=None, sample_shape=()), CLASSES) == target(

@@ -15,6 +15,7 @@ from tests.conftest import require_refused
 from tests.inspections import asked_here
 
 MISSING = {
+    "ckpt_path=https://a.b/c.ckpt": "ckpt_path=https://a.b/c.ckpt: a URL is not downloaded; write the path of a ",
     "ckpt_path=nope.ckpt model=example": "nope.ckpt: there is no such file; write the path of a .ckpt file, or null.",
     "ckpt_path=last model=example": "ckpt_path=last: no run below logs/train has left an undamaged checkpoint; write",
     "resume=true model=example": "resume=true: no run below logs/train has left an undamaged checkpoint; write",

@@ -6,7 +6,6 @@ import getpass
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -113,18 +112,3 @@ def test_an_unusable_tmpdir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", "/opt")
     with pytest.raises(ConfigError, match=r"^TMPDIR=/opt: no temporary folder can be created .* Read-only file system"):
         private_folder()
-
-
-IN_A_NAMESPACE = ("unshare", "--mount", "sh", "-c")
-
-
-@pytest.mark.slow
-def test_no_run_needs_semaphores(command: Command) -> None:
-    """Linux keeps them in /dev/shm, which containers may have read-only."""
-    done = subprocess.run([*IN_A_NAMESPACE, "mount -t tmpfs none /mnt"], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"needs mounts of its own, which this system does not allow: {done.stderr.strip()}")
-    script = 'mount -t tmpfs -o ro none /dev/shm; exec "$@"'
-    ended = command(*IN_A_NAMESPACE, script, "sh", *SHORT, "strategy=ddp", "devices=2")
-    assert (ended.status, ended.err) == (0, "")
-    assert "  run  " in ended.out

@@ -5,14 +5,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep import schemas
-from lockstep.config_error import ConfigError, config_error, is_number, option_error, require
+from lockstep.config_error import ConfigError, config_error, is_number, option_error
 from lockstep.constraints import PositiveInt
 from lockstep.files import CONF, absolute
 from lockstep.launch import forkserver
@@ -51,9 +51,9 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
         ConfigError: a key or a value is invalid.
         OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
     """
-    unresolved = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
+    unresolved: Any = OmegaConf.to_container(config, resolve=False)
     check_keys("", dict.fromkeys(SEVERAL) | unresolved, KEYS)  # these are missing after logger=[] or ~logger
-    values = _resolved(config)
+    values: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     text, options = OmegaConf.to_yaml(config), _options_of(unresolved, values)
     values = _with_batch_size_and_rate(config, values)
     for group in SEVERAL:
@@ -70,11 +70,7 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     return Plan(**values, config=text, options=options)
 
 
-def _resolved(config: DictConfig) -> dict[str, Any]:
-    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
-
-
-def _options_of(unresolved: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def _options_of(unresolved: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a configuration by the keys of the command line; `engine` and `strategy` are their names.
 
     What refers to another key (`model.optimizer: ${optimizer}`) is left out, and so is what nothing refers to.
@@ -103,10 +99,12 @@ def _with_batch_size_and_rate(config: DictConfig, values: dict[str, Any]) -> dic
         config.batch_size = typed["batch_size"]  # 1e1 as 10, for what refers to it
         if typed["scale_lr"]:
             rate = OmegaConf.select(config, "optimizer.lr")
-            reason = "the chosen optimizer has no lr"
-            require(is_number(rate), "scale_lr", True, reason, "scale_lr=false, or optimizer.lr=0.01")
+            if not is_number(rate):
+                hint = "scale_lr=false, or optimizer.lr=0.01"
+                raise config_error("scale_lr", True, "the chosen optimizer has no lr", hint)
             config.optimizer.lr = rate * ranks
-    return _resolved(config) | typed
+    resolved: Any = OmegaConf.to_container(config, resolve=True)
+    return {**resolved, **typed}
 
 
 def _option(group: str, values: Any) -> Any:
@@ -145,8 +143,8 @@ def _module(values: Any, parts: tuple[str, ...]) -> schemas.Module:
     for part in PARTS:
         given = values[part] if isinstance(values.get(part), Mapping) else {}
         if KEY in given and not given.get(PARTIAL):
-            reason = "is missing: a module calls it with more arguments"
-            raise ConfigError(f"{part}.{PARTIAL} {reason}; write {PARTIAL}: true.")
+            reason = "a module calls it with more arguments"
+            raise ConfigError(f"{part}.{PARTIAL} is missing: {reason}; write {PARTIAL}: true.")
     return target
 
 
@@ -176,9 +174,10 @@ def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
         values["threads"] = max(1, usable_cores() // per_node)
     accelerator = resolve_accelerator(values["accelerator"], devices, strategy)
     on_cores = per_node if accelerator == "cpu" or strategy.share_device else 1
+    limit = max(64, 8 * usable_cores())
     for key, count in (("devices", on_cores), ("threads", values["threads"])):
-        limit, reason = max(64, 8 * usable_cores()), f"this machine has {usable_cores()} cores"
-        require(count <= limit, key, count, reason, f"{key}={limit}, or fewer")
+        if count > limit:
+            raise config_error(key, count, f"this machine has {usable_cores()} cores", f"{key}={limit}, or fewer")
     return {**values, "strategy": strategy, "trainer": trainer, "accelerator": accelerator}
 
 
@@ -220,7 +219,7 @@ def _inspected(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def inspect(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its module and data."""
-    from lockstep.inspection import inspect_options  # with torch
+    """Call `inspect_options`, whose file needs torch and Lightning."""
+    from lockstep.inspection import inspect_options
 
     return inspect_options(options)
