@@ -41,6 +41,7 @@ def alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and is_alive(psutil.Process(pid))
 
 
+@pytest.mark.slow  # the fork server of later tests has to start anew
 def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal comes before the command knows the pid of a rank, which holds Python's lock: its file is missing."""
     read, pids = multiprocessing.forkserver.read_signed, list[int]()

@@ -147,7 +147,6 @@ def test_ranks_that_cannot_stop_are_killed_by_a_second_signal(tmp_path: Path) ->
     assert (ended.status, ended.err, faulty.left(), faulty.saved_step()) == (143, "", [], 18)
 
 
-@pytest.mark.fresh
 def test_a_signal_before_training_ends_the_command(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", overrides=LONG)
     wait_until(lambda: [*faulty.temporary.glob("lockstep-*/job-*")])
