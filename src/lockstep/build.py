@@ -45,12 +45,7 @@ INSPECTED = (
 
 
 def plan_from(config: DictConfig, run_dir: Path) -> Plan:
-    """Return the plan of a composed configuration.
-
-    Raises:
-        ConfigError: a key or a value is invalid.
-        OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
-    """
+    """Return the plan of a composed configuration. `planning` makes sentences of OmegaConf's errors."""
     unresolved: Any = OmegaConf.to_container(config, resolve=False)
     check_keys("", dict.fromkeys(SEVERAL) | unresolved, KEYS)  # these are missing after logger=[] or ~logger
     values: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)

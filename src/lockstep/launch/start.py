@@ -72,13 +72,12 @@ def failures_reported(world: World, context: RankContext) -> Iterator[None]:
     except ConfigError:
         raise
     except (Exception, KeyboardInterrupt) as error:
-        kind = kind_of(error)
+        kind, restarts = kind_of(error), os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
         if kind == LOST_PEER:
             delay_exit()
         if kind == TIMEOUT:
             where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
             error.add_note(f"A rank {where} did not answer within {timeout_text(world)}.")
-        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
         is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
         is_cut_off = is_last and world.num_nodes > 1 and kind == TIMEOUT
         message = f"rank {context.rank} failed: {format_error(error)}"
@@ -98,12 +97,8 @@ def failures_reported(world: World, context: RankContext) -> Iterator[None]:
 def start_ranks(work: Launchable, engine: str, is_launched: bool = False) -> Any:
     """Run `engine` (a module with a `run(work, context)`) on every rank of the work's world; return rank 0's result.
 
+    A failed rank raises a ConfigError or RankFailed, and a signal SystemExit; then the others have been ended.
     is_launched: whether this process is a rank of torchrun or SLURM, in its process group.
-
-    Raises:
-        ConfigError: invalid input that only a rank can see, or the rendezvous cannot be opened.
-        RankFailed: a rank failed; the others have been ended.
-        SystemExit: a signal stopped the ranks.
     """
     context = rank_from_env() if is_launched or program_group() else None
     if context or work.world.in_process:

@@ -29,7 +29,6 @@ from lockstep.launch.topology import RankContext, Stop
 from lockstep.parallel.messages import all_gather_bytes
 from lockstep.private_api.cpython import release_forkserver
 from lockstep.private_api.torch import default_store
-from lockstep.schemas.plan_json import from_json, to_json
 from lockstep.streams import outlive_readers
 from lockstep.world import Launchable, World
 
@@ -88,22 +87,13 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     command.send(result if rank == 0 else None)
 
 
-def agreed(work: Launchable) -> Launchable:
-    """Return rank 0's work: every rank has composed its own plan, and the clock names the run's folder."""
-    return from_json(all_gather_bytes(to_json(work).encode())[0].decode()) if dist.is_initialized() else work
-
-
 def run_engine(work: Launchable, engine: str, context: RankContext, folder: Path, store: Store | None) -> Any:
     """Run the engine with its world's number of threads; return its result, or TrainingInterrupted.
 
-    Args:
-        folder: of the job; torch's caches go beside it, since another user could create the usual folder.
-        store: of all ranks, by which they agree on where to stop.
-
-    Raises:
-        BaseException: the engine's error, even if that of a teardown hides it; a ConfigError for a full disk.
+    Raise the engine's error, even if that of a teardown hides it. By `store` the ranks agree on where to stop.
     """
     os.environ["OMP_NUM_THREADS"] = str(work.world.threads)  # Lightning sets its own number unless this is set
+    # beside the job's folder, since another user could create the usual one
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.parent / "torchinductor"))
     torch.set_num_threads(work.world.threads)
     context = replace(context, stop=Stop(folder, context.rank, context.world_size, store))
