@@ -120,18 +120,9 @@ def test_objects_made_within_are_passed_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (
-            target("Net", sample_shape=[3]),
-            r"^model.num_outputs is missing: Net needs it; write model.num_ou",
-        ),
-        (
-            target("Module", net=target("Net", _args_=[1, 2], dept=1)),
-            r"^model.net.dept=1: Net takes no such argum",
-        ),
-        (
-            target("Module", net={"_target_": f"{HERE}.Nte"}),
-            r"^model.net._target_=tests.test_from_data.Nte: tests.te",
-        ),
+        (target("Net", sample_shape=[3]), r"^model.num_outputs is missing: Net needs it; write model.num_ou"),
+        (target("Module", net=target("Net", _args_=[1, 2], dept=1)), r"^model.net.dept=1: Net takes no such argum"),
+        (target("Module", net={"_target_": f"{HERE}.Nte"}), r"^model.net._target_=tests.test_from_data.Nte: tests.te"),
         (target("Module", net=None, width="wide"), r"^model.width=wide: Module takes a number; write model.width="),
     ],
 )

@@ -79,10 +79,7 @@ SLOW = (pytest.mark.slow, pytest.mark.fresh)
 """Kills during imports, too, which a warm command has done already."""
 
 
-@pytest.mark.parametrize(
-    ("target", "seconds"),
-    [("all", (1.5,)), pytest.param("one", (2.0, 5.0), marks=SLOW)],
-)
+@pytest.mark.parametrize(("target", "seconds"), [("all", (1.5,)), pytest.param("one", (2.0, 5.0), marks=SLOW)])
 def test_the_next_run_removes_what_a_killed_one_left(
     target: str, seconds: tuple[float, ...], command: Command, temporary: Path
 ) -> None:

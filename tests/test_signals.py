@@ -57,11 +57,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], L
     ],
 )
 def test_the_first_signal_stops_training_with_a_checkpoint(
-    start: str,
-    number: signal.Signals,
-    to_all: bool,
-    uninterrupted: Callable[[int], Leaves],
-    tmp_path: Path,
+    start: str, number: signal.Signals, to_all: bool, uninterrupted: Callable[[int], Leaves], tmp_path: Path
 ) -> None:
     """Sent to the command, or, as a terminal does, to all its processes; torchrun ends with a status of its own."""
     faulty = Faulty(tmp_path / "run", start, overrides=LONG)
