@@ -13,18 +13,8 @@ from typing import Any
 
 from lockstep.config_error import ConfigError, shell_quote_override
 from lockstep.errors import TrainingInterrupted
-from lockstep.launch import forkserver
+from lockstep.launch import failure, forkserver
 from lockstep.launch.external_launcher import program_group, rank_from_env, rendezvous_variables
-from lockstep.launch.failure import (
-    LOST_PEER,
-    TIMEOUT,
-    RankFailed,
-    delay_exit,
-    format_error,
-    kind_of,
-    print_exit_reason,
-    timeout_text,
-)
 from lockstep.launch.private_dir import job_folder, private_folder
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
@@ -72,15 +62,15 @@ def failures_reported(world: World, context: RankContext) -> Iterator[None]:
     except ConfigError:
         raise
     except (Exception, KeyboardInterrupt) as error:
-        kind, restarts = kind_of(error), os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
-        if kind == LOST_PEER:
-            delay_exit()
-        if kind == TIMEOUT:
+        kind, restarts = failure.kind_of(error), os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
+        if kind == failure.LOST_PEER:
+            failure.delay_exit()
+        if kind == failure.TIMEOUT:
             where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
-            error.add_note(f"A rank {where} did not answer within {timeout_text(world)}.")
+            error.add_note(f"A rank {where} did not answer within {failure.timeout_text(world)}.")
         is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
-        is_cut_off = is_last and world.num_nodes > 1 and kind == TIMEOUT
-        message = f"rank {context.rank} failed: {format_error(error)}"
+        is_cut_off = is_last and world.num_nodes > 1 and kind == failure.TIMEOUT
+        message = f"rank {context.rank} failed: {failure.format_error(error)}"
         file = os.environ.get("TORCHELASTIC_ERROR_FILE")
         if file is None or is_cut_off:
             os.write(terminal, f"{message}\n".encode())
@@ -116,7 +106,7 @@ def start_ranks(work: Launchable, engine: str, is_launched: bool = False) -> Any
         if getattr(work, "saves", True):
             resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)}"
             outcome = f"which its checkpoint holds; {resume} resumes from there"
-        print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", context)
+        failure.print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", context)
     if stops or isinstance(result, TrainingInterrupted):  # the first alone: too late for the ranks, training was done
         raise SystemExit(128 + number)
     return result
@@ -156,8 +146,8 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     world = World("single", "spawn", False, 1, 1, "cpu", False, threads, group, str(private_folder()))
     try:
         return run_processes(Call(world, function, arguments), __name__)[0]
-    except RankFailed as failure:
-        raise ConfigError(f"The process that imports your code has failed: {failure.reason}; mend the code.") from None
+    except failure.RankFailed as error:
+        raise ConfigError(f"The process that imports your code has failed: {error.reason}; mend the code.") from None
 
 
 def run(work: Call, _context: RankContext) -> Any:
