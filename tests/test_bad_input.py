@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from tests.conftest import Command
 
 HUGE = str(10**30)

@@ -16,9 +16,9 @@ from lockstep.__main__ import ranks_to_start
 from lockstep.launch.external_launcher import TORCHRUN
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
-from lockstep.schemas.run import ENGINES, EVERY_RUN
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
+from lockstep.runs.run_files import Metrics
 from tests.conftest import ROOT, MakePlan
 from tests.rank_helpers import on_ranks
 

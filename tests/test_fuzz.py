@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from lockstep.command_line.compose import OPTIONS, compose_job, nested
-from lockstep.command_line.hydra_errors import planning
-from lockstep.config_error import ConfigError
-from lockstep.job import prepare
-from lockstep.schemas.groups import SEVERAL
+from lockstep.base.config_error import ConfigError
+from lockstep.command.compose import OPTIONS, compose_job, nested
+from lockstep.command.hydra_errors import planning
+from lockstep.command.job import prepare
+from lockstep.plan.schemas.groups import SEVERAL
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
 COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "1000"))

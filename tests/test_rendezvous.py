@@ -13,8 +13,8 @@ import psutil
 import pytest
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.config_error import ConfigError
-from lockstep.errors import ExpectedError
+from lockstep.base.config_error import ConfigError
+from lockstep.base.errors import ExpectedError
 from lockstep.launch.rendezvous import environment, group_file, join
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext

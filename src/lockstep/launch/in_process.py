@@ -18,19 +18,19 @@ from typing import Any, NoReturn
 
 import torch
 
+from lockstep.base.messages import all_gather_bytes
+from lockstep.base.random_state import preserve_generators
 from lockstep.launch import collect_rarely
 from lockstep.launch.external_launcher import program_group
 from lockstep.launch.failure import LOST_PEER, RankFailed, failure_report, is_debugged, kind_of
+from lockstep.launch.memory import set_malloc_trim
 from lockstep.launch.private_dir import job_folder
 from lockstep.launch.signals import end_command, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group, redirect_output, run_engine
-from lockstep.memory import set_malloc_trim
-from lockstep.parallel.messages import all_gather_bytes
-from lockstep.random_state import preserve_generators
-from lockstep.schemas.plan_json import from_json, to_json
-from lockstep.targets.locate import UserCodeError
-from lockstep.world import Launchable
+from lockstep.plan.schemas.plan_json import from_json, to_json
+from lockstep.plan.targets.locate import UserCodeError
+from lockstep.plan.world import Launchable
 
 
 class EndedBySignal(SystemExit):

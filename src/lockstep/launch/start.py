@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.config_error import ConfigError, shell_quote_override
-from lockstep.errors import TrainingInterrupted
+from lockstep.base.config_error import ConfigError, shell_quote_override
+from lockstep.base.errors import TrainingInterrupted
+from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch import failure, forkserver
 from lockstep.launch.external_launcher import program_group, rank_from_env, rendezvous_variables
 from lockstep.launch.private_dir import job_folder, private_folder
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
-from lockstep.private_api.cpython import kill_forkserver
-from lockstep.schemas.run import ProcessGroup
-from lockstep.targets.from_python import pickled_main
-from lockstep.world import Launchable, World
+from lockstep.plan.schemas.run import ProcessGroup
+from lockstep.plan.targets.from_python import pickled_main
+from lockstep.plan.world import Launchable, World
 
 
 @contextmanager
