@@ -14,24 +14,24 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.base.config_error import ConfigError, config_error, is_number, option_error
 from lockstep.base.constraints import PositiveInt
 from lockstep.base.files import CONF, absolute
-from lockstep.launch import forkserver
+from lockstep.launch import forkserver, start
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.schemas.coerce import check_keys, coerce, coerce_value
+from lockstep.plan.schemas.coerce import check_keys, coerce_value
 from lockstep.plan.schemas.former import data_error
 from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, parts_of
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, PARTIAL
 from lockstep.plan.targets.locate import require_package
 
-BEFORE: dict[str, Any] = {
-    **{"devices": PositiveInt, "num_nodes": PositiveInt, "threads": PositiveInt | None, "scale_lr": bool},
-    **{"batch_size": PositiveInt | None, "batch_size_per_device": PositiveInt | None},
-    "accelerator": Literal["auto", "cpu", "gpu"],
+TYPES: dict[str, Any] = {
+    **get_type_hints(Plan, include_extras=True),
+    **{"batch_size": PositiveInt | None, "batch_size_per_device": PositiveInt | None, "scale_lr": bool},
+    **{"threads": PositiveInt | None, "accelerator": Literal["auto", "cpu", "gpu"]},
 }
-"""The types of keys from which values of the plan are derived."""
+"""The types of keys as they are typed; a plan has some in another form, or values derived from them."""
 
 NAMES = [each.name for each in fields(Plan) if each.name not in Plan.inferred]
 KEYS = ("batch_size_per_device", "scale_lr", *PARTS, *(name for name in NAMES if name != "run_dir"))
@@ -50,19 +50,14 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     check_keys("", dict.fromkeys(SEVERAL) | unresolved, KEYS)  # these are missing after logger=[] or ~logger
     values: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     text, options = OmegaConf.to_yaml(config), _options_of(unresolved, values)
-    values = _with_batch_size_and_rate(config, values)
+    typed = {key: _typed(key, value) for key, value in values.items() if key not in TARGETS}
+    require_backend(typed["process_group"])
+    values = _with_batch_size_and_rate(config, typed)
     for group in SEVERAL:
-        values[group] = [_target(key, option) for key, option in named_options(group, values.get(group)).items()]
-    parts = parts_of(unresolved["model"])
-    values["model"], values["data"] = _module(values["model"], parts), _data(values["data"])
-    hints = get_type_hints(Plan, include_extras=True)
-    for key in ("process_group", "checkpoint", "record", "trainer"):
-        values[key] = coerce(hints[key], key, values[key])
-    require_backend(values["process_group"])
-    kinds = {**hints, "batch_size": PositiveInt | None}  # the inspection finds one
-    values = _with_derived({**values, "run_dir": str(run_dir.absolute())})
-    values = _inspected({name: coerce_value(kinds[name], name, values[name]) for name in NAMES})
-    return Plan(**values, config=text, options=options)
+        values[group] = tuple(_target(key, option) for key, option in named_options(group, values.get(group)).items())
+    values["model"], values["data"] = _module(values["model"], parts_of(unresolved["model"])), _data(values["data"])
+    values = _inspected(_with_derived({**values, "run_dir": str(run_dir.absolute())}))
+    return Plan(**{name: values[name] for name in NAMES}, config=text, options=options)
 
 
 def _options_of(unresolved: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,10 +77,8 @@ def _options_of(unresolved: Mapping[str, Any], values: Mapping[str, Any]) -> dic
     return {key: value for key, value in flat("", unresolved, values) if not is_below(key, unused)}
 
 
-def _with_batch_size_and_rate(config: DictConfig, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the resolved values with the global batch size and the scaled rate, and with some of them typed."""
-    typed: dict[str, Any] = {group: _option(group, values[group]) for group in GROUPS}
-    typed |= {key: coerce_value(kind, key, values[key]) for key, kind in BEFORE.items()}
+def _with_batch_size_and_rate(config: DictConfig, typed: dict[str, Any]) -> dict[str, Any]:
+    """Return the resolved values, targets among them, with the global batch size and the scaled rate."""
     ranks = typed["strategy"].data_parallel_size(typed["devices"]) * typed["num_nodes"]
     config = config.copy()
     with open_dict(config):
@@ -102,12 +95,15 @@ def _with_batch_size_and_rate(config: DictConfig, values: dict[str, Any]) -> dic
     return {**resolved, **typed}
 
 
-def _option(group: str, values: Any) -> Any:
-    """Return the typed option of a group."""
-    options, name = GROUPS[group], values.get("name") if isinstance(values, Mapping) else values
-    if str(name) not in options:
-        raise option_error(f"{group}.name", name, "there is no such option", options)
-    return coerce(options[str(name)], group, values)
+def _typed(key: str, value: Any) -> Any:
+    """Return the value of a key, or the options of a group, as their type."""
+    kind = TYPES.get(key)
+    if key in GROUPS:
+        name = value.get("name") if isinstance(value, Mapping) else value
+        if str(name) not in GROUPS[key]:
+            raise option_error(f"{key}.name", name, "there is no such option", GROUPS[key])
+        kind = GROUPS[key][str(name)]
+    return coerce_value(kind, key, value)
 
 
 def _target(key: str, values: object) -> Any:
@@ -203,12 +199,7 @@ def _inspected(values: dict[str, Any]) -> dict[str, Any]:
     from lockstep.plan.targets.early_checks import check_early  # with torch, while the server imports Lightning
 
     check_early(values["model"])
-    if is_started:
-        values |= inspect(options)
-    else:
-        from lockstep.launch.start import in_child
-
-        values |= in_child(inspect, options)
+    values |= inspect(options) if is_started else start.in_child(inspect, options)
     has_test_data = values["data"].test_size > 0
     return {**values, "batch_size": values["batch_size"] or BATCH_SIZE, "test": has_test_data and values["test"]}
 

@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from lockstep.base.config_error import (
@@ -74,6 +74,8 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
     A value that has one of the types of a union keeps it. Types that are not candidates here accept any value.
     """
     origin, options = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return coerce(kind, key, value)  # type: ignore[arg-type]
     if origin is Annotated:
         value = coerce_value(options[0], key, value)
         for constraint in options[1:]:
