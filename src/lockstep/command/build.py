@@ -33,7 +33,7 @@ TYPES: dict[str, Any] = {
 }
 """The types of keys as they are typed; a plan has some in another form, or values derived from them."""
 
-NAMES = [each.name for each in fields(Plan) if each.name not in Plan.inferred]
+NAMES = [each.name for each in fields(Plan) if each.name not in ("command", "config", "options")]
 KEYS = ("batch_size_per_device", "scale_lr", *PARTS, *(name for name in NAMES if name != "run_dir"))
 """The keys at the top of a configuration."""
 
@@ -109,9 +109,8 @@ def _typed(key: str, value: Any) -> Any:
 def _target(key: str, values: object) -> Any:
     group = key.partition(".")[0]
     if not isinstance(values, Mapping) or not isinstance(values.get(KEY), str):
-        given = {**values} if isinstance(values, Mapping) else values
         hint = f"{group}=NAME, of a YAML file with a {KEY}"
-        raise config_error(key, given, f"it is no target: it has no {KEY}", hint)
+        raise config_error(key, values, f"it is no target: it has no {KEY}", hint)
     return TARGETS[group].from_values(key, values)
 
 
@@ -134,8 +133,8 @@ def _module(values: Any, parts: tuple[str, ...]) -> schemas.Module:
     for part in PARTS:
         given = values[part] if isinstance(values.get(part), Mapping) else {}
         if KEY in given and not given.get(PARTIAL):
-            reason = "a module calls it with more arguments"
-            raise ConfigError(f"{part}.{PARTIAL} is missing: {reason}; write {PARTIAL}: true.")
+            reason = f"is missing: a module calls it with more arguments; write {PARTIAL}: true."
+            raise ConfigError(f"{part}.{PARTIAL} {reason}")
     return target
 
 
@@ -158,7 +157,7 @@ def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
     if trainer.fast_dev_run or trainer.barebones:
-        values["logger"] = []
+        values["logger"] = ()
     if strategy.in_process is None:
         strategy = replace(strategy, in_process=at_a_terminal())
     if values["threads"] is None:

@@ -27,13 +27,9 @@ TYPES: dict[type, tuple[str, str]] = {
 
 
 def coerce(cls: type[T], key: str, values: object) -> T:
-    """Return an instance of the dataclass `cls` from the options of a key.
-
-    Its ClassVar `inferred` names fields that are not options.
-    """
-    hints, inferred = get_type_hints(cls, include_extras=True), getattr(cls, "inferred", ())
-    names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]
-    prefix = f"{key}." if key else ""
+    """Return an instance of the dataclass `cls` from the options of a key."""
+    hints, prefix = get_type_hints(cls, include_extras=True), f"{key}." if key else ""
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
     if not isinstance(values, Mapping):
         example = next((f"{name}={as_typed(values)}" for name in names if values in get_args(hints[name])), "KEY=VALUE")
         hint = synonym(f"{key}={as_typed(values)}") or prefix + example
