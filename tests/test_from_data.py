@@ -14,7 +14,6 @@ from lockstep.plan.targets.locate import create, filled
 
 HERE = "tests.test_from_data"
 CLASSES = Data("Images", "data", {}, sample_shape=(1, 28, 28), num_outputs=10, num_classes=10)
-NUMBERS = Data("Rows", "data", {}, sample_shape=(5,), num_outputs=2, num_classes=0)
 UNKNOWN = Data("Stream", "data", {})
 
 
@@ -41,45 +40,28 @@ def target(name: str, **arguments: Any) -> dict[str, Any]:
 
 def test_the_module_and_its_net_get_what_their_constructors_name() -> None:
     call = filled(target("Module", net=target("Net", depth=3), width=7), CLASSES)
-    assert call == target(
-        "Module",
-        net=target("Net", depth=3, sample_shape=[1, 28, 28], num_outputs=10),
-        width=7,
-        num_classes=10,
-        sample_shape=[1, 28, 28],
-    )
+    net = target("Net", depth=3, sample_shape=[1, 28, 28], num_outputs=10)
+    assert call == target("Module", net=net, width=7, num_classes=10, sample_shape=[1, 28, 28])
     module = create("model", call)
     assert (module.num_classes, module.net.num_outputs, [*module.net.sample_shape]) == (10, 10, [1, 28, 28])
 
 
-def test_data_of_real_numbers_has_outputs_and_no_classes() -> None:
-    call = filled(target("Module", net=target("Net")), NUMBERS)
-    assert (call["num_classes"], call["net"]["num_outputs"]) == (0, 2)
-
-
 def test_the_number_of_classes_stands_for_that_of_the_outputs() -> None:
-    data = Data("Theirs", "data", {}, num_classes=4)
-    assert filled(target("Net", sample_shape=[3]), data)["num_outputs"] == 4
+    for outputs, classes, expected in ((None, 4, 4), (2, 0, 2)):
+        data = Data("Theirs", "data", {}, num_outputs=outputs, num_classes=classes)
+        assert filled(target("Net", sample_shape=[3]), data)["num_outputs"] == expected
 
 
 def test_what_is_given_stays_and_so_does_an_explicit_null() -> None:
-    given = target("Net", sample_shape=[3], num_outputs=None)
-    assert filled(target("Module", net=given, num_classes=None, sample_shape=()), CLASSES) == target(
-        "Module", net=given, num_classes=None, sample_shape=()
-    )
+    net = target("Net", sample_shape=[3], num_outputs=None)
+    call = target("Module", net=net, num_classes=None, sample_shape=())
+    assert filled(call, CLASSES) == call
 
 
-def test_any_keywords_are_no_names() -> None:
-    """`**options` may mean something else."""
+def test_what_is_left_alone() -> None:
+    """`**options` may mean something else, an argument by place is given, and a net in a net is its own affair."""
     assert filled(target("Plain"), CLASSES) == target("Plain")
-
-
-def test_an_argument_by_place_is_given() -> None:
     assert filled(target("Net", _args_=[[3]]), CLASSES) == target("Net", _args_=[[3]], num_outputs=10)
-
-
-def test_another_nested_target_is_left_alone() -> None:
-    """The rule is of `net`; a net in a net is its own affair."""
     inner = target("Module", net=target("Module", net=target("Plain")))
     assert filled(inner, CLASSES)["net"]["net"] == target("Plain")
     assert filled(target("Plain", encoder=target("Net")), CLASSES) == target("Plain", encoder=target("Net"))

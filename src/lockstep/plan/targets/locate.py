@@ -59,14 +59,13 @@ def check(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> An
     if isinstance(value, list | tuple):
         for index, item in enumerate(value):
             check(f"{key}[{index}]", item)
-    if not isinstance(value, Mapping):
-        return None
-    for name, item in value.items() if value.get(RECURSIVE, True) else ():
-        check(f"{key}.{name}", item)
-    if KEY not in value:
-        return None
-    call = locate(f"{key}.{KEY}", value[KEY])
-    _check_arguments(key, call, value, defaults or {})
+    call = None
+    if isinstance(value, Mapping):
+        for name, item in value.items() if value.get(RECURSIVE, True) else ():
+            check(f"{key}.{name}", item)
+        if KEY in value:
+            call = locate(f"{key}.{KEY}", value[KEY])
+            _check_arguments(key, call, value, defaults or {})
     return call
 
 
