@@ -9,7 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import Checkpoint
 from torch import nn
 from torch.optim import Optimizer
 
@@ -24,7 +26,7 @@ from lockstep.plan.schemas.former import net_error
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.plan.step_plan import StepPlan
 from lockstep.plan.targets.early_checks import check_partials
-from lockstep.plan.targets.kinds import derives_from, is_lightning_module, overridden_hooks, overrides
+from lockstep.plan.targets.kinds import overridden_hooks, overrides
 from lockstep.plan.targets.locate import FROM_DATA, check, filled, locate, user_errors
 from lockstep.strategies.strategy import NET, net_of
 
@@ -79,7 +81,7 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
 def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     """Create the module, without memory for its weights if that works: it may be larger than the memory."""
     kind = locate(f"model.{KEY}", model.path)
-    if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
+    if isinstance(kind, type) and issubclass(kind, nn.Module) and not issubclass(kind, pl.LightningModule):
         raise net_error(model.path)
     if on_meta:
         with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again
@@ -90,7 +92,7 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
 def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
     key, kind = f"model.{KEY}", type(module).__name__
     reason = f"it makes a {kind}, and not a LightningModule"
-    require(is_lightning_module(module), key, model.path, reason, "the path of one")
+    require(isinstance(module, pl.LightningModule), key, model.path, reason, "the path of one")
     require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")
     net = net_of(module)
     weights = dict(module.named_parameters(remove_duplicate=False)).items()
@@ -115,10 +117,8 @@ def _attributes(owner: Any) -> dict[str, Any]:
 
 def check_callback(choice: schemas.Callback, cls: type, saves: bool) -> None:
     """Raise if a class is no callback of Lightning, or saves checkpoints in a run that `saves` none."""
-    from lightning.pytorch.callbacks import Callback, Checkpoint
-
     reason = f"it makes a {cls.__name__}, and not a Callback of Lightning"
-    require(issubclass(cls, Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
+    require(issubclass(cls, pl.Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
     reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
     require(saves or not issubclass(cls, Checkpoint), "callbacks", cls.__name__, reason, hint)
 
