@@ -86,8 +86,9 @@ def outcome(words: list[str]) -> str:
             plan = asdict(prepare(*compose_job(words), has_folder=True))
     except ConfigError as raised:
         return f"refused: {raised}"
-    last = {word.partition("=")[0].lstrip("+"): word for word in words if not word.lstrip("+~").startswith(DERIVED)}
-    wrong = [word for word in last.values() if planned_wrongly(word, plan)]
+    last = {word.partition("=")[0].lstrip("+"): word for word in words}
+    is_derived = any(word.lstrip("+~").startswith(DERIVED) for word in words)
+    wrong = [word for word in last.values() if not is_derived and planned_wrongly(word, plan)]
     return f"wrong: {wrong}" if wrong else "right"
 
 
