@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -75,16 +75,17 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
             restore_main(job.main)
         with process_group(world, context, job.group_file) as store:
             result = run_engine(job.work, job.engine, context, job.folder, store)
+        command.send(result if rank == 0 else None)
     except BaseException as error:  # sys.exit, too, and a KeyboardInterrupt of the user's code
         if os.getpid() != pid:  # a fork of the user's code ends
             raise
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises, as soon as a loader's worker has died
         report = failure_report(error, rank)
-        command.send(report)
+        with suppress(BrokenPipeError):  # a command that was killed
+            command.send(report)
         if report.kind != OWN_ERROR:  # the cause is another rank's failure, or what it waits in
             delay_exit()
         raise SystemExit(1) from None
-    command.send(result if rank == 0 else None)
 
 
 def run_engine(work: Launchable, engine: str, context: RankContext, folder: Path, store: Store | None) -> Any:
