@@ -54,14 +54,19 @@ def defaults() -> dict[str, Any]:
     return dict(nested(OmegaConf.to_container(compose_job([])[0], resolve=False))) | dict.fromkeys(OPTIONS)
 
 
-def random_override(chance: random.Random) -> str:
+LIKELY = {bool: ("true", "false"), int: ("1", "2", "4", "8"), float: ("0.5", "0.01", "1e-3")}
+
+
+def random_override(chance: random.Random, is_odd: bool) -> str:
     """Return an override whose key and value are likely to be valid, or odd."""
     key = chance.choice([*defaults()] if chance.random() < 0.8 else ODD_KEYS)
-    default = defaults().get(key)
-    value = chance.choice(ODD_VALUES)
-    if chance.random() < 0.6 and (key in OPTIONS or isinstance(default, int | float)):
-        likely = {bool: ["true", "false"], int: ["1", "2", "4", "8"], float: ["0.5", "0.01", "1e-3"]}
-        value = chance.choice(OPTIONS.get(key) or likely[type(default)])
+    likely = OPTIONS.get(key) or LIKELY.get(type(defaults().get(key)), ())
+    if likely and (chance.random() < 0.6 or not is_odd):
+        value = chance.choice(likely)
+    else:
+        value = chance.choice(ODD_VALUES)
+    if not is_odd:
+        return f"{key}={value}" if likely else f"seed={chance.randrange(9)}"
     if chance.random() < 0.05:  # a slip of the finger
         at = chance.randrange(len(key) + 1)
         key = key[:at] + chance.choice("_.=@+~ x") + key[at + 1 :]
@@ -99,7 +104,8 @@ def test_random_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     ends: Counter[str] = Counter()
     for number in range(SEED * 10**6, SEED * 10**6 + COUNT // 2):
         chance = random.Random(number)
-        words = [random_override(chance) for _ in range(chance.choice((1, 1, 2, 4)))]
+        is_odd = chance.random() < 0.7
+        words = [random_override(chance, is_odd) for _ in range(chance.choice((1, 1, 2, 4)))]
         end = outcome(words)
         ends.update([end.partition(":")[0]])
         assert not end.startswith("wrong"), (number, words, end)
