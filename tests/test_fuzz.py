@@ -61,12 +61,9 @@ def random_override(chance: random.Random, is_odd: bool) -> str:
     """Return an override whose key and value are likely to be valid, or odd."""
     key = chance.choice([*defaults()] if chance.random() < 0.8 else ODD_KEYS)
     likely = OPTIONS.get(key) or LIKELY.get(type(defaults().get(key)), ())
-    if likely and (chance.random() < 0.6 or not is_odd):
-        value = chance.choice(likely)
-    else:
-        value = chance.choice(ODD_VALUES)
     if not is_odd:
-        return f"{key}={value}" if likely else f"seed={chance.randrange(9)}"
+        return f"{key}={chance.choice(likely)}" if likely else f"seed={chance.randrange(9)}"
+    value = chance.choice(likely if likely and chance.random() < 0.6 else ODD_VALUES)
     if chance.random() < 0.05:  # a slip of the finger
         at = chance.randrange(len(key) + 1)
         key = key[:at] + chance.choice("_.=@+~ x") + key[at + 1 :]
