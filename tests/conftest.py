@@ -24,7 +24,7 @@ from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
 from lockstep.launch import forkserver
 from lockstep.plan.plan import Plan
-from lockstep.plan.schemas.run import EVERY_RUN
+from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.runs.checkpoint.files import choose_checkpoint
 from tests.composition import remembered
 from tests.zygote import MARK, Forked, zygote
@@ -44,10 +44,8 @@ MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
-    *EVERY_RUN,
-    *("lockstep.engine", "lockstep.raw.run", "lockstep.collectives.tour"),
-    *("tests.rank_helpers", "tests.fault_injection.faulty_engine", "tests.test_launch_worker"),
-    "tests.fault_injection.engine_lightning",
+    *(*ENGINES.values(), *EVERY_RUN, "lockstep.collectives.tour", "tests.rank_helpers", "tests.test_launch_worker"),
+    *("tests.fault_injection.faulty_engine", "tests.fault_injection.engine_lightning"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
 IN_PROCESS = [
@@ -264,7 +262,7 @@ def make_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     """Make plans from overrides, as the command line composes them."""
     from tests.inspections import asked_here
 
-    monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
+    monkeypatch.setattr("lockstep.launch.start.in_child", asked_here)
 
     def make(*overrides: str) -> Plan:
         config, _run_dir = compose_job([*overrides])
@@ -287,7 +285,7 @@ def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeUserP
     from tests.inspections import asked_once
 
     monkeypatch.syspath_prepend(str(USER_CODE))
-    monkeypatch.setattr("lockstep.launch.child.in_child", asked_once(USER_CODE))
+    monkeypatch.setattr("lockstep.launch.start.in_child", asked_once(USER_CODE))
 
     def make(*overrides: str, folder: str = "run") -> Plan:
         config, _ = compose_job([f"hydra.searchpath=[file://{USER_CODE / 'conf'}]", *QUIET, *overrides])

@@ -11,12 +11,12 @@ import pytest
 
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
-from lockstep.launch import child
+from lockstep.launch import start
 from lockstep.plan.plan import Plan
 
 CHANGING = ("PYTEST_CURRENT_TEST",)
 """Variables of the environment that user code does not read."""
-ASK = child.in_child
+ASK = start.in_child
 KNOWN: dict[bytes, bytes] = {}
 
 
@@ -48,5 +48,5 @@ def asked_once(folder: Path) -> Callable[..., Any]:
 def plan_here(overrides: Sequence[str], folder: Path) -> Plan:
     """Return the plan of overrides, inspected in this process: for Lockstep's modules and data."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lockstep.launch.child.in_child", asked_here)
+        patch.setattr("lockstep.launch.start.in_child", asked_here)
         return plan_from(compose_job([*overrides])[0], folder)

@@ -14,14 +14,7 @@ from tests.conftest import ROOT, Command, free_port
 from tests.fault_injection.command import Leaves, leaves
 from tests.test_signals import wait_until
 
-SMALL = (
-    "data=digits",
-    "data.val_size=20",
-    "data.test_size=1740",
-    "batch_size=8",
-    "model=linear",
-    "logger=none",
-)
+SMALL = ("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model=linear", "logger=none")
 LONG = (*SMALL, "max_epochs=60", "threads=1")
 """Three hundred steps, some seconds of them."""
 

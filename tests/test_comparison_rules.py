@@ -13,11 +13,11 @@ import torch
 import yaml
 
 import lockstep
+from lockstep.plan.schemas.groups import leaves
 from lockstep.runs.checkpoint.files import LAST
 from lockstep.runs.compare import compare
 from lockstep.runs.compare.comparison import Comparison, Values, furthest
 from lockstep.runs.compare.comparison_rules import UNKNOWN, rule_of
-from lockstep.runs.compare.recorded_run import leaves
 from lockstep.runs.compare.tolerance import IDENTICAL
 from tests.comparing import metrics_in
 

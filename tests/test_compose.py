@@ -45,9 +45,7 @@ def slurm_launcher(*overrides: str) -> DictConfig:
     [
         ([], 1, 1, None),
         (["strategy=ddp", "devices=4", "num_nodes=2"], 4, 2, None),
-        (["strategy=ddp_spawn", "devices=2", "accelerator=gpu"], 2, 1, 2),
         (["strategy=dp", "devices=2", "accelerator=gpu"], 1, 1, 2),
-        (["strategy=model_parallel", "devices=2", "model=split_cnn"], 1, 1, None),
     ],
 )
 def test_slurm_starts_as_many_tasks_as_there_are_ranks(

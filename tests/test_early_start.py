@@ -1,4 +1,4 @@
-"""The fork server starts before Hydra is imported, with the engines that the command line names."""
+"""The fork server starts before Hydra is imported, if the command is likely to start ranks."""
 
 import gc
 import os
@@ -12,17 +12,16 @@ from unittest.mock import Mock
 
 import pytest
 
-from lockstep.__main__ import modules_in, ranks_to_start
+from lockstep.__main__ import ranks_to_start
 from lockstep.launch.external_launcher import TORCHRUN
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
-from lockstep.plan.schemas.run import EVERY_RUN
+from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.runs.run_files import Metrics
 from tests.conftest import ROOT, MakePlan
 from tests.rank_helpers import on_ranks
 
-LIT, RAW, TENSORBOARD = "lockstep.engine", "lockstep.raw.run", "torch.utils.tensorboard"
 SPY = """
 import runpy, sys
 from lockstep.launch import forkserver
@@ -30,22 +29,6 @@ forkserver.start_forkserver = lambda *engines: print(*engines, *({"hydra", "torc
 sys.argv = ["train.py", *sys.argv[1:]]
 runpy.run_path("train.py", run_name="__main__")
 """
-
-
-@pytest.mark.parametrize(
-    ("words", "modules"),
-    [
-        ((), [LIT, TENSORBOARD]),
-        (("devices=2", "engine=raw", "logger=csv"), [RAW]),
-        (("engine=both", "logger=none"), [LIT, RAW]),
-        (("engine=lightning", "engine=raw", "logger=none"), [RAW]),
-        (("-m", "engine=raw,lightning", "logger=none,tensorboard"), [LIT, RAW, TENSORBOARD]),
-        (("experiment=sgd_by_hand",), [LIT, TENSORBOARD]),
-        (("engine=rwa", "logger=none"), []),
-    ],
-)
-def test_modules_of_a_command_line(words: tuple[str, ...], modules: list[str]) -> None:
-    assert modules_in(words) == [*modules, *EVERY_RUN]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +60,7 @@ def test_a_run_in_this_process_ends_an_unneeded_server(monkeypatch: pytest.Monke
     monkeypatch.setattr("lockstep.launch.start.kill_forkserver", kill)
     monkeypatch.setattr("lockstep.launch.in_process.run_in_process", lambda work, *_: (work, []))
     plan = make_plan("strategy.in_process=true")
-    assert start_ranks(plan, RAW) is plan
+    assert start_ranks(plan, ENGINES["lightning"]) is plan
     kill.assert_called_once()
 
 
@@ -93,9 +76,9 @@ def test_garbage_collection_of_a_rank(make_plan: MakePlan) -> None:
 
 
 def test_it_starts_before_hydra_is_imported() -> None:
-    line = (sys.executable, "-c", SPY, "engine=raw", "logger=csv", "devices=0")
+    line = (sys.executable, "-c", SPY, "devices=0")
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
-    assert (ended.returncode, ended.stdout) == (2, " ".join((RAW, *EVERY_RUN)) + "\n"), ended.stderr
+    assert (ended.returncode, ended.stdout) == (2, " ".join((*ENGINES.values(), *EVERY_RUN)) + "\n"), ended.stderr
     assert ended.stderr.startswith("devices=0:")
 
 
@@ -121,7 +104,6 @@ def test_a_signal_while_the_command_imports_leaves_nothing(tmp_path: Path) -> No
 
 def test_the_server_of_a_killed_command_ends_silently() -> None:
     """Some C++ libraries that torch imports report leaks at the interpreter's own end."""
-    start = "from lockstep.launch.forkserver import *; start_forkserver('lockstep.engine')"
-    killed = f"import os; {start}; os.kill(os.getpid(), 9)"
+    killed = "import os; from lockstep.launch.forkserver import *; start_forkserver('torch'); os.kill(os.getpid(), 9)"
     ended = subprocess.run([sys.executable, "-c", killed], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-9, "", "")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, ListConfig
+from omegaconf import ListConfig
 from torch import nn
 
 from lockstep.base.config_error import ConfigError
@@ -14,7 +14,6 @@ from lockstep.plan.targets.locate import create, filled
 
 HERE = "tests.test_from_data"
 CLASSES = Data("Images", "data", {}, sample_shape=(1, 28, 28), num_outputs=10, num_classes=10)
-NUMBERS = Data("Rows", "data", {}, sample_shape=(5,), num_outputs=2, num_classes=0)
 UNKNOWN = Data("Stream", "data", {})
 
 
@@ -41,45 +40,28 @@ def target(name: str, **arguments: Any) -> dict[str, Any]:
 
 def test_the_module_and_its_net_get_what_their_constructors_name() -> None:
     call = filled(target("Module", net=target("Net", depth=3), width=7), CLASSES)
-    assert call == target(
-        "Module",
-        net=target("Net", depth=3, sample_shape=[1, 28, 28], num_outputs=10),
-        width=7,
-        num_classes=10,
-        sample_shape=[1, 28, 28],
-    )
+    net = target("Net", depth=3, sample_shape=[1, 28, 28], num_outputs=10)
+    assert call == target("Module", net=net, width=7, num_classes=10, sample_shape=[1, 28, 28])
     module = create("model", call)
     assert (module.num_classes, module.net.num_outputs, [*module.net.sample_shape]) == (10, 10, [1, 28, 28])
 
 
-def test_data_of_real_numbers_has_outputs_and_no_classes() -> None:
-    call = filled(target("Module", net=target("Net")), NUMBERS)
-    assert (call["num_classes"], call["net"]["num_outputs"]) == (0, 2)
-
-
 def test_the_number_of_classes_stands_for_that_of_the_outputs() -> None:
-    data = Data("Theirs", "data", {}, num_classes=4)
-    assert filled(target("Net", sample_shape=[3]), data)["num_outputs"] == 4
+    for outputs, classes, expected in ((None, 4, 4), (2, 0, 2)):
+        data = Data("Theirs", "data", {}, num_outputs=outputs, num_classes=classes)
+        assert filled(target("Net", sample_shape=[3]), data)["num_outputs"] == expected
 
 
 def test_what_is_given_stays_and_so_does_an_explicit_null() -> None:
-    given = target("Net", sample_shape=[3], num_outputs=None)
-    assert filled(target("Module", net=given, num_classes=None, sample_shape=()), CLASSES) == target(
-        "Module", net=given, num_classes=None, sample_shape=()
-    )
+    net = target("Net", sample_shape=[3], num_outputs=None)
+    call = target("Module", net=net, num_classes=None, sample_shape=())
+    assert filled(call, CLASSES) == call
 
 
-def test_any_keywords_are_no_names() -> None:
-    """`**options` may mean something else."""
+def test_what_is_left_alone() -> None:
+    """`**options` may mean something else, an argument by place is given, and a net in a net is its own affair."""
     assert filled(target("Plain"), CLASSES) == target("Plain")
-
-
-def test_an_argument_by_place_is_given() -> None:
     assert filled(target("Net", _args_=[[3]]), CLASSES) == target("Net", _args_=[[3]], num_outputs=10)
-
-
-def test_another_nested_target_is_left_alone() -> None:
-    """The rule is of `net`; a net in a net is its own affair."""
     inner = target("Module", net=target("Module", net=target("Plain")))
     assert filled(inner, CLASSES)["net"]["net"] == target("Plain")
     assert filled(target("Plain", encoder=target("Net")), CLASSES) == target("Plain", encoder=target("Net"))
@@ -95,36 +77,17 @@ def made(**options: Any) -> Any:
     return create("model", target("Plain", **options))
 
 
-def test_partial_and_positional_arguments() -> None:
-    call = made(net={"_target_": "torch.nn.Linear", "_args_": [3, 2], "_partial_": True, "bias": False})
-    assert isinstance(call.net, functools.partial)
-    assert (call.net.func, call.net.args, call.net.keywords) == (nn.Linear, (3, 2), {"bias": False})
-    outer = create("optimizer", {"_target_": "torch.optim.SGD", "_partial_": True, "lr": 0.5})
-    assert outer([nn.Parameter(nn.Linear(1, 1).weight)]).param_groups[0]["lr"] == 0.5
-
-
-def test_targets_are_called_from_within_in_lists_and_mappings() -> None:
-    layer = {"_target_": "torch.nn.Linear", "in_features": 3, "out_features": 2}
-    module = made(net=layer, parts=[layer, {"deep": layer}])
-    assert [type(each) for each in (module.net, module.options["parts"][0], module.options["parts"][1].deep)] == [
-        nn.Linear
-    ] * 3
-
-
-def test_without_recursion_nothing_within_is_called() -> None:
-    module = made(net={"_target_": "torch.nn.Linear", "in_features": 3}, _recursive_=False)
-    assert module.net == {"_target_": "torch.nn.Linear", "in_features": 3}
-
-
-def test_mappings_have_attributes_unless_converted() -> None:
-    """As a class expects that reads `cfg.hidden`, and as Hydra's `_convert_` says."""
-    given = {"cfg": {"hidden": [1, 2], "deep": {"width": 3}}}
-    options = made(**given).options
-    assert isinstance(options["cfg"], DictConfig)
-    assert isinstance(options["cfg"].hidden, ListConfig)
-    assert options["cfg"].deep.width == 3
-    for convert in ("all", "partial"):
-        assert type(made(**given, _convert_=convert).options["cfg"]) is dict
+def test_targets_are_called_as_hydra_calls_them() -> None:
+    """Partials, arguments by place, targets in lists and mappings, mappings with attributes unless converted."""
+    layer = {"_target_": "torch.nn.Linear", "_args_": [3, 2], "bias": False}
+    module = made(net={**layer, "_partial_": True}, parts=[layer, {"deep": layer}], cfg={"hidden": [1, 2]})
+    assert isinstance(module.net, functools.partial)
+    assert (module.net.func, module.net.args, module.net.keywords) == (nn.Linear, (3, 2), {"bias": False})
+    assert isinstance(module.options["parts"][0], nn.Linear)
+    assert isinstance(module.options["parts"][1].deep, nn.Linear)
+    assert isinstance(module.options["cfg"].hidden, ListConfig)
+    assert type(made(cfg={"hidden": [1]}, _convert_="all").options["cfg"]) is dict
+    assert made(net=layer, _recursive_=False).net == layer
 
 
 @dataclass
@@ -139,18 +102,9 @@ def test_objects_made_within_are_passed_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (
-            target("Net", sample_shape=[3]),
-            r"^model.num_outputs is missing: Net needs it; write model.num_ou",
-        ),
-        (
-            target("Module", net=target("Net", _args_=[1, 2], dept=1)),
-            r"^model.net.dept=1: Net takes no such argum",
-        ),
-        (
-            target("Module", net={"_target_": f"{HERE}.Nte"}),
-            r"^model.net._target_=tests.test_from_data.Nte: tests.te",
-        ),
+        (target("Net", sample_shape=[3]), r"^model.num_outputs is missing: Net needs it; write model.num_ou"),
+        (target("Module", net=target("Net", _args_=[1, 2], dept=1)), r"^model.net.dept=1: Net takes no such argum"),
+        (target("Module", net={"_target_": f"{HERE}.Nte"}), r"^model.net._target_=tests.test_from_data.Nte: tests.te"),
         (target("Module", net=None, width="wide"), r"^model.width=wide: Module takes a number; write model.width="),
     ],
 )

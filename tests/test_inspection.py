@@ -15,6 +15,7 @@ from tests.conftest import require_refused
 from tests.inspections import asked_here
 
 MISSING = {
+    "ckpt_path=https://a.b/c.ckpt": "ckpt_path=https://a.b/c.ckpt: a URL is not downloaded; write the path of a ",
     "ckpt_path=nope.ckpt model=example": "nope.ckpt: there is no such file; write the path of a .ckpt file, or null.",
     "ckpt_path=last model=example": "ckpt_path=last: no run below logs/train has left an undamaged checkpoint; write",
     "resume=true model=example": "resume=true: no run below logs/train has left an undamaged checkpoint; write",
@@ -58,7 +59,7 @@ def test_what_needs_no_lightning_is_checked_before_the_inspection(
         raise Imported
 
     monkeypatch.setattr(forkserver, "start_forkserver", lambda *_: None)
-    monkeypatch.setattr("lockstep.launch.child.in_child", in_child)
+    monkeypatch.setattr("lockstep.launch.start.in_child", in_child)
     require_refused(EARLY[words], make, *words.split())
     assert capsys.readouterr().out == ""
 
@@ -75,7 +76,7 @@ def test_the_title_comes_after_the_checks(
         make(*words)
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(forkserver, "start_forkserver", lambda *_: None)
-    monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
+    monkeypatch.setattr("lockstep.launch.start.in_child", asked_here)
     monkeypatch.setattr("lockstep.command.job.choose_checkpoint", lambda plan, _: (plan, []))
     make(*words)
     assert capsys.readouterr().out == f"MLP on Points, ddp × 2, lightning, cpu{folder}\n"

@@ -141,9 +141,6 @@ INVALID = {
         *named(f"{TORCH}.StepLR", "step_size:2"),
         "+model.scheduler_interval=hour",
     ),
-    "scheduler._interval_: there is no such key any more; write scheduler_interval": named(
-        f"{TORCH}.StepLR", "step_size:2", "_interval_:step"
-    ),
     "NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the": named("strange_schedules.NoSchedule"),
     "Keeps: its state is more than plain values and tensors, so": named("strange_schedules.Keeps"),
 }

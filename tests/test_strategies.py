@@ -15,7 +15,7 @@ SRC = ROOT / "src" / "lockstep"
 BESIDE = ("strategies", "collectives")
 OTHER_MEANINGS = {
     **{name: {"ddp"} for name in ("plan/schemas/run.py", "plan/schemas/target.py", "raw/step.py")},
-    "launch/child.py": {"single"},
+    "launch/start.py": {"single"},
 }
 """A way to average gradients; the world of a process that only inspects."""
 

@@ -123,15 +123,6 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
     assert (best["epochs"], best["batch"]) == [(0, 3), (0, 6), (1, 3), (1, 6)][scores.index(max(scores))]
 
 
-def test_killed_after_a_validation_within_an_epoch(make_plan: MakePlan) -> None:
-    """The validation is not repeated, and each rank's dropout continues as in an uninterrupted run."""
-    lenet = (SMALL[0], *SMALL[2:], "model=lenet", "model.net.dropout=0.5", "test=false")
-    within = ("trainer.limit_train_batches=5", "trainer.val_check_interval=3", "max_epochs=2", "trainer.max_steps=8")
-    plan = make_plan(*lenet, *DDP, *within, "engine=lightning")
-    resumed = same_after_kill(plan, 4)
-    assert places(Path(resumed.run_dir)) == [(1, 3, 3), (2, 3, 8)]
-
-
 def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
     few = ("max_epochs=5", "trainer.limit_train_batches=2", "trainer.check_val_every_n_epoch=2")
     plan = make_plan(*SMALL, *DDP, *few, "checkpoint.monitor=val/loss", "checkpoint.mode=max", "test=best")

@@ -44,10 +44,7 @@ def test_max_steps_counts_what_optimizers_step(
     assert saved["global_step"] >= steps > saved["global_step"] - 2
 
 
-@pytest.mark.parametrize(
-    ("name", "bound"),
-    [("classifier", 12), pytest.param("gan", 14, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize(("name", "bound"), [("classifier", 12), pytest.param("gan", 14, marks=pytest.mark.slow)])
 def test_a_limited_run_resumes_as_an_unlimited_one(
     name: str, bound: int, make_user_plan: MakeUserPlan, tmp_path: Path
 ) -> None:
@@ -89,23 +86,6 @@ def test_the_callback_of_a_summary_is_heard() -> None:
 
 
 SUMMARY_AND_ANOTHER = ("callbacks.model_summary", "trainer.setup")
-WITHIN = ("trainer.val_check_interval=2", "max_epochs=3")
-
-
-def test_validation_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
-    """Of 5 batches after 2 and 4; metrics as objects, a callback that stops by what they say: then no plateau steps."""
-    stops = ("callbacks=early_stopping", "callbacks.early_stopping.monitor=val_loss/dataloader_idx_0")
-    patience = ("callbacks.early_stopping.patience=1", "+callbacks.early_stopping.min_delta=10")
-    folder = by_both(make_user_plan, *MODULES["classifier"], *DDP, *WITHIN, *stops, *patience)
-    records = [(line["epoch"], line.get("after_batch")) for line in lines(folder, "validation")]
-    assert records == [(1, 2), (1, None)], "the second validation ended training"
-    assert len(lines(folder, "step")) == 4
-
-
-def test_killed_after_a_validation_within_an_epoch(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*MODULES["autoencoder"], *SINGLE, *WITHIN)
-    resumed = same_after_kill(plan, 8)
-    assert any("after_batch" in line for line in lines(Path(resumed.run_dir), "validation"))
 
 
 EARLY = ("model=early", "data=none", "precision=64-true", "max_epochs=3")

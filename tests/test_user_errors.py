@@ -35,10 +35,8 @@ def frames(text: str) -> list[tuple[str, str]]:
     return [(Path(file).name, function) for file, function in re.findall(r'File "(.*)", line \d+, in (.*)', text)]
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
-def test_an_error_in_a_net_is_shown_from_the_users_first_frame_on(strategy: str, make_user_plan: MakeUserPlan) -> None:
-    world = (f"strategy={strategy}", "devices=2")
-    text = shown(make_user_plan(*FAILING, "+model.net.where=rank 1", *world))
+def test_an_error_in_a_net_is_shown_from_the_users_first_frame_on(make_user_plan: MakeUserPlan) -> None:
+    text = shown(make_user_plan(*FAILING, "+model.net.where=rank 1", "strategy=ddp", "devices=2"))
     assert text.splitlines()[0] == "rank 1 failed: Traceback (most recent call last):"
     assert frames(text) == [("strange_nets.py", "forward")]
     assert text.splitlines()[-1] == "RuntimeError: of 6 rows"
@@ -54,34 +52,18 @@ def test_of_virtual_ranks_it_says_which(make_user_plan: MakeUserPlan) -> None:
     assert text.splitlines()[-1] == "In rank 0 of strategy=virtual."
 
 
-def test_a_lightning_module_fails_in_its_line(make_user_plan: MakeUserPlan) -> None:
-    job = ("model=classifier", "model._target_=strange_modules.Failing", "data=blobs_data", "engine=lightning")
-    text = shown(make_user_plan(*job, *VIRTUAL))
-    assert frames(text) == [("strange_modules.py", "training_step")]
-    assert text.splitlines()[-1] == "In rank 1 of strategy=virtual."
-
-
-@pytest.mark.parametrize(
-    ("workers", "world"),
-    [
-        (2, ("strategy=single", "strategy.in_process=true")),
-        pytest.param(0, ("strategy=ddp", "devices=2"), marks=pytest.mark.slow),
-    ],
-)
-def test_an_error_in_a_data_set_with_its_cause(
-    workers: int, world: tuple[str, ...], make_user_plan: MakeUserPlan
-) -> None:
-    job = ("model=residual", "data=noisy", "data.dataset._target_=strange_data.Unreadable")
-    text = shown(make_user_plan(*job, f"data.loader.num_workers={workers}", *world))
+def test_an_error_in_a_data_set_with_its_cause(make_user_plan: MakeUserPlan) -> None:
+    job = ("model=residual", "data=noisy", "data.dataset._target_=strange_data.Unreadable", "data.loader.num_workers=2")
+    text = shown(make_user_plan(*job, "strategy.in_process=true"))
     assert frames(text) == [("strange_data.py", name) for name in ("label", "__getitem__", "label")]
     assert text.count("ValueError: no label at 40") == 1
     assert text.count("\nKeyError: 40\n\nThe above exception was the direct cause") == 1
-    assert re.findall(r"\nIn (.*) worker process \d.$", text) == ["DataLoader"] * (workers > 0)
+    assert re.search(r"\nIn DataLoader worker process \d.$", text)
 
 
 ENDINGS = {
     "gathers": r"^drop_last=false: self.all_gather in batch 4 of epoch 1 gets tensors of unequal shapes, "
-    r"(\(2, 4\) and \(1, 4\)|\(1, 4\) and none); write drop_last=true\.$",
+    r"\(2, 4\) and \(1, 4\); write drop_last=true\.$",
     "gathers by torch": r"^rank 1 failed: it was ended by SIGABRT \(gloo .* drop_last=true; the output ",
     "is interrupted": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+KeyboardInterrupt",
     "iterates": r"^rank 1 failed: Traceback (.*\n)+StopIteration\n(.*\n)+RuntimeError: StopIteration, raised in a.*$",
@@ -90,18 +72,16 @@ ENDINGS = {
     "waits alone": r"^rank (1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+.*dist.barrier"
     r"\(\)|0 failed: .* Timed out)(.*\n)+All ranks waited, in different collectives: call each collective on "
     r"every rank, in the same order\.$",
-    "has a thread and fails": r"^rank 1 failed: Traceback (.*\n)+ValueError: with a thread$",
 }
 
 
 @pytest.mark.parametrize(
     ("how", "samples"),
     [
-        *(("gathers", 63), ("gathers", 61)),  # in the last batch rank 1 has one sample, or none
-        *(("gathers by torch", 63), ("is interrupted", 63), ("iterates", 63)),
+        ("gathers", 63),  # in the last batch rank 1 has one sample
+        *(("gathers by torch", 63), ("is interrupted", 63)),
         pytest.param("loops", 63, marks=pytest.mark.slow),
         pytest.param("waits alone", 63, marks=pytest.mark.slow),
-        pytest.param("has a thread and fails", 63, marks=pytest.mark.slow),
     ],
 )
 def test_how_a_rank_of_a_module_ends(how: str, samples: int, make_user_plan: MakeUserPlan) -> None:
@@ -113,8 +93,7 @@ def test_how_a_rank_of_a_module_ends(how: str, samples: int, make_user_plan: Mak
         start_ranks(plan, ENGINES["lightning"])
 
 
-@pytest.mark.parametrize("fast", ["true", "false"])
-@pytest.mark.parametrize("where", ["validation", "a hook"])
+@pytest.mark.parametrize(("where", "fast"), [("validation", "true"), ("a hook", "true"), ("a hook", "false")])
 def test_stop_iteration_is_no_end_of_the_data(where: str, fast: str, make_user_plan: MakeUserPlan) -> None:
     """Lightning's loops would leave the rest of the epoch out."""
     module = ("model=classifier", "model._target_=strange_endings.Ending", f"+model.how=iterates in {where}")
@@ -133,20 +112,14 @@ def test_a_thread_keeps_no_rank_for_ever(make_user_plan: MakeUserPlan, capfd: py
 
 
 @pytest.mark.parametrize(
-    ("how", "workers", "frames_shown", "last"),
-    [
-        ("ends", 0, [("strange_endings.py", "__getitem__")], "RuntimeError: StopIteration, raised while samples "),
-        ("ends", 1, [("strange_endings.py", "__getitem__")], "In DataLoader worker process 0."),
-        ("is killed", 1, [], "A worker process of a DataLoader has ended; "),
-    ],
-    ids=["ends", "ends in a worker", "is killed"],
+    ("how", "last"),
+    [("ends", "In DataLoader worker process 0."), ("is killed", "A worker process of a DataLoader has ended; ")],
+    ids=["ends in a worker", "is killed"],
 )
-def test_a_data_set_that_ends(
-    how: str, workers: int, frames_shown: list[tuple[str, str]], last: str, make_user_plan: MakeUserPlan
-) -> None:
+def test_a_data_set_that_ends(how: str, last: str, make_user_plan: MakeUserPlan) -> None:
     samples = ("data=noisy", "data.dataset._target_=strange_endings.Samples", f"+data.dataset.how={how}")
-    text = shown(make_user_plan("model=residual", *samples, f"data.loader.num_workers={workers}"))
-    assert frames(text) == frames_shown, text
+    text = shown(make_user_plan("model=residual", *samples, "data.loader.num_workers=1"))
+    assert frames(text) == [("strange_endings.py", "__getitem__")] * (how == "ends"), text
     assert text.splitlines()[-1].startswith(last)
 
 
@@ -161,15 +134,6 @@ def test_an_error_of_lockstep_is_shown_with_all_frames(
 def under_torchrun(command: Command, *job: str) -> Ended:
     line = ("torchrun", "--nproc_per_node=2", str(ROOT / "train.py"), f"hydra.searchpath=[file://{USER_CODE / 'conf'}]")
     return command(*line, "strategy=ddp", "devices=2", *QUIET, *job, PYTHONPATH=str(USER_CODE))
-
-
-@pytest.mark.slow
-def test_torchrun_ends_if_a_rank_loops(command: Command) -> None:
-    module = ("model=classifier", "model._target_=strange_endings.Ending", "+model.how=loops", "engine=lightning")
-    ended = under_torchrun(command, *module, "data=blobs_data", "+data.samples=63", "process_group.timeout=5")
-    assert ended.status == 1
-    _, _, cause = ended.err.partition("Root Cause (first observed failure):")
-    assert "A rank of the run did not answer within 5 s (process_group.timeout)." in cause
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The command `lockstep` or `python -m lockstep`; in a checkout train.py calls it.
 
 It starts the fork server after a first look at the command line, so that the server imports while this process imports
-Hydra. A wrong guess (another engine, an invalid command) costs time and nothing else.
+Hydra. A wrong guess costs time and nothing else.
 """
 
 import os
@@ -27,30 +27,18 @@ def main() -> None:
             for number in ENDING:
                 if signal.getsignal(number) is signal.SIG_DFL:
                     signal.signal(number, end_command)
-            forkserver.start_forkserver(*modules_in(sys.argv[1:]))
+            forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN)
     from lockstep.command import cli
 
     cli.main()
 
 
-def ranks_to_start(arguments: Sequence[str]) -> bool:
-    """Whether these arguments probably make this process start ranks: a terminal's debugger needs one that it runs."""
-    flags = {word for word in arguments if word.startswith("-")}
+def ranks_to_start(words: Sequence[str]) -> bool:
+    """Whether these words probably make this process start ranks: a terminal's debugger needs one that it runs."""
+    flags = {word for word in words if word.startswith("-")}
     if flags - {"-m", "--multirun"} or rank_from_env() is not None:
         return False
-    return bool(flags) or not os.isatty(0) or bool({"strategy", "experiment"} & typed_values(arguments).keys())
-
-
-def modules_in(arguments: Sequence[str]) -> list[str]:
-    """Return the modules of the typed or default engine and logger, and those that each run needs."""
-    values = {"engine": "lightning", "logger": "tensorboard"} | typed_values(arguments)
-    modules = [module for name, module in ENGINES.items() if name in values["engine"] or "both" in values["engine"]]
-    return [*modules, *["torch.utils.tensorboard"] * ("tensorboard" in values["logger"]), *EVERY_RUN]
-
-
-def typed_values(arguments: Sequence[str]) -> dict[str, str]:
-    """Return values by key; the last of a key that is given twice."""
-    return dict(word.lstrip("+").split("=", 1) for word in arguments if "=" in word)
+    return bool(flags) or not os.isatty(0) or any(word.startswith(("strategy=", "experiment=")) for word in words)
 
 
 if __name__ == "__main__":

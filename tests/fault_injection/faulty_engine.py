@@ -1,11 +1,10 @@
-"""An engine for tests: each rank reports where it is, joins a collective, or sleeps where FAULT says.
+"""An engine for tests: each rank reports where it is, joins a collective, or has children where FAULT says.
 
 FAULT is `kind@rank`; the environment of the test reaches the ranks as the environment of a command does.
 """
 
 import os
 import subprocess
-import time
 
 import torch
 import torch.distributed as dist
@@ -25,8 +24,6 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     kind, _, rank = os.environ.get("FAULT", "none@0").partition("@")
     if context.rank == int(rank) and kind == "children":
         subprocess.run(["sh", "-c", "sleep 3600; true"])
-    if context.rank == int(rank) and kind == "sleep":
-        time.sleep(3600)
     print(f"rank {context.rank} speaks")
     if dist.is_initialized():
         dist.all_reduce(total)

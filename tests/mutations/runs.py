@@ -132,7 +132,7 @@ launch/attempt.py test_attempt.py::test_an_interrupted_start_leaves_no_rank
 +            pass  # it
 # the rank that did not answer is not asked where it is
 launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-63]
--                return absent_rank(running, self.folder, self.world)
+-                return failure.absent_rank(running, self.folder, self.world)
 +                pass
 # StopIteration in a data set ends the epoch
 engine/loaders/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in a worker]

@@ -127,18 +127,6 @@ class ThawAll(BackboneFinetuning):
         self.freeze(backbone, train_bn=False)
 
 
-class Failing(Classifier):
-    """At its fourth batch: of two virtual ranks that of the second, in the second step."""
-
-    calls = 0
-
-    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
-        self.calls += 1
-        if self.calls == 4:
-            raise RuntimeError(f"of {len(batch)} parts")
-        return super().training_step(batch, batch_idx)
-
-
 class GAN(pl.LightningModule):
     """Manual optimization: two optimizers that are toggled, one of them stepped every other batch, noise of its own."""
 

@@ -4,36 +4,36 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep.base.config_error import ConfigError, as_typed, config_error, is_number, option_error, require
+from lockstep.base.config_error import ConfigError, as_typed, config_error, is_number, option_error
 from lockstep.base.constraints import PositiveInt
 from lockstep.base.files import CONF, absolute
-from lockstep.launch import forkserver
+from lockstep.launch import forkserver, start
 from lockstep.launch.accelerator import require_backend, resolve_accelerator
 from lockstep.launch.cores import default_threads, usable_cores
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.schemas.coerce import check_keys, coerce, coerce_value
-from lockstep.plan.schemas.former import SETTINGS, data_error
+from lockstep.plan.schemas.coerce import check_keys, coerce_value
+from lockstep.plan.schemas.former import data_error
 from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, parts_of
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, PARTIAL
 from lockstep.plan.targets.locate import require_package
 
-BEFORE: dict[str, Any] = {
-    **{"devices": PositiveInt, "num_nodes": PositiveInt, "threads": PositiveInt | None, "scale_lr": bool},
-    **{"batch_size": PositiveInt | None, "batch_size_per_device": PositiveInt | None},
-    "accelerator": Literal["auto", "cpu", "gpu"],
+TYPES: dict[str, Any] = {
+    **get_type_hints(Plan, include_extras=True),
+    **{"batch_size": PositiveInt | None, "batch_size_per_device": PositiveInt | None, "scale_lr": bool},
+    **{"threads": PositiveInt | None, "accelerator": Literal["auto", "cpu", "gpu"]},
 }
-"""The types of keys from which values of the plan are derived."""
+"""The types of keys as they are typed; a plan has some in another form, or values derived from them."""
 
-NAMES = [each.name for each in fields(Plan) if each.name not in Plan.inferred]
+NAMES = [each.name for each in fields(Plan) if each.name not in ("command", "config", "options")]
 KEYS = ("batch_size_per_device", "scale_lr", *PARTS, *(name for name in NAMES if name != "run_dir"))
 """The keys at the top of a configuration."""
 
@@ -45,50 +45,39 @@ INSPECTED = (
 """Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
 
 
-def plan_from(config: DictConfig, run_dir: Path, found: Mapping[str, Any] | None = None) -> Plan:
-    """Return the plan of a composed configuration; its `command` has the words of what callbacks have `found` for it.
+def plan_from(config: DictConfig, run_dir: Path, searched: Mapping[str, Any] | None = None) -> Plan:
+    """Return the plan of a composed configuration. `planning` makes sentences of OmegaConf's errors.
 
-    Raises:
-        ConfigError: a key or a value is invalid.
-        OmegaConfBaseException: an interpolation or a missing value, which `job.planning` makes a sentence of.
+    searched: values by key that callbacks have searched for, which the configuration has by now.
     """
-    unresolved = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
+    unresolved: Any = OmegaConf.to_container(config, resolve=False)
     check_keys("", dict.fromkeys(SEVERAL) | unresolved, KEYS)  # these are missing after logger=[] or ~logger
-    values = _resolved(config)
+    values: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     text, options = OmegaConf.to_yaml(config), _options_of(unresolved, values)
-    values = _with_batch_size_and_rate(config, values)
+    typed = {key: _typed(key, value) for key, value in values.items() if key not in TARGETS}
+    require_backend(typed["process_group"])
+    values = _with_batch_size_and_rate(config, typed)
     for group in SEVERAL:
-        values[group] = [_target(key, option) for key, option in named_options(group, values.get(group)).items()]
-    parts = parts_of(unresolved["model"])
-    values["model"], values["data"] = _module(values["model"], parts), _data(values["data"])
-    hints = get_type_hints(Plan, include_extras=True)
-    for key in ("process_group", "checkpoint", "record", "trainer"):
-        values[key] = coerce(hints[key], key, values[key])
-    require_backend(values["process_group"])
-    kinds = {**hints, "batch_size": PositiveInt | None}  # the inspection finds one
+        values[group] = tuple(_target(key, option) for key, option in named_options(group, values.get(group)).items())
+    values["model"], values["data"] = _module(values["model"], parts_of(unresolved["model"])), _data(values["data"])
     values = _with_derived({**values, "run_dir": str(run_dir.absolute())})
-    values = {name: coerce_value(kinds[name], name, values[name]) for name in NAMES}
-    values, newly = _inspected(values, searches=found is None)
-    if newly:
-        return plan_from(_with_found(config, newly), run_dir, newly)
-    words = tuple(f"++{key}={as_typed(value)}" for key, value in (found or {}).items())
-    return Plan(**values, config=text, options=options, command=schemas.Command(words))
+    values, results = _inspected(values, searches=searched is None)
+    if results:
+        return plan_from(_with_results(config, results), run_dir, results)
+    words = tuple(f"++{key}={as_typed(value)}" for key, value in (searched or {}).items())
+    return Plan(**{name: values[name] for name in NAMES}, config=text, options=options, command=schemas.Command(words))
 
 
-def _with_found(config: DictConfig, found: Mapping[str, Any]) -> DictConfig:
+def _with_results(config: DictConfig, results: Mapping[str, Any]) -> DictConfig:
     config = config.copy()
     with open_dict(config):
-        config.batch_size_per_device = None if "batch_size" in found else config.batch_size_per_device
-        for key, value in found.items():
+        config.batch_size_per_device = None if "batch_size" in results else config.batch_size_per_device
+        for key, value in results.items():
             OmegaConf.update(config, key, value)
     return config
 
 
-def _resolved(config: DictConfig) -> dict[str, Any]:
-    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
-
-
-def _options_of(unresolved: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def _options_of(unresolved: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a configuration by the keys of the command line; `engine` and `strategy` are their names.
 
     What refers to another key (`model.optimizer: ${optimizer}`) is left out, and so is what nothing refers to.
@@ -105,10 +94,8 @@ def _options_of(unresolved: dict[str, Any], values: dict[str, Any]) -> dict[str,
     return {key: value for key, value in flat("", unresolved, values) if not is_below(key, unused)}
 
 
-def _with_batch_size_and_rate(config: DictConfig, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the resolved values with the global batch size and the scaled rate, and with some of them typed."""
-    typed: dict[str, Any] = {group: _option(group, values[group]) for group in GROUPS}
-    typed |= {key: coerce_value(kind, key, values[key]) for key, kind in BEFORE.items()}
+def _with_batch_size_and_rate(config: DictConfig, typed: dict[str, Any]) -> dict[str, Any]:
+    """Return the resolved values, targets among them, with the global batch size and the scaled rate."""
     ranks = typed["strategy"].data_parallel_size(typed["devices"]) * typed["num_nodes"]
     config = config.copy()
     with open_dict(config):
@@ -117,26 +104,30 @@ def _with_batch_size_and_rate(config: DictConfig, values: dict[str, Any]) -> dic
         config.batch_size = typed["batch_size"]  # 1e1 as 10, for what refers to it
         if typed["scale_lr"]:
             rate = OmegaConf.select(config, "optimizer.lr")
-            reason = "the chosen optimizer has no lr"
-            require(is_number(rate), "scale_lr", True, reason, "scale_lr=false, or optimizer.lr=0.01")
+            if not is_number(rate):
+                hint = "scale_lr=false, or optimizer.lr=0.01"
+                raise config_error("scale_lr", True, "the chosen optimizer has no lr", hint)
             config.optimizer.lr = rate * ranks
-    return _resolved(config) | typed
+    resolved: Any = OmegaConf.to_container(config, resolve=True)
+    return {**resolved, **typed}
 
 
-def _option(group: str, values: Any) -> Any:
-    """Return the typed option of a group."""
-    options, name = GROUPS[group], values.get("name") if isinstance(values, Mapping) else values
-    if str(name) not in options:
-        raise option_error(f"{group}.name", name, "there is no such option", options)
-    return coerce(options[str(name)], group, values)
+def _typed(key: str, value: Any) -> Any:
+    """Return the value of a key, or the options of a group, as their type."""
+    kind = TYPES.get(key)
+    if key in GROUPS:
+        name = value.get("name") if isinstance(value, Mapping) else value
+        if str(name) not in GROUPS[key]:
+            raise option_error(f"{key}.name", name, "there is no such option", GROUPS[key])
+        kind = GROUPS[key][str(name)]
+    return coerce_value(kind, key, value)
 
 
 def _target(key: str, values: object) -> Any:
     group = key.partition(".")[0]
     if not isinstance(values, Mapping) or not isinstance(values.get(KEY), str):
-        given = {**values} if isinstance(values, Mapping) else values
         hint = f"{group}=NAME, of a YAML file with a {KEY}"
-        raise config_error(key, given, f"it is no target: it has no {KEY}", hint)
+        raise config_error(key, values, f"it is no target: it has no {KEY}", hint)
     return TARGETS[group].from_values(key, values)
 
 
@@ -158,11 +149,9 @@ def _module(values: Any, parts: tuple[str, ...]) -> schemas.Module:
     target: schemas.Module = replace(_target("model", values), parts=parts)
     for part in PARTS:
         given = values[part] if isinstance(values.get(part), Mapping) else {}
-        for name in given.keys() & SETTINGS.keys():
-            raise ConfigError(f"{part}.{name}: there is no such key any more; write {SETTINGS[name]}.")
         if KEY in given and not given.get(PARTIAL):
-            reason = "is missing: a module calls it with more arguments"
-            raise ConfigError(f"{part}.{PARTIAL} {reason}; write {PARTIAL}: true.")
+            reason = f"is missing: a module calls it with more arguments; write {PARTIAL}: true."
+            raise ConfigError(f"{part}.{PARTIAL} {reason}")
     return target
 
 
@@ -185,16 +174,17 @@ def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
     if trainer.fast_dev_run or trainer.barebones:
-        values["logger"] = []
+        values["logger"] = ()
     if strategy.in_process is None:
         strategy = replace(strategy, in_process=at_a_terminal())
     if values["threads"] is None:
         values["threads"] = default_threads(per_node)
     accelerator = resolve_accelerator(values["accelerator"], devices, strategy)
     on_cores = per_node if accelerator == "cpu" or strategy.share_device else 1
+    limit = max(64, 8 * usable_cores())
     for key, count in (("devices", on_cores), ("threads", values["threads"])):
-        limit, reason = max(64, 8 * usable_cores()), f"this machine has {usable_cores()} cores"
-        require(count <= limit, key, count, reason, f"{key}={limit}, or fewer")
+        if count > limit:
+            raise config_error(key, count, f"this machine has {usable_cores()} cores", f"{key}={limit}, or fewer")
     return {**values, "strategy": strategy, "trainer": trainer, "accelerator": accelerator}
 
 
@@ -207,7 +197,7 @@ def at_a_terminal() -> bool:
 def _inspected(values: dict[str, Any], searches: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options of a plan, with facts about its module and data; raise a ConfigError if these do not work.
 
-    Also return the values that callbacks have found for keys, if the run `searches` for them.
+    Also return the values by key that callbacks have searched for, if the run `searches`.
 
     The inspection runs in a child of the fork server, so that the command imports no code of the user's.
     """
@@ -216,28 +206,22 @@ def _inspected(values: dict[str, Any], searches: bool) -> tuple[dict[str, Any], 
         require_package(f"{target.key}.{KEY}", target.path)
     for logger in values["logger"]:
         logger.check()
-    options, engine = {name: values[name] for name in INSPECTED}, values["engine"].name
+    options = {name: values[name] for name in INSPECTED}
     is_started = rank_from_env() is not None or values["strategy"].in_process
     if not is_started:
-        engines = [ENGINES[name] for name in ENGINES if engine in (name, "both")]
-        forkserver.start_forkserver(*engines, *EVERY_RUN)
+        forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN)
     from lockstep.plan.targets.early_checks import check_early  # with torch, while the server imports Lightning
 
     check_early(values["model"])
-    if is_started:
-        facts = inspect(options, searches)
-    else:
-        from lockstep.launch.child import in_child
-
-        facts = in_child(inspect, options, searches)
-    found, values = facts.pop("found"), values | facts
+    facts = inspect(options, searches) if is_started else start.in_child(inspect, options, searches)
+    results, values = facts.pop("results"), values | facts
     has_test_data = values["data"].test_size > 0
     values |= {"batch_size": values["batch_size"] or BATCH_SIZE, "test": has_test_data and values["test"]}
-    return values, found
+    return values, results
 
 
 def inspect(options: dict[str, Any], searches: bool) -> dict[str, Any]:
-    """Return the options of a plan, with facts about its module and data, and what callbacks have `found`."""
-    from lockstep.engine.inspection import inspect_options  # with torch
+    """Call `inspect_options`, whose file needs torch and Lightning."""
+    from lockstep.engine.inspection import inspect_options
 
     return inspect_options(options, searches)

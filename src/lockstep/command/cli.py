@@ -73,9 +73,6 @@ def run_hydra(arguments: list[str]) -> None:
             raise
         refusal = explain(error, arguments)
         raise refusal from refusal.__cause__
-    finally:
-        if not FULL_ERRORS:
-            os.environ.pop("HYDRA_FULL_ERROR", None)
     if job.error is not None:
         raise job.error
 

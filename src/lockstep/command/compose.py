@@ -15,7 +15,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.base.config_error import ConfigError, config_error, require
+from lockstep.base.config_error import config_error
 from lockstep.base.disk import write_error
 from lockstep.base.files import CONF
 from lockstep.command.build import KEYS, named_options
@@ -136,10 +136,9 @@ class RunFolder(Callback):
         path = Path(str(folder)).absolute()
         atexit.register(remove_empty, [parent for parent in (path, *path.parents) if not os.path.lexists(parent)])
         try:
-            require(folder not in ("", None), key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
-            path.mkdir(parents=True, exist_ok=True)
-        except (ConfigError, OSError) as error:
-            print_exit_reason(str(write_error(str(folder), error, key) if isinstance(error, OSError) else error), None)
+            path.mkdir(parents=True, exist_ok=bool(folder))  # without a name it would be this folder
+        except OSError as error:
+            print_exit_reason(str(write_error(str(folder), error, key)), None)
             raise SystemExit(2) from None
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:

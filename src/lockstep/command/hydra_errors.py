@@ -4,7 +4,7 @@ The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its trac
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -32,16 +32,11 @@ from lockstep.plan.schemas.groups import PARTS, is_below
 from lockstep.plan.schemas.target import KEY
 
 SENTENCES = {
-    r"Interpolation key '(.+)' not found\s+full_key: (\S+)": r"${\1}: \2 refers to it, and there is no such key",
     r"Missing mandatory value: .+\s+full_key: (\S+)": r"\1: the chosen option needs it; write \1=VALUE",
     r"Ambiguous value for argument '(.+?)=(.+)'": (
         r"\1=\2: several values are a list or a sweep; write -m \1=\2 to run a job for each, or \1=[\2] for a list"
     ),
     r"Unknown plugin class : 'hydra_plugins\.(\w+)": r"\1: Hydra needs this package; write pip install \1 first",
-    r"BasicSweeper does not support sweep type": (
-        "interval(A,B): only a search takes an interval; write -m hydra/sweeper=search optimized_metric=val/acc beside "
-        "it, or several values"
-    ),
     r"Could not override '(\w+)'\.\s+No match": r"\1: there is no such group with --config-name; write KEY=VALUE",
 }
 """What Hydra says over several lines, and one sentence in its place."""
@@ -54,42 +49,37 @@ def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
 
 def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
     """Return a ConfigError with the error as its cause: about an unknown option or key, else in Hydra's words."""
-    refusal = None
-    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        refusal = _missing_option(*error.missing_cfg_file.rpartition("/")[::2], error.options or [])
-    elif "override must be a string or a list" in str(error):
-        groups = [(word.key_or_group, word.value()) for word in parse(overrides) if word.key_or_group in OPTIONS]
-        wrong = ((group, value) for group, value in groups if not isinstance(value, str | list))
-        refusal = next((_missing_option(group, as_typed(value), []) for group, value in wrong), None)
-    elif isinstance(error, OverrideParseException):
-        hint = synonym(str(error.override)) or "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
-        refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
-    elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
-        parsed = [word for word in parse(overrides) if not isinstance(word.value(), dict)]
-        missing = (word for word in parsed if f"'{word.key_or_group}'" in str(error))
-        refusal = next((_missing_key(word, overrides) for word in missing), None)
-    for pattern, sentence in SENTENCES.items():
-        if match := re.search(pattern, str(error)):
-            refusal = ConfigError(f"{match.expand(sentence)}.")
-    if refusal is None:
-        words = [word for word in overrides if not word.startswith("-")]
-        named, reason = shorten(" ".join(words)) or "the configuration", shorten(" ".join(str(error).split()))
-        if not isinstance(error, HydraException | OmegaConfBaseException):
-            hint = f"KEY=VALUE as {typed_command()} --help lists them"
-            reason = f"this cannot be composed ({type(error).__name__}: {reason}); write {hint}."
-        refusal = ConfigError(f"{named}: {reason}")
+    refusal = _of_group(error, overrides) or _of_key(error, overrides) or _in_words(error, overrides)
     refusal.__cause__ = error
     return refusal
 
 
-def _missing_option(group: str, option: str, options: Collection[str]) -> ConfigError | None:
-    reason, hint, options = "there is no such option", synonym(f"{group}={option}"), options or OPTIONS.get(group, [])
+def _of_group(error: Exception, overrides: Sequence[str]) -> ConfigError | None:
+    """Return the error of an option that a group does not have, `logger=null` among them."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, option = error.missing_cfg_file.rpartition("/")
+    elif "override must be a string or a list" in str(error):
+        groups = [(word.key_or_group, word.value()) for word in parse(overrides) if word.key_or_group in OPTIONS]
+        wrong = [(key, as_typed(value)) for key, value in groups if not isinstance(value, str | list)]
+        group, option = (*wrong, ("", ""))[0]
+    else:
+        return None
+    reason, hint = "there is no such option", synonym(f"{group}={option}")
     if hint is not None:
         return config_error(group, option, reason, hint)
+    options = getattr(error, "options", None) or OPTIONS.get(group, [])
     return option_error(group, option, reason, sorted(options)) if options else None
 
 
+def _of_key(error: Exception, overrides: Sequence[str]) -> ConfigError | None:
+    if not isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
+        return None
+    words = [word for word in parse(overrides) if not isinstance(word.value(), dict)]
+    return next((_missing_key(word, overrides) for word in words if f"'{word.key_or_group}'" in str(error)), None)
+
+
 def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
+    """Return the error of a key that the configuration does not have: a former word, a misspelling, an argument."""
     key, typed = override.key_or_group, str(override.input_line).partition("=")[2]
     composed, hint, options = _composed_keys(overrides), synonym(f"{key}={typed}"), options_with(key)
     parent, _, name = key.rpartition(".")
@@ -117,3 +107,19 @@ def _composed_keys(overrides: Sequence[str]) -> dict[str, Any]:
     except Exception:  # those of a sweep, for example
         config, _ = compose_job([])
     return dict(nested(OmegaConf.to_container(config, resolve=False)))
+
+
+def _in_words(error: Exception, overrides: Sequence[str]) -> ConfigError:
+    """Return the error of what cannot be parsed or composed, in Hydra's words unless these fill several lines."""
+    for pattern, sentence in SENTENCES.items():
+        if match := re.search(pattern, str(error)):
+            return ConfigError(f"{match.expand(sentence)}.")
+    if isinstance(error, OverrideParseException):
+        hint = synonym(str(error.override)) or "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
+        return ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
+    named = shorten(" ".join(word for word in overrides if not word.startswith("-"))) or "the configuration"
+    reason = shorten(" ".join(str(error).split()))
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        hint = f"KEY=VALUE as {typed_command()} --help lists them"
+        reason = f"this cannot be composed ({type(error).__name__}: {reason}); write {hint}."
+    return ConfigError(f"{named}: {reason}")

@@ -23,9 +23,8 @@ from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
-from lockstep.launch import forkserver
 from lockstep.launch.cores import crowded
-from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
+from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
@@ -170,8 +169,6 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
     folder = Path(plan.run_dir)
     write_config(plan)
     plan = with_one_layout(plan)
-    if rank_from_env() is None and not plan.world.in_process:
-        forkserver.start_forkserver(*ENGINES.values())
     lightning = replace(plan, engine=schemas.Lightning("lightning", False), run_dir=str(folder / "lightning"))
     engine, (strategy, devices) = schemas.Raw("raw", plan.engine.gradient_sync), plan.strategy.mirrored(plan)
     raw = replace(plan, engine=engine, strategy=strategy, devices=devices, run_dir=str(folder / "raw"))

@@ -39,23 +39,23 @@ def search(options: Mapping[str, Any], choice: schemas.Callback) -> dict[str, An
         rate = fit(options, finder, "batch_size").optimal_lr.suggestion()
         reason = "it has measured too few finite losses"
         require(rate is not None, "callbacks", choice.name, reason, "another num_training_steps, min_lr or max_lr")
-        found = {key: float(f"{rate:.3g}")}
+        values = {key: float(f"{rate:.3g}")}
     else:
         strategy, reason = options["strategy"].name, "BatchSizeFinder measures the memory of one device"
         require(strategy == "single", "strategy", strategy, reason, "strategy=single, or callbacks=none")
-        found, applies = {"batch_size": fit(options, finder, finder._batch_arg_name).optimal_batch_size}, True
-    for key, value in found.items():
+        values, applies = {"batch_size": fit(options, finder, finder._batch_arg_name).optimal_batch_size}, True
+    for key, value in values.items():
         plus = "+" * (key.startswith("model.") and key.partition(".")[2] not in model.call)
         print(f"{choice.name}: {plus}{key}={value}, found by trial steps; type it in place of the search", flush=True)
-    return found if applies else {}
+    return values if applies else {}
 
 
 def rate_key(model: schemas.Module, choice: schemas.Callback, attribute: str) -> str:
     """Return the key of the learning rate: the optimizer's, or that of the module's own argument."""
     if model.optimizer is not None and not attribute:
         return f"{model.key_of('optimizer')}.lr"
-    taken = {*model.call, *parameters_of(locate(f"model.{KEY}", model.path))}
-    names = [name for name in ([attribute] if attribute else ["lr", "learning_rate"]) if name in taken]
+    arguments = {*model.call, *parameters_of(locate(f"model.{KEY}", model.path))}
+    names = [name for name in ([attribute] if attribute else ["lr", "learning_rate"]) if name in arguments]
     reason = f"{model.name} takes no {attribute or 'lr or learning_rate'}"
     require(bool(names), "callbacks", choice.name, reason, "a module that takes it")
     return f"model.{names[0]}"

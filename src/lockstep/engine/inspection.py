@@ -9,7 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import Checkpoint
 from torch import nn
 from torch.optim import Optimizer
 
@@ -20,10 +22,11 @@ from lockstep.base.structures import map_leaves
 from lockstep.engine.loaders import RankSlice
 from lockstep.engine.loaders.source import LoaderSource, create_data, create_module, create_source
 from lockstep.plan import schemas
+from lockstep.plan.schemas.former import net_error
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.plan.step_plan import StepPlan
 from lockstep.plan.targets.early_checks import check_partials
-from lockstep.plan.targets.kinds import derives_from, is_lightning_module, overridden_hooks, overrides
+from lockstep.plan.targets.kinds import overridden_hooks, overrides
 from lockstep.plan.targets.locate import FROM_DATA, check, filled, locate, user_errors
 from lockstep.strategies.strategy import NET, net_of
 
@@ -45,7 +48,7 @@ UNMADE = "its loaders cannot be made."
 def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str, Any]:
     """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work.
 
-    found: what callbacks find for keys, if the plan trains and `searches`.
+    results: what callbacks search for, by key, if the plan trains and `searches`.
     """
     model, data, seed = options["model"], options["data"], options["seed"]
     for logger in options["logger"]:
@@ -53,14 +56,14 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
             from lockstep.runs.loggers import lightning_adapter
 
             lightning_adapter.check(logger)
-    finders, found = [], dict[str, Any]()
+    finders, results = [], dict[str, Any]()
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)
         if isinstance(target, type):
             check_callback(callback, target, saves=not options["trainer"].barebones)
             if {"LearningRateFinder", "BatchSizeFinder"} & {kind.__name__ for kind in target.__mro__}:
                 finders.append(callback)  # its value comes in place of the callback
-                found |= {callback.key: None} if "." in callback.key else {}
+                results |= {callback.key: None} if "." in callback.key else {}
     options["callbacks"] = tuple(callback for callback in options["callbacks"] if callback not in finders)
     trainer = SimpleNamespace(**UNBEGUN, **vars(options["trainer"]), **{name: options[name] for name in NAMES})
     check_partials(model)
@@ -91,17 +94,15 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
         from lockstep.engine.finders import search
 
         for finder in finders:
-            found |= search(options | {"batch_size": found.get("batch_size", options["batch_size"])}, finder)
-    return {**options, "found": found}
+            results |= search(options | {"batch_size": results.get("batch_size", options["batch_size"])}, finder)
+    return {**options, "results": results}
 
 
 def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     """Create the module, without memory for its weights if that works: it may be larger than the memory."""
     kind = locate(f"model.{KEY}", model.path)
-    if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
-        from lockstep.plan.schemas.former import net_error
-
-        raise net_error(model.call)
+    if isinstance(kind, type) and issubclass(kind, nn.Module) and not issubclass(kind, pl.LightningModule):
+        raise net_error(model.path)
     if on_meta:
         with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again
             return create_module(model, seed)
@@ -111,7 +112,7 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
 def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
     key, kind = f"model.{KEY}", type(module).__name__
     reason = f"it makes a {kind}, and not a LightningModule"
-    require(is_lightning_module(module), key, model.path, reason, "the path of one")
+    require(isinstance(module, pl.LightningModule), key, model.path, reason, "the path of one")
     require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")
     net = net_of(module)
     weights = dict(module.named_parameters(remove_duplicate=False)).items()
@@ -136,10 +137,8 @@ def _attributes(owner: Any) -> dict[str, Any]:
 
 def check_callback(choice: schemas.Callback, cls: type, saves: bool) -> None:
     """Raise if a class is no callback of Lightning, or saves checkpoints in a run that `saves` none."""
-    from lightning.pytorch.callbacks import Callback, Checkpoint
-
     reason = f"it makes a {cls.__name__}, and not a Callback of Lightning"
-    require(issubclass(cls, Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
+    require(issubclass(cls, pl.Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
     reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
     require(saves or not issubclass(cls, Checkpoint), "callbacks", cls.__name__, reason, hint)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from lockstep.base.config_error import config_error, require
+from lockstep.base.config_error import config_error
 from lockstep.plan import schemas
 from lockstep.strategies.strategy import Strategy
 
@@ -23,22 +23,19 @@ def resolve_accelerator(
 ) -> Literal["cpu", "gpu"]:
     """Resolve `auto`; raise a ConfigError if there are fewer GPUs than requested."""
     gpus = 0 if requested == "cpu" else gpu_count()
-    if gpus == 0:
-        reason = "torch sees no GPU on this machine"
-        require(requested != "gpu", "accelerator", requested, reason, "accelerator=cpu")
-        return "cpu"
-    if devices > gpus and not strategy.share_device:
+    if gpus == 0 and requested == "gpu":
+        raise config_error("accelerator", "gpu", "torch sees no GPU on this machine", "accelerator=cpu")
+    if devices > gpus > 0 and not strategy.share_device:
         reason = f"torch sees {gpus} GPU{'s' if gpus > 1 else ''} on this machine"
         sharing = ", strategy.share_device=true" if "share_device" in vars(strategy) else ""
         raise config_error("devices", devices, reason, f"devices={gpus}{sharing}, or accelerator=cpu")
-    return "gpu"
+    return "gpu" if gpus else "cpu"
 
 
 def require_backend(process_group: schemas.ProcessGroup) -> None:
-    backend = process_group.backend
-    if backend == "auto":
-        return
-    import torch.distributed as dist
+    if process_group.backend != "auto":
+        import torch.distributed as dist
 
-    available, hint = dist.is_backend_available(backend), "process_group.backend=auto, or install a torch that has it"
-    require(available, "process_group.backend", backend, "this torch was built without it", hint)
+        if not dist.is_backend_available(process_group.backend):
+            key, hint = "process_group.backend", "process_group.backend=auto, or install a torch that has it"
+            raise config_error(key, process_group.backend, "this torch was built without it", hint)

@@ -14,15 +14,8 @@ import torch.multiprocessing
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.private_api.cpython import kill_forkserver
-from lockstep.launch.failure import (
-    PEER_DELAY,
-    TIMEOUT,
-    TIMEOUT_IN_USER_CODE,
-    FailureReport,
-    RankFailed,
-    absent_rank,
-    first_failure,
-)
+from lockstep.launch import failure
+from lockstep.launch.failure import FailureReport, RankFailed, first_failure
 from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.launch.signals import SHUTDOWN_TIMEOUT, kill_trees
 from lockstep.launch.worker import LaunchSpec, run_rank
@@ -43,12 +36,12 @@ def run_attempts(job: LaunchSpec) -> Any:
         try:
             while returned is None:
                 returned = attempt.wait(POLL_INTERVAL)
-        except RankFailed as failure:
-            if failure.final or job.restarts == max_restarts:
+        except RankFailed as error:
+            if error.final or job.restarts == max_restarts:
                 raise
             job = replace(job, restarts=job.restarts + 1)
-            *_, last_line = failure.reason.strip().splitlines()
-            summary = RankFailed(failure.rank, last_line)
+            *_, last_line = error.reason.strip().splitlines()
+            summary = RankFailed(error.rank, last_line)
             print(f"restart {job.restarts} of {max_restarts}: {summary}", file=sys.stderr, flush=True)
         finally:
             attempt.end()
@@ -98,9 +91,9 @@ class Attempt:
         failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in self.results)}
         overdue = [rank for rank, code in codes.items() if code is None and time.monotonic() > self.deadline]
         if failed or (self.failures and overdue):
-            failure = self._failure(failed)
+            error = self._failure(failed)
             self.end()
-            raise failure
+            raise error
         if overdue:
             print(OVERDUE.format(overdue[0], SHUTDOWN_TIMEOUT), file=sys.stderr, flush=True)
         is_done = len(self.results) == len(codes) and (overdue or None not in codes.values())
@@ -111,13 +104,13 @@ class Attempt:
         if {*exit_codes.values()} == {LOST}:
             kill_forkserver()  # the next attempt starts another
             return RankFailed(None, SERVER_LOST)
-        if first_failure(self.failures, exit_codes).kind in (TIMEOUT_IN_USER_CODE, TIMEOUT):
-            time.sleep(PEER_DELAY)  # peers report their timeouts, too
+        if first_failure(self.failures, exit_codes).kind in (failure.TIMEOUT_IN_USER_CODE, failure.TIMEOUT):
+            time.sleep(failure.PEER_DELAY)  # peers report their timeouts, too
             self._read()
             silent = {rank: pid for rank, pid in self.pids.items() if rank not in {*self.failures, *self.results}}
             running = {rank: pid for rank, pid in silent.items() if self.processes[rank].is_alive()}
             if running:
-                return absent_rank(running, self.folder, self.world)
+                return failure.absent_rank(running, self.folder, self.world)
         return first_failure(self.failures, exit_codes).error
 
     def end(self) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.base.config_error import ConfigError, config_error, require
+from lockstep.base.config_error import ConfigError, config_error
 from lockstep.launch.topology import RankContext
 from lockstep.plan.world import World
 
@@ -24,8 +24,9 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
 
     def number(name: str, default: int = 1) -> int:
         text = environment.get(name, str(default))
-        hint = f"{name}=0, or unset it"
-        require(text.isdecimal(), name, text, "this environment variable takes a whole number", hint)
+        if not text.isdecimal():
+            reason = "this environment variable takes a whole number"
+            raise config_error(name, text, reason, f"{name}=0, or unset it")
         return int(text)
 
     variables = environment.keys()
@@ -39,9 +40,9 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
         missing, hint = " and ".join(sorted(TORCHRUN - variables)), "set it as torchrun does, or unset those"
         beside = f"RANK={environment['RANK']} WORLD_SIZE={environment['WORLD_SIZE']}"
         raise ConfigError(f"{missing}: missing beside {beside}; {hint}.")
-    reason, hint = "ranks of mpirun are not recognized", "torchrun or srun in place of mpirun"
-    processes = number("OMPI_COMM_WORLD_SIZE")
-    require(processes == 1, "OMPI_COMM_WORLD_SIZE", processes, reason, hint)
+    if (processes := number("OMPI_COMM_WORLD_SIZE")) != 1:
+        reason, hint = "ranks of mpirun are not recognized", "torchrun or srun in place of mpirun"
+        raise config_error("OMPI_COMM_WORLD_SIZE", processes, reason, hint)
     if variables >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
         rank, world_size = number("SLURM_PROCID"), number("SLURM_NTASKS")
         return RankContext(rank, world_size, number("SLURM_LOCALID"), world_size // number("SLURM_NNODES"))
@@ -62,24 +63,24 @@ def is_rank_zero() -> bool:
 
 def check_launchable(world: World) -> None:
     """Raise a ConfigError if this process cannot start the ranks of `world`, or is a rank of another world."""
-    context, key, restarts = rank_from_env(), "strategy.max_restarts", world.max_restarts
+    context, restarts = rank_from_env(), world.max_restarts
     if context is None:
-        reason = "a command starts ranks on its own machine only"
-        hint = f"num_nodes=1, or start it on every machine by torchrun --nnodes={world.num_nodes}"
-        hint += f" --nproc-per-node={world.local_world_size} …"
-        require(world.num_nodes == 1, "num_nodes", world.num_nodes, reason, hint)
+        if world.num_nodes > 1:
+            hint = f"torchrun --nnodes={world.num_nodes} --nproc-per-node={world.local_world_size} …"
+            hint = f"num_nodes=1, or start it on every machine by {hint}"
+            raise config_error("num_nodes", world.num_nodes, "a command starts ranks on its own machine only", hint)
         return
-    hint = f"{key}=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
-    require(restarts == 0, key, restarts, "these ranks were not started by this command", hint)
+    if restarts:
+        hint = f"strategy.max_restarts=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
+        raise config_error("strategy.max_restarts", restarts, "these ranks were not started by this command", hint)
     devices, nodes = context.local_world_size, context.world_size // context.local_world_size
     started = f"{context.world_size} processes were started from outside"
-    if (world.local_world_size, world.num_nodes) == (devices, nodes):
-        return
-    if not world.distributed:
-        hint = "strategy=ddp, or start one"
-        raise config_error("strategy", world.strategy, f"it is one process, and {started}", hint)
-    reason = f"{started}, {devices} on each of {nodes} machine{'s' if nodes > 1 else ''}"
-    raise config_error("devices", world.local_world_size, reason, f"devices={devices} num_nodes={nodes}")
+    if (world.local_world_size, world.num_nodes) != (devices, nodes):
+        if not world.distributed:
+            hint = "strategy=ddp, or start one"
+            raise config_error("strategy", world.strategy, f"it is one process, and {started}", hint)
+        reason = f"{started}, {devices} on each of {nodes} machine{'s' if nodes > 1 else ''}"
+        raise config_error("devices", world.local_world_size, reason, f"devices={devices} num_nodes={nodes}")
 
 
 def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -88,7 +89,7 @@ def rendezvous_variables(environment: Mapping[str, str]) -> dict[str, str]:
     SLURM sets neither: first host of the node list, and a port from the job's number, as Lightning's SLURMEnvironment.
     """
     if "MASTER_ADDR" in environment:
-        return {"MASTER_ADDR": environment["MASTER_ADDR"], "MASTER_PORT": environment["MASTER_PORT"]}
+        return {name: environment[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
     nodes = environment.get("SLURM_NODELIST", "127.0.0.1")
     first = re.sub(r"^([^\[,]+)(?:\[(\w+))?.*", r"\1\2", nodes)  # gpu[07-09,12],cpu1 → gpu07
     return {"MASTER_ADDR": first, "MASTER_PORT": str(15_000 + int(environment["SLURM_JOB_ID"]) % 1_000)}

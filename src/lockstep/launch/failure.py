@@ -28,12 +28,6 @@ DUMP_SIGNAL = signal.SIGUSR2  # a rank writes its stack, even one that waits in 
 PEER_DELAY, DUMP_DELAY = 2.0, 0.5  # s in which peers report their timeouts, too; in which a rank writes its stack
 EXIT_DELAY = 3.0  # s before a rank that only lost a peer, or waited for it in vain, exits
 
-LOST_PEER_SIGNS = (
-    *("connection closed by peer", "connection reset", "broken pipe", "connection refused", "socket closed"),
-    *("connection closed by remote peer", "ncclremoteerror", "remote process"),
-)
-"""Parts of gloo's messages, then of nccl's."""
-
 HINTS = {
     "SIGKILL": f" (the system does so when memory runs out: {MEMORY_HINT})",
     "SIGABRT": (
@@ -62,6 +56,14 @@ class RankFailed(RuntimeError):
 OWN_ERROR, NO_REPORT, TIMEOUT_IN_USER_CODE, TIMEOUT, LOST_PEER = range(5)
 """The kinds of failures; the first one is the cause of the others, and among equals the earliest."""
 
+SIGNS = (
+    (OWN_ERROR, ("dataloader timed out",)),
+    (LOST_PEER, ("connection closed by peer", "connection reset", "broken pipe", "connection refused")),  # gloo
+    (LOST_PEER, ("socket closed", "connection closed by remote peer", "ncclremoteerror", "remote process")),  # nccl
+    (TIMEOUT, ("timed out",)),
+)
+"""Parts of the messages of collectives that another rank has broken; the first match counts."""
+
 
 @dataclass(frozen=True)
 class FailureReport:
@@ -86,11 +88,9 @@ def root_error(error: BaseException) -> BaseException:
 def failure_report(error: BaseException, rank: int) -> FailureReport:
     if isinstance(error, ConfigError):
         return FailureReport(type(error)(str(error)), time.time())
-    text, kind = format_error(error), OWN_ERROR
-    if lost_a_peer(error):
-        kind = LOST_PEER
-    elif timed_out(error):
-        kind = TIMEOUT_IN_USER_CODE if "Traceback" in text else TIMEOUT
+    text, kind = format_error(error), kind_of(error)
+    if kind == TIMEOUT and "Traceback" in text:
+        kind = TIMEOUT_IN_USER_CODE
     return FailureReport(RankFailed(rank, text, final=isinstance(error, NotFinite)), time.time(), kind)
 
 
@@ -100,20 +100,14 @@ def delay_exit() -> None:
     time.sleep(EXIT_DELAY)
 
 
-def timed_out(error: BaseException) -> bool:
-    """Whether an error is that of a collective that timed out, and not a user's DataLoader."""
+def kind_of(error: BaseException) -> int:
+    """Return LOST_PEER or TIMEOUT for an error of a collective that another rank has broken, otherwise OWN_ERROR."""
     text = str(error).lower() if isinstance(error, RuntimeError) else ""
-    return "timed out" in text and "dataloader timed out" not in text
+    return next((kind for kind, signs in SIGNS if any(sign in text for sign in signs)), OWN_ERROR)
 
 
 def timeout_text(world: World) -> str:
     return f"{world.process_group.timeout:g} s (process_group.timeout)"
-
-
-def lost_a_peer(error: BaseException) -> bool:
-    """Whether the error is a collective that broke because another rank went away."""
-    text = str(error).lower() if isinstance(error, RuntimeError) else ""
-    return any(sign in text for sign in LOST_PEER_SIGNS)
 
 
 def absent_rank(pids: Mapping[int, int], folder: Path, world: World) -> RankFailed:

@@ -18,14 +18,17 @@ from typing import Any, NoReturn
 
 import torch
 
+from lockstep.base.messages import all_gather_bytes
 from lockstep.base.random_state import preserve_generators
 from lockstep.launch import collect_rarely
-from lockstep.launch.failure import RankFailed, failure_report, is_debugged, lost_a_peer
+from lockstep.launch.external_launcher import program_group
+from lockstep.launch.failure import LOST_PEER, RankFailed, failure_report, is_debugged, kind_of
 from lockstep.launch.memory import set_malloc_trim
 from lockstep.launch.private_dir import job_folder
 from lockstep.launch.signals import end_command, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
-from lockstep.launch.worker import agreed, process_group, redirect_output, run_engine
+from lockstep.launch.worker import process_group, redirect_output, run_engine
+from lockstep.plan.schemas.plan_json import from_json, to_json
 from lockstep.plan.targets.locate import UserCodeError
 from lockstep.plan.world import Launchable
 
@@ -54,7 +57,8 @@ def run_in_process(
         first_signal_requests_stop(folder, end) as stops,
     ):
         os.environ.update(context.variables)
-        work = agreed(work)
+        if program_group():  # every rank has composed a plan of its own, and the clock names the run's folder
+            work = from_json(all_gather_bytes(to_json(work).encode())[0].decode())
         if is_launched:
             redirect_output(Path(work.world.folder), context)
         try:
@@ -63,7 +67,7 @@ def run_in_process(
         except BdbQuit:
             raise RankFailed(context.rank, "it was ended at the prompt of the debugger") from None
         except BaseException as error:
-            if is_launched and stops and lost_a_peer(error):
+            if is_launched and stops and kind_of(error) == LOST_PEER:
                 raise SystemExit(128 + stops[0]) from None  # the same signal ended the peer
             if is_launched or isinstance(error, UserCodeError | EndedBySignal) or is_debugged():
                 raise

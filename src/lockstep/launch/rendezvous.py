@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
-from lockstep.base.config_error import config_error, require
+from lockstep.base.config_error import config_error
 from lockstep.base.disk import write_error
 from lockstep.base.errors import ExpectedError
 from lockstep.launch.failure import timeout_text
@@ -51,8 +51,8 @@ def group_file(world: World, default: Path, context: RankContext | None = None) 
         raise config_error(KEY, url, f"{path} cannot be created ({error.strerror})", OTHER_FILE) from None
     status = os.fstat(descriptor)
     os.close(descriptor)
-    private = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
-    require(private, KEY, url, f"{path} is no plain file that you alone may write to", OTHER_FILE)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise config_error(KEY, url, f"{path} is no plain file that you alone may write to", OTHER_FILE)
     try:
         yield path
     finally:
@@ -60,29 +60,19 @@ def group_file(world: World, default: Path, context: RankContext | None = None) 
             path.unlink(missing_ok=True)
 
 
-def master_variables(world: World) -> dict[str, str]:
-    """Return MASTER_ADDR and MASTER_PORT, for code that reads them, if `init_method` is env or tcp://HOST:PORT."""
+def environment(world: World) -> dict[str, str]:
+    """Return the environment of ranks: MASTER_ADDR and MASTER_PORT are for code that reads them, and not opened."""
     url = world.process_group.init_method
     if url == "env":
-        url = f"tcp://{os.environ.get('MASTER_ADDR', '127.0.0.1')}:{os.environ.get('MASTER_PORT', '0')}"
-    if not world.distributed or not url.startswith("tcp://"):
-        return {}
+        return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", **os.environ}
     host, _, port = url.removeprefix("tcp://").rpartition(":")
-    try:
-        with socket.create_server((host, int(port))) as server:
-            return {"MASTER_ADDR": host, "MASTER_PORT": str(server.getsockname()[1])}
-    except (OSError, OverflowError, ValueError) as error:
-        raise config_error(KEY, url, f"this machine cannot open it ({error})", f"{KEY}=auto, or another port") from None
+    return {**os.environ, **({"MASTER_ADDR": host, "MASTER_PORT": port} if url.startswith("tcp://") else {})}
 
 
 def join(world: World, context: RankContext, path: Path) -> Store:
-    """Return the store of the group, once every rank has joined.
+    """Return the store of the group, once every rank has joined; raise if the ranks of another job meet there, too.
 
     Each rank writes a new nonce; the nonces of all ranks name the group, so nothing that an earlier one left counts.
-
-    Raises:
-        ConfigError: the ranks of another job meet there, too.
-        ExpectedError: some ranks did not join within the timeout of the process group.
     """
     deadline = time.monotonic() + world.process_group.timeout
     store = keep_alive(FileStore(str(path)))  # its destructor aborts the process if the file is gone
@@ -93,8 +83,9 @@ def join(world: World, context: RankContext, path: Path) -> Store:
     while time.monotonic() < deadline:
         if store.check(keys):
             nonces = [store.get(key).decode() for key in keys]
-            reason = f"the ranks of another job meet at {path}, too"
-            require(nonces[context.rank] == nonce, KEY, world.process_group.init_method, reason, OTHER_FILE)
+            if nonces[context.rank] != nonce:
+                url, reason = world.process_group.init_method, f"the ranks of another job meet at {path}, too"
+                raise config_error(KEY, url, reason, OTHER_FILE)
             group = PrefixStore(hashlib.sha256(" ".join(nonces).encode()).hexdigest(), store)
             if not group.check([keys[context.rank]]):
                 group.set(keys[context.rank], "")

@@ -63,13 +63,10 @@ def signal_handlers(handler: Callable[[int, FrameType | None], object]) -> Itera
 
 @contextmanager
 def first_signal_requests_stop(folder: Path, end: Callable[[int], object] | None = None) -> Iterator[list[int]]:
-    """Let the first signal request a stop if the ranks accept it; yield the list of it.
+    """Let the first signal request a stop if the ranks of the job in `folder` accept it; yield the list of it.
 
-    Args:
-        folder: of the job.
-        end: called with that signal's number if the process is not done SHUTDOWN_TIMEOUT later; later signals are
-            ignored, since an external launcher may pass on several. By default later signals are handled as before,
-            and one is sent then.
+    SHUTDOWN_TIMEOUT later the same signal is sent again, and handled as before. In a rank of an external launcher,
+    which may pass on several, later signals are ignored, and `end` is called with the first one then.
     """
     requests, main_thread = list[int](), threading.main_thread().ident or 0
     timer = threading.Timer(SHUTDOWN_TIMEOUT, lambda: (end or partial(signal.pthread_kill, main_thread))(*requests))

@@ -5,20 +5,21 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lockstep.base.config_error import ConfigError, shell_quote_override
 from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.private_api.cpython import kill_forkserver
-from lockstep.launch import forkserver
+from lockstep.launch import failure, forkserver
 from lockstep.launch.external_launcher import program_group, rank_from_env, rendezvous_variables
-from lockstep.launch.failure import delay_exit, format_error, lost_a_peer, print_exit_reason, timed_out, timeout_text
 from lockstep.launch.private_dir import job_folder, private_folder
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
+from lockstep.plan.schemas.run import ProcessGroup
 from lockstep.plan.targets.from_python import pickled_main
 from lockstep.plan.world import Launchable, World
 
@@ -61,15 +62,15 @@ def failures_reported(world: World, context: RankContext) -> Iterator[None]:
     except ConfigError:
         raise
     except (Exception, KeyboardInterrupt) as error:
-        if lost_a_peer(error):
-            delay_exit()
-        if timed_out(error):
+        kind, restarts = failure.kind_of(error), os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
+        if kind == failure.LOST_PEER:
+            failure.delay_exit()
+        if kind == failure.TIMEOUT:
             where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
-            error.add_note(f"A rank {where} did not answer within {timeout_text(world)}.")
-        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
+            error.add_note(f"A rank {where} did not answer within {failure.timeout_text(world)}.")
         is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
-        is_cut_off = is_last and world.num_nodes > 1 and timed_out(error)
-        message = f"rank {context.rank} failed: {format_error(error)}"
+        is_cut_off = is_last and world.num_nodes > 1 and kind == failure.TIMEOUT
+        message = f"rank {context.rank} failed: {failure.format_error(error)}"
         file = os.environ.get("TORCHELASTIC_ERROR_FILE")
         if file is None or is_cut_off:
             os.write(terminal, f"{message}\n".encode())
@@ -86,15 +87,11 @@ def failures_reported(world: World, context: RankContext) -> Iterator[None]:
 def start_ranks(work: Launchable, engine: str, is_launched: bool = False) -> Any:
     """Run `engine` (a module with a `run(work, context)`) on every rank of the work's world; return rank 0's result.
 
+    A failed rank raises a ConfigError or RankFailed, and a signal SystemExit; then the others have been ended.
     is_launched: whether this process is a rank of torchrun or SLURM, in its process group.
-
-    Raises:
-        ConfigError: invalid input that only a rank can see, or the rendezvous cannot be opened.
-        RankFailed: a rank failed; the others have been ended.
-        SystemExit: a signal stopped the ranks.
     """
     context = rank_from_env() if is_launched or program_group() else None
-    if context is not None or work.world.in_process:
+    if context or work.world.in_process:
         if context is None:
             kill_forkserver()  # the command may have started one before it knew
         from lockstep.launch.in_process import run_in_process
@@ -105,11 +102,11 @@ def start_ranks(work: Launchable, engine: str, is_launched: bool = False) -> Any
         result, stops = run_processes(work, engine)
     number = stops[0] if stops else signal.SIGTERM  # a rank of an external launcher may have heard it from another
     if isinstance(result, TrainingInterrupted):
-        resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)} resumes from there"
-        outcome = (
-            f"which its checkpoint holds; {resume}" if getattr(work, "saves", True) else "and no checkpoint is kept"
-        )
-        print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", context)
+        outcome = "and no checkpoint is kept"
+        if getattr(work, "saves", True):
+            resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)}"
+            outcome = f"which its checkpoint holds; {resume} resumes from there"
+        failure.print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", context)
     if stops or isinstance(result, TrainingInterrupted):  # the first alone: too late for the ranks, training was done
         raise SystemExit(128 + number)
     return result
@@ -119,7 +116,7 @@ def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """Return what rank 0 returns, or TrainingInterrupted; and the signals that requested a stop."""
     private_folder()  # an unusable one is an error before torch is imported: dill, which torch may use, needs one too
     from lockstep.launch.attempt import run_attempts
-    from lockstep.launch.rendezvous import group_file, master_variables
+    from lockstep.launch.rendezvous import environment, group_file
     from lockstep.launch.worker import LaunchSpec
 
     main = pickled_main(work)
@@ -129,5 +126,34 @@ def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
         forkserver.hide_main_module(),
         group_file(work.world, folder / "group") as path,
     ):
-        environment = {**os.environ, **master_variables(work.world)}
-        return run_attempts(LaunchSpec(work, engine, path, folder, environment, main)), stops
+        return run_attempts(LaunchSpec(work, engine, path, folder, environment(work.world), main)), stops
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as the work of the only rank of a world, whose engine is this file."""
+
+    world: World
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a module's function in a child of the fork server, which itself never imports code of the user's."""
+    import torch
+
+    threads, group = torch.get_num_threads(), ProcessGroup("auto", "auto", 1.0)
+    world = World("single", "spawn", False, 1, 1, "cpu", False, threads, group, str(private_folder()))
+    try:
+        return run_processes(Call(world, function, arguments), __name__)[0]
+    except failure.RankFailed as error:
+        raise ConfigError(f"The process that imports your code has failed: {error.reason}; mend the code.") from None
+
+
+def run(work: Call, _context: RankContext) -> Any:
+    """Make the call in the child, as its engine."""
+    try:
+        return work.function(*work.arguments)
+    except SystemExit as error:
+        reason = f"Your code calls sys.exit({error.code!r}) while it is imported; mend the code."
+        raise ConfigError(reason) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.base.config_error import require
+from lockstep.base.config_error import config_error
 
 POLL_INTERVAL = 0.1
 STOP_REQUESTED, ACCEPTS_STOP = "stop", "accepts-stop"  # files: the request; the ranks' marker that they accept one
@@ -105,8 +105,9 @@ class RankContext:
             ("RANK", self.rank, self.world_size),
             ("LOCAL_RANK", self.local_rank, self.local_world_size),
         ):
-            reason = f"of {size} rank{'s' if size > 1 else ''} the last is {size - 1}"
-            require(0 <= rank < size, key, rank, reason, f"{key}=0 to {size - 1}, or WORLD_SIZE={rank + 1}")
+            if not 0 <= rank < size:
+                reason = f"of {size} rank{'s' if size > 1 else ''} the last is {size - 1}"
+                raise config_error(key, rank, reason, f"{key}=0 to {size - 1}, or WORLD_SIZE={rank + 1}")
 
     @property
     def variables(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -30,7 +30,6 @@ from lockstep.launch.failure import DUMP_SIGNAL, OWN_ERROR, delay_exit, failure_
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.topology import RankContext, Stop
-from lockstep.plan.schemas.plan_json import from_json, to_json
 from lockstep.plan.world import Launchable, World
 
 
@@ -76,34 +75,26 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
             restore_main(job.main)
         with process_group(world, context, job.group_file) as store:
             result = run_engine(job.work, job.engine, context, job.folder, store)
+        command.send(result if rank == 0 else None)
     except BaseException as error:  # sys.exit, too, and a KeyboardInterrupt of the user's code
         if os.getpid() != pid:  # a fork of the user's code ends
             raise
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler raises, as soon as a loader's worker has died
         report = failure_report(error, rank)
-        command.send(report)
+        with suppress(BrokenPipeError):  # a command that was killed
+            command.send(report)
         if report.kind != OWN_ERROR:  # the cause is another rank's failure, or what it waits in
             delay_exit()
         raise SystemExit(1) from None
-    command.send(result if rank == 0 else None)
-
-
-def agreed(work: Launchable) -> Launchable:
-    """Return rank 0's work: every rank has composed its own plan, and the clock names the run's folder."""
-    return from_json(all_gather_bytes(to_json(work).encode())[0].decode()) if dist.is_initialized() else work
 
 
 def run_engine(work: Launchable, engine: str, context: RankContext, folder: Path, store: Store | None) -> Any:
     """Run the engine with its world's number of threads; return its result, or TrainingInterrupted.
 
-    Args:
-        folder: of the job; torch's caches go beside it, since another user could create the usual folder.
-        store: of all ranks, by which they agree on where to stop.
-
-    Raises:
-        BaseException: the engine's error, even if that of a teardown hides it; a ConfigError for a full disk.
+    Raise the engine's error, even if that of a teardown hides it. By `store` the ranks agree on where to stop.
     """
     os.environ["OMP_NUM_THREADS"] = str(work.world.threads)  # Lightning sets its own number unless this is set
+    # beside the job's folder, since another user could create the usual one
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.parent / "torchinductor"))
     torch.set_num_threads(work.world.threads)
     context = replace(context, stop=Stop(folder, context.rank, context.world_size, store))

@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from lockstep.base.config_error import config_error
 from lockstep.base.constraints import Constraint, NonNegativeInt, PositiveInt, Rules, only
@@ -80,7 +80,6 @@ class Plan:
     config: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     command: schemas.Command = field(default=schemas.Command())
-    inferred: ClassVar[tuple[str, ...]] = ("command", "config", "options")
 
     def __post_init__(self) -> None:
         check(self)

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from lockstep.base.config_error import ConfigError, require
+from lockstep.base.config_error import ConfigError, config_error
 from lockstep.base.precision import dtype_of
 from lockstep.base.random_state import seed_all, seeded
 from lockstep.base.structures import map_tensors
@@ -18,9 +20,10 @@ from lockstep.engine.loaders.map_loader import MapLoader
 from lockstep.launch.topology import RankContext
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.former import data_error
 from lockstep.plan.schemas.target import KEY
 from lockstep.plan.step_plan import STAGES
-from lockstep.plan.targets.kinds import is_combined_loader, is_data_module, overrides, replace_method
+from lockstep.plan.targets.kinds import overrides, replace_method
 from lockstep.plan.targets.locate import create
 from lockstep.runs.checkpoint.content import Progress
 
@@ -39,12 +42,11 @@ def create_module(choice: schemas.Module, seed: int) -> Any:
 def create_data(choice: schemas.Data, seed: int) -> Any:
     """Create the data module under the run's seed, so that it draws the same on every rank."""
     owner = seeded(seed, lambda: create(choice.key, choice.call))
-    if not is_data_module(owner) and (hasattr(owner, "__getitem__") or isinstance(owner, IterableDataset)):
-        from lockstep.plan.schemas.former import data_error
-
-        raise data_error(choice.call, type(owner).__name__)
-    reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
-    require(is_data_module(owner), f"data.{KEY}", choice.path, reason, "the path of one")
+    if not isinstance(owner, pl.LightningDataModule):
+        if hasattr(owner, "__getitem__") or isinstance(owner, IterableDataset):
+            raise data_error(choice.call, type(owner).__name__)
+        reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
+        raise config_error(f"data.{KEY}", choice.path, reason, "the path of one")
     return owner
 
 
@@ -109,8 +111,8 @@ class LoaderSource:
         loaders = [*returned.values()] if isinstance(returned, Mapping) else [] if returned is None else returned
         loaders = [*loaders] if isinstance(loaders, list | tuple) else [loaders]
         loaders = [each.loader if isinstance(each, RankLoader) else each for each in loaders]  # self.val_dataloader()
-        if is_combined_loader(returned) or (stage == "train" and len(loaders) != 1):
-            kind = "a CombinedLoader" if is_combined_loader(returned) else f"{len(loaders)} loaders at a time"
+        if isinstance(returned, CombinedLoader) or (stage == "train" and len(loaders) != 1):
+            kind = "a CombinedLoader" if isinstance(returned, CombinedLoader) else f"{len(loaders)} loaders at a time"
             raise ConfigError(
                 f"{type(self.owner).__name__}.{METHOD[stage]}: it returns {kind}, and only single loaders are divided "
                 f"among ranks; return {'one loader' if stage == 'train' else 'a list of loaders'}."

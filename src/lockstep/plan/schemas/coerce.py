@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from lockstep.base.config_error import (
@@ -27,13 +27,9 @@ TYPES: dict[type, tuple[str, str]] = {
 
 
 def coerce(cls: type[T], key: str, values: object) -> T:
-    """Return an instance of the dataclass `cls` from the options of a key.
-
-    Its ClassVar `inferred` names fields that are not options.
-    """
-    hints, inferred = get_type_hints(cls, include_extras=True), getattr(cls, "inferred", ())
-    names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]
-    prefix = f"{key}." if key else ""
+    """Return an instance of the dataclass `cls` from the options of a key."""
+    hints, prefix = get_type_hints(cls, include_extras=True), f"{key}." if key else ""
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
     if not isinstance(values, Mapping):
         example = next((f"{name}={as_typed(values)}" for name in names if values in get_args(hints[name])), "KEY=VALUE")
         hint = synonym(f"{key}={as_typed(values)}") or prefix + example
@@ -74,6 +70,8 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
     A value that has one of the types of a union keeps it. Types that are not candidates here accept any value.
     """
     origin, options = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return coerce(kind, key, value)  # type: ignore[arg-type]
     if origin is Annotated:
         value = coerce_value(options[0], key, value)
         for constraint in options[1:]:

@@ -1,11 +1,11 @@
 """The config groups, and options by the keys of the command line: `strategy`, `model.net.hidden`, `seed`, …"""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, get_args, get_type_hints
 
 from lockstep.plan import schemas
-from lockstep.plan.schemas.target import Target
+from lockstep.plan.schemas.target import KEY, Target
 from lockstep.strategies import STRATEGIES
 
 GROUPS: dict[str, Mapping[str, Any]] = {
@@ -37,15 +37,19 @@ SEVERAL = ("logger", "callbacks")
 """The groups that take several options: `logger=[csv,tensorboard]`; the keys of an option are `logger.csv.KEY`."""
 
 
-def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options by key: `{"engine": {"name": "raw"}}` becomes `{"engine": "raw"}`."""
-    options: dict[str, Any] = {}
-    for key, value in config.items():
-        if not isinstance(value, Mapping):
-            options[key] = value
-            continue
-        options |= {key if name == "name" else f"{key}.{name}": option for name, option in value.items()}
-    return options
+def leaves(value: Any, prefix: str = "", of_lists: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested mappings, and of lists, by dotted keys.
+
+    Those of the command line: a target, or a choice by `name`, has the key of its group.
+    """
+    if isinstance(value, Mapping) and value:
+        choice = KEY if KEY in value else "name"
+        for key, inner in value.items():
+            yield from leaves(inner, prefix if prefix and key == choice else f"{prefix}.{key}".lstrip("."), of_lists)
+    elif of_lists and isinstance(value, list | tuple) and value:
+        yield from leaves(dict(enumerate(value)), prefix)
+    else:
+        yield prefix, value
 
 
 def better(metric: str) -> Literal["min", "max"]:

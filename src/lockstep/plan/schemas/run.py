@@ -74,9 +74,12 @@ class Raw:
 
 Engine = Lightning | Raw
 
-ENGINES = {"lightning": "lockstep.engine", "raw": "lockstep.raw.run"}  # the module of each, for ranks
-EVERY_RUN = ("lockstep.engine.inspection", "lightning.pytorch")
-"""What the inspection and the ranks of most runs import, too: the fork server does so once, while Hydra composes."""
+ENGINES = {
+    "lightning": "lockstep.engine",
+    "raw": "lockstep.raw.run",
+}  # the module of each, for ranks
+EVERY_RUN = ("lockstep.engine.inspection", "lightning.pytorch", "torch.utils.tensorboard")
+"""What the fork server imports beside the engines, once, while Hydra composes."""
 
 Backend = Literal["auto", "gloo", "nccl", "mpi"]
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
-from lockstep.base.config_error import require
+from lockstep.base.config_error import config_error
 from lockstep.base.constraints import NonNegativeInt, Rules, only
 
 if TYPE_CHECKING:
@@ -138,16 +138,14 @@ class Logger(Target):
 
         if self.path != "lockstep.runs.loggers.TensorBoard":
             return None
-        former = (("pr_curves", False), ("graph", False))  # of an earlier version, whose defaults changed nothing
         arguments = {name: value for name, value in self.call.items() if name not in SPECIAL}
-        arguments = {name: value for name, value in arguments.items() if (name, value) not in former}
         return coerce(TensorBoard, self.key, {**asdict(TensorBoard()), **arguments})
 
     def check(self) -> None:
         """Raise for wrong options, or if the package that an option of Lockstep needs is not installed."""
-        if self.options is None and self.name in ("wandb", "mlflow"):
-            fits, hint = find_spec(self.name) is not None, f"pip install {self.name}, or logger=tensorboard"
-            require(fits, "logger", self.name, f"it needs the package {self.name}", hint)
+        if self.options is None and self.name in ("wandb", "mlflow") and find_spec(self.name) is None:
+            hint = f"pip install {self.name}, or logger=tensorboard"
+            raise config_error("logger", self.name, f"it needs the package {self.name}", hint)
 
 
 def tensorboard_of(plan: "Plan") -> TensorBoard | None:
@@ -165,11 +163,10 @@ class Callback(Target):
         if self.name != "GradientAccumulationScheduler":
             return None
         value, key = self.call.get("scheduling"), f"{self.key}.scheduling"
-        fits = isinstance(value, Mapping) and all(
-            type(epoch) is type(count) is int and epoch >= 0 < count for epoch, count in value.items()
-        )
-        require(fits, key, value, "it is {EPOCH: BATCHES}, epochs from 0", f"{key}={{4:2}}")
-        return {0: 1, **(value or {})}
+        pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
+        if not all(type(epoch) is type(count) is int and epoch >= 0 < count for epoch, count in pairs):
+            raise config_error(key, value, "it is {EPOCH: BATCHES}, epochs from 0", f"{key}={{4:2}}")
+        return {0: 1, **dict(pairs)}
 
     def rules(self, plan: "Plan") -> Rules:
         if self.scheduling is not None:

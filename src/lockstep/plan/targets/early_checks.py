@@ -39,12 +39,8 @@ def check_early(model: Module) -> None:
 
 def is_light(value: Any) -> bool:
     """Whether a value is a target, and can be called without Lightning and code of the user's."""
-    return isinstance(value, Mapping) and KEY in value and all(path.startswith(LIGHT) for path in paths_in(value))
-
-
-def paths_in(value: object) -> list[str]:
-    """Return the path of a target, and those of the targets among its arguments."""
-    return re.findall(rf"'{KEY}': '([^']*)'", str(value))
+    paths = re.findall(rf"'{KEY}': '([^']*)'", str(value))  # of the targets among its arguments, too
+    return isinstance(value, Mapping) and KEY in value and all(path.startswith(LIGHT) for path in paths)
 
 
 class Reached(BaseException):

@@ -1,7 +1,4 @@
-"""The kinds of a user's objects, which methods they override, and methods replaced in one object.
-
-Lightning is never imported here: whoever defines such a class has imported it.
-"""
+"""Which methods a user's objects override, and methods replaced in one object. Lightning is not imported here."""
 
 import inspect
 import sys
@@ -11,23 +8,6 @@ from typing import Any
 
 BASES = ("lightning.pytorch.core", "lightning.pytorch.callbacks.callback")  # the modules of Lightning's base classes
 HOOKS = ("on_", "configure_")  # what the names of hooks begin with
-
-
-def derives_from(kind: Any, package: str, name: str = "LightningModule") -> bool:
-    """Whether a class derives from one of a package, which nobody may have imported."""
-    return package in sys.modules and isinstance(kind, type) and issubclass(kind, getattr(sys.modules[package], name))
-
-
-def is_lightning_module(value: Any) -> bool:
-    return derives_from(type(value), "lightning.pytorch")
-
-
-def is_data_module(value: Any) -> bool:
-    return derives_from(type(value), "lightning.pytorch", "LightningDataModule")
-
-
-def is_combined_loader(value: Any) -> bool:
-    return derives_from(type(value), "lightning.pytorch.utilities", "CombinedLoader")
 
 
 def overrides(owner: Any, name: str) -> bool:

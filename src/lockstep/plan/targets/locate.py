@@ -39,9 +39,7 @@ class UserCodeError(ConfigError):
 def create(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
     """Call a target with its arguments as Hydra's `instantiate` does, after a check of all paths and names.
 
-    Args:
-        key: of the command line, for errors.
-        defaults: arguments to add if the target has parameters of these names.
+    defaults: arguments to add if the target has parameters of these names.
     """
     call = check(key, value, defaults)
     parameters = parameters_of(call)
@@ -61,14 +59,13 @@ def check(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> An
     if isinstance(value, list | tuple):
         for index, item in enumerate(value):
             check(f"{key}[{index}]", item)
-    if not isinstance(value, Mapping):
-        return None
-    for name, item in value.items() if value.get(RECURSIVE, True) else ():
-        check(f"{key}.{name}", item)
-    if KEY not in value:
-        return None
-    call = locate(f"{key}.{KEY}", value[KEY])
-    _check_arguments(key, call, value, defaults or {})
+    call = None
+    if isinstance(value, Mapping):
+        for name, item in value.items() if value.get(RECURSIVE, True) else ():
+            check(f"{key}.{name}", item)
+        if KEY in value:
+            call = locate(f"{key}.{KEY}", value[KEY])
+            _check_arguments(key, call, value, defaults or {})
     return call
 
 
@@ -88,11 +85,12 @@ def locate(key: str, path: Any) -> Any:
                     raise  # a module that the user's imports
                 raise _missing_name(key, path, name, target) from None
             target = getattr(target, name, module)
-    reason = f"it is a {type(target).__name__}, and not a class or a function"
-    require(callable(target), key, path, reason, "one of them")
-    packages = {base.__module__.partition(".")[0] for base in getattr(target, "__mro__", ())}
-    hint, old = "import lightning.pytorch as pl in its file", "pytorch_lightning"  # whose classes are others
-    require(old not in packages, key, path, f"it derives from {old}, not from lightning", hint)
+    if not callable(target):
+        reason = f"it is a {type(target).__name__}, and not a class or a function"
+        raise config_error(key, path, reason, "one of them")
+    if any(base.__module__.startswith("pytorch_lightning.") for base in getattr(target, "__mro__", ())):
+        hint = "import lightning.pytorch as pl in its file"  # the classes of the other package are others
+        raise config_error(key, path, "it derives from pytorch_lightning, not from lightning", hint)
     return target
 
 

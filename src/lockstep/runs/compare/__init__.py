@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.base.config_error import ConfigError, as_typed, errors_as, require
+from lockstep.plan.schemas.groups import leaves
 from lockstep.runs.compare.comparison import Comparison
 from lockstep.runs.compare.comparison_rules import CONFIGURATION, EXPECTED, rule_of
-from lockstep.runs.compare.recorded_run import RecordedRun, compare_ranks, damaged, leaves, record_values
+from lockstep.runs.compare.recorded_run import RecordedRun, compare_ranks, damaged, record_values
 from lockstep.runs.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.runs.run_files import CONFIG
 

@@ -3,13 +3,13 @@
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as
-from lockstep.plan.schemas.target import KEY
+from lockstep.plan.schemas.groups import leaves
 from lockstep.runs.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.runs.compare.comparison import Comparison, Values
 from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
@@ -112,18 +112,6 @@ def _confusion_counts(text: str) -> dict[str, int]:
     """Return the counts of confusion.csv by true and predicted class."""
     rows = ((row.pop("true"), row) for row in csv.DictReader(text.splitlines()))
     return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
-
-
-def leaves(value: Any, prefix: str = "", of_lists: bool = True) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested mappings and lists by dotted keys; a target or `name` has the key of its group."""
-    if isinstance(value, Mapping) and value:
-        choice = KEY if KEY in value else "name"
-        for key, inner in value.items():
-            yield from leaves(inner, prefix if prefix and key == choice else f"{prefix}.{key}".lstrip("."), of_lists)
-    elif of_lists and isinstance(value, list | tuple) and value:
-        yield from leaves(dict(enumerate(value)), prefix)
-    else:
-        yield prefix, value
 
 
 def record_values(run: RecordedRun, other: RecordedRun) -> Values:

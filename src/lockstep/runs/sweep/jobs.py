@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.base.config_error import is_number
-from lockstep.plan.schemas.groups import better, flatten
+from lockstep.plan.schemas.groups import better, leaves
 from lockstep.runs.run_files import METRICS, RECORD, net_metrics, read_config
 
 if TYPE_CHECKING:  # every command imports this file, and few compare
@@ -36,7 +36,7 @@ class SweepJob:
             (self.failure["config"], self.failure["words"], []) if self.failure else read_config(folder)
         )
         self.config, self.words, self.swept = typed
-        self.options = flatten(self.config)
+        self.options = dict(leaves(self.config, of_lists=False))
         self.engine, self.strategy = str(self.options.get("engine")), str(self.options.get("strategy"))
         self.speed = float(self.results.get("samples_per_second", 0.0))  # 0 if it did not train
         self.devices: Any = self.config["devices"]  # of a job that did not finish whatever was typed
