@@ -16,7 +16,7 @@ from lockstep.config_error import ConfigError, config_error, is_number, option_e
 from lockstep.constraints import PositiveInt
 from lockstep.files import CONF, absolute
 from lockstep.launch import forkserver
-from lockstep.launch.accelerator import require_backend, resolve_accelerator
+from lockstep.launch.accelerator import gpu_count, require_backend, resolve_accelerator
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.plan import Plan
 from lockstep.schemas.coerce import check_keys, coerce, coerce_value
@@ -45,7 +45,14 @@ INSPECTED = (
 
 
 def plan_from(config: DictConfig, run_dir: Path) -> Plan:
-    """Return the plan of a composed configuration.
+    """Return the plan of a composed configuration; see `typed_values` for errors."""
+    values = _inspected(typed_values(config, run_dir))
+    unresolved = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
+    return Plan(**values, config=OmegaConf.to_yaml(config), options=_options_of(unresolved, _resolved(config)))
+
+
+def typed_values(config: DictConfig, run_dir: Path) -> dict[str, Any]:
+    """Return the options of a plan that a composed configuration has, before the inspection; `devices=auto` is counted.
 
     Raises:
         ConfigError: a key or a value is invalid.
@@ -53,9 +60,10 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     """
     unresolved = cast(dict[str, Any], OmegaConf.to_container(config, resolve=False))
     check_keys("", dict.fromkeys(SEVERAL) | unresolved, KEYS)  # these are missing after logger=[] or ~logger
-    values = _resolved(config)
-    text, options = OmegaConf.to_yaml(config), _options_of(unresolved, values)
-    values = _with_batch_size_and_rate(config, values)
+    if config.devices == "auto":
+        has_several = config.accelerator != "cpu" and OmegaConf.select(config, "strategy.name") != "single"
+        config.devices = max(1, gpu_count()) if has_several else 1
+    values = _with_batch_size_and_rate(config, _resolved(config))
     for group in SEVERAL:
         values[group] = [_target(key, option) for key, option in named_options(group, values.get(group)).items()]
     parts = parts_of(unresolved["model"])
@@ -66,8 +74,7 @@ def plan_from(config: DictConfig, run_dir: Path) -> Plan:
     require_backend(values["process_group"])
     kinds = {**hints, "batch_size": PositiveInt | None}  # the inspection finds one
     values = _with_derived({**values, "run_dir": str(run_dir.absolute())})
-    values = _inspected({name: coerce_value(kinds[name], name, values[name]) for name in NAMES})
-    return Plan(**values, config=text, options=options)
+    return {name: coerce_value(kinds[name], name, values[name]) for name in NAMES}
 
 
 def _resolved(config: DictConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.command_line.compose import check_words, sets_folder, swept_keys
 from lockstep.command_line.hydra_errors import explain, planning
-from lockstep.config_error import ConfigError, require, typed_command
+from lockstep.config_error import ConfigError, typed_command
 from lockstep.entry_point import FULL_ERRORS, exit_fast, run_command
 from lockstep.files import CONF
 from lockstep.job import execute, prepare, run, with_earlier_words
@@ -115,8 +115,6 @@ def _run_job(config: DictConfig, run_dir: Path) -> Metrics:
     with planning(words):
         check_words(words, config)
         if in_sweep():
-            resumes, hint = config.resume is True, "resume=true hydra.sweep.dir=FOLDER"
-            require(has_folder or not resumes, "resume", True, "a sweep resumes in its own folder", hint)
-            clear_results(run_dir, keep_metrics=resumes)
+            clear_results(run_dir, keep_metrics=config.resume is True)
         plan = prepare(config, run_dir, has_folder or in_sweep(), command)
     return execute(plan, began, keep_finished=in_sweep())

@@ -73,10 +73,13 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
 def with_earlier_words(words: Sequence[str]) -> list[str]:
     """Return what was typed for the run that `resume=true` resumes, followed by the words, which replace the same keys.
 
-    In a sweep the words are returned alone: it resumes by the whole command.
+    In a sweep, which has to name its folder, the words are returned alone: it resumes by the whole command.
     """
     words = [*map(without_plus, words)]
     resumes = any(key_of(word) == "resume" and word.lower().endswith("=true") for word in words)
+    if {"-m", "--multirun"} & {*words}:
+        fits, hint = sets_folder(words) or not resumes, "resume=true hydra.sweep.dir=FOLDER"
+        require(fits, "resume", True, "a sweep resumes in its own folder", hint)
     if not resumes or {"-m", "--multirun"} & {*words}:
         return words
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from lockstep.files import save_table, save_text
+from lockstep.files import read_text, save_table, save_text
 
 METRICS = "metrics.json"
 CONFIG = "config.yaml"
@@ -53,7 +53,7 @@ def read_config(folder: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     Raises:
         ValueError, TypeError, LookupError, OSError, yaml.YAMLError: it is missing or damaged.
     """
-    text = (folder / CONFIG).read_text()
+    text = read_text(folder / CONFIG)
     config = {**yaml.safe_load(text)}
     config.pop("defaults", None)
     config.pop("command", None)  # of an earlier version, whose runs cannot be resumed

@@ -4,8 +4,8 @@ The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its trac
 """
 
 import re
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from lockstep.build import typed_values
 from lockstep.command_line.compose import OPTIONS, compose_job, nested, options_with, parse
 from lockstep.config_error import (
     ConfigError,
@@ -28,28 +29,64 @@ from lockstep.config_error import (
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.schemas.coerce import unknown_key
 from lockstep.schemas.former import synonym
-from lockstep.schemas.groups import PARTS, is_below
+from lockstep.schemas.groups import PARTS, SEVERAL, is_below, key_of
 from lockstep.schemas.target import KEY
 
 SENTENCES = {
     r"Interpolation key '(.+)' not found\s+full_key: (\S+)": r"${\1}: \2 refers to it, and there is no such key",
     r"Missing mandatory value: .+\s+full_key: (\S+)": r"\1: the chosen option needs it; write \1=VALUE",
-    r"Ambiguous value for argument '(.+?)=(.+)'": (
-        r"\1=\2: several values are a list or a sweep; write -m \1=\2 to run a job for each, or \1=[\2] for a list"
-    ),
     r"Unknown plugin class : 'hydra_plugins\.(\w+)": r"\1: Hydra needs this package; write pip install \1 first",
     r"BasicSweeper does not support sweep type": (
         "interval(A,B): only a search takes an interval; write -m hydra/sweeper=search optimized_metric=val/acc beside "
         "it, or several values"
     ),
-    r"Could not override '(\w+)'\.\s+No match": r"\1: there is no such group with --config-name; write KEY=VALUE",
+    r"Cannot find primary config '(.+?)'": (
+        r"--config-name=\1: there is no such file; write --config-dir=FOLDER beside it, where \1.yaml lies"
+    ),
+    r"Primary config (?:directory|module) '?(.+?)'? not found": (
+        r"\1: there is no such folder of configurations; write --config-dir=FOLDER in place of --config-path"
+    ),
 }
 """What Hydra says over several lines, and one sentence in its place."""
 
 
-def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
+@contextmanager
+def planning(overrides: Sequence[str]) -> Iterator[None]:
     """Raise a ConfigError that names the override for any error of composing a configuration or building a plan."""
-    return errors_as(lambda error: explain(error, overrides))
+    try:
+        with errors_as(lambda error: explain(error, overrides)):
+            yield
+    except ConfigError as error:
+        refusal = _refused_hint(error, overrides)
+        if refusal is None:
+            raise
+        raise refusal from error.__cause__
+
+
+def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError | None:
+    """Return the error with the reason why its hint, which has the typed value, would be refused; None if it would not.
+
+    All is tried that needs neither Lightning nor code of the user's.
+    """
+    typed = [word for word in overrides if key_of(word) == error.key and "=" in word]
+    hints = re.split(", | or | to ", error.hint)[0].split(" ")
+    if not typed or typed[-1].partition("=")[2] not in error.hint or not all("=" in hint for hint in hints):
+        return None
+    words = [*hints, *(word for word in overrides if word not in (*typed, *hints))]
+    if {*words} >= {*overrides}:
+        return None
+    try:
+        with planning(words):
+            values = typed_values(*compose_job(_composable(words)))
+            if is_below(key_of(hints[0]), ("model", *PARTS)) and re.search("[^-+.0-9e]", hints[0].partition("=")[2]):
+                from lockstep.targets.early_checks import check_early  # with torch, which few hints need
+
+                check_early(values["model"])
+    except ConfigError as refused:
+        named = str(refused).partition(": ")[0]
+        if named.startswith(tuple(key_of(hint).partition(".")[0] for hint in hints)):
+            return ConfigError(f"{str(error).rpartition('; write ')[0]}; {refused}")
+    return None
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
@@ -61,9 +98,22 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         groups = [(word.key_or_group, word.value()) for word in parse(overrides) if word.key_or_group in OPTIONS]
         wrong = ((group, value) for group, value in groups if not isinstance(value, str | list))
         refusal = next((_missing_option(group, as_typed(value), []) for group, value in wrong), None)
+        if word := next((word for word in overrides if word.startswith("=")), None):
+            refusal = ConfigError(f"{shorten(word)}: it has no key; write KEY=VALUE.")
     elif isinstance(error, OverrideParseException):
-        hint = synonym(str(error.override)) or "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
+        hint = synonym(str(error.override))
+        if hint is None or ("=" in hint and not parse([hint])):
+            hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
+    elif match := re.search("Ambiguous value for argument '(.+?)=(.+)'", str(error)):
+        key, values = match.groups()
+        takes_list = key in SEVERAL or isinstance(_composed_keys(overrides).get(key), list)
+        as_list = f", or {key}=[{values}] for a list" if takes_list else ""
+        hint = f"-m {key}={values} to run a job for each{as_list}"
+        refusal = ConfigError(f"{key}={values}: several values are a list or a sweep; write {hint}.")
+    elif word := _word_of(r"Could not override '(\w+)'", error, overrides):
+        key, _, value = word.partition("=")
+        refusal = config_error(key, value, "there is no such group", synonym(word) or "KEY=VALUE")
     elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
         parsed = [word for word in parse(overrides) if not isinstance(word.value(), dict)]
         missing = (word for word in parsed if f"'{word.key_or_group}'" in str(error))
@@ -80,6 +130,12 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         refusal = ConfigError(f"{named}: {reason}")
     refusal.__cause__ = error
     return refusal
+
+
+def _word_of(pattern: str, error: Exception, overrides: Sequence[str]) -> str | None:
+    """Return the override that a message names by its key."""
+    match = re.search(pattern, str(error))
+    return next((word for word in overrides if match and key_of(word) == match[1]), None)
 
 
 def _missing_option(group: str, option: str, options: Collection[str]) -> ConfigError | None:
@@ -109,11 +165,16 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
 
 def _composed_keys(overrides: Sequence[str]) -> dict[str, Any]:
     """Return all keys of the chosen options, or of the default ones, with their values."""
-    chosen = [word for word in overrides if word.partition("=")[0] in OPTIONS or word.startswith("hydra.")]
-    if folder := get_args_parser().parse_known_args(overrides)[0].config_dir:
-        chosen += [f"hydra.searchpath=[file://{Path(folder).absolute()}]"]
+    chosen = [word for word in _composable(overrides) if key_of(word) in OPTIONS or word.startswith("hydra.")]
     try:
         config, _ = compose_job(chosen)
     except Exception:  # those of a sweep, for example
         config, _ = compose_job([])
     return dict(nested(OmegaConf.to_container(config, resolve=False)))
+
+
+def _composable(overrides: Sequence[str]) -> list[str]:
+    """Return overrides without flags, and with the folder of `--config-dir`."""
+    folder = get_args_parser().parse_known_args(overrides)[0].config_dir
+    search = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
+    return [*(word for word in overrides if not word.startswith("-")), *search]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.compare.comparison import Comparison
-from lockstep.compare.comparison_rules import CONFIGURATION, EXPECTED, rule_of
-from lockstep.compare.recorded_run import RecordedRun, compare_ranks, damaged, leaves, record_values
+from lockstep.compare.comparison_rules import CONFIGURATION, EXPECTED, ONE_RUN, rule_of
+from lockstep.compare.recorded_run import RecordedRun, compare_metadata, compare_ranks, damaged, leaves, record_values
 from lockstep.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.config_error import ConfigError, as_typed, errors_as, require
 from lockstep.run_files import CONFIG
@@ -58,14 +58,18 @@ def compare_runs(
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
         compare_ranks(comparison, run)
+        compare_metadata(comparison, run)
     comparison.add_all(left.values(), right.values())
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
-    if comparison.quantities.keys() <= {CONFIGURATION}:
+    if comparison.quantities.keys() <= {CONFIGURATION, ONE_RUN}:
         hint = "the folders of two trained runs"
         raise ConfigError(f"{left.folder}: it has nothing in common with {right.folder} to compare; write {hint}.")
     if with_files:
         with_content = bool(left.last and right.last)
         comparison.add_all(left.files(with_content), right.files(with_content))
+        if left.best and right.best:
+            same_epoch = left.best["epoch"] == right.best["epoch"]
+            comparison.add_all(left.best_values(same_epoch), right.best_values(same_epoch))
     first = comparison.first_divergence
     if with_files and first is not None:
         noise = noise_reason(left, right) if first.tolerance.within else None

@@ -3,19 +3,26 @@
 import csv
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from lockstep.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
-from lockstep.compare.comparison import Comparison, Values
+from lockstep.checkpoint.content import SECTION
+from lockstep.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
+from lockstep.compare.comparison import MISSING, Comparison, Values
 from lockstep.config_error import ConfigError, config_error, errors_as
+from lockstep.files import read_text
 from lockstep.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
 from lockstep.schemas.target import KEY
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 Line = dict[str, Any]
+IN_CONFIG = (  # of the first line of a record, the keys of the command line
+    *("engine", "strategy", "devices", "num_nodes", "accelerator", "batch_size", "precision", "memory_format"),
+    *("sync_batchnorm", "seed", "threads", "compile"),
+)
 LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
     "step": lambda line: (line["epoch"], line["step"]),
     "fingerprint": lambda line: (line["epoch"], line["step"]),
@@ -48,7 +55,7 @@ class RecordedRun:
         """Parse one file of the folder; return nothing if it is missing."""
         path = self.folder / name
         with errors_as(partial(damaged, path)):
-            values = {**parse(path.read_text())} if path.is_file() else {}
+            values = {**parse(read_text(path))} if os.path.lexists(path) else {}
             repr(values)  # raises if it is nested too deeply, or has an integer of too many digits
         return values
 
@@ -82,12 +89,18 @@ class RecordedRun:
 
     def files(self, with_content: bool) -> Values:
         """Return a key for each file of the folder; `with_content`: and the values in its last checkpoint."""
-        paths = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file())
+        paths = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if not path.is_dir())
         files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
-        if f"{LAST}:" in files and not self.last:
-            files[f"{LAST}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
+        for name, checkpoint in ((LAST, self.last), (BEST, self.best)):
+            if f"{name}:" in files and not checkpoint:
+                files[f"{name}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
         content = leaves(self.last) if with_content else ()
         return self._placed(files | {f"{LAST}:{key}": value for key, value in content})
+
+    def best_values(self, with_weights: bool) -> Values:
+        """Return the epoch of best.ckpt; `with_weights`: and its weights, which are comparable if the epochs are."""
+        content = self.best if with_weights else {"epoch": self.best["epoch"]}
+        return self._placed({f"{BEST}:{key}": value for key, value in leaves(content)})
 
     def _placed(self, values: Mapping[str, Any]) -> Values:
         """Return the values of files, which have no place beside their keys, as of the end of the run."""
@@ -96,8 +109,18 @@ class RecordedRun:
     @cached_property
     def last(self) -> Mapping[str, Any]:
         """The last checkpoint; empty if it is missing or damaged."""
+        return self._checkpoint(LAST)
+
+    @cached_property
+    def best(self) -> dict[str, Any]:
+        """The weights in best.ckpt and the epoch that they are of; empty if it is missing or damaged."""
+        checkpoint = self._checkpoint(BEST)
+        best = checkpoint.get(SECTION, {}).get("best") or ("", 0.0, checkpoint.get("epoch"))
+        return {"epoch": best[2], "state_dict": checkpoint.get("state_dict")} if checkpoint else {}
+
+    def _checkpoint(self, name: str) -> Mapping[str, Any]:
         try:
-            return read_checkpoint(self.folder / FOLDER / LAST)
+            return read_checkpoint(self.folder / FOLDER / name)
         except DamagedCheckpoint:
             return {}
 
@@ -159,6 +182,20 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
     for name, line in run.lines["tensor"].items():
         values[f"{RECORD}:tensor.{name}", f"after the last epoch, {name}"] = line.get("digest"), run.end
     return values
+
+
+def compare_metadata(comparison: Comparison, run: RecordedRun) -> None:
+    """Compare config.yaml and metrics.json of one run with the first line of its record."""
+    config, metadata = dict(leaves(run.config, of_lists=False)), run.run_metadata
+    if metadata is run.results or config.get("train") is False:  # a test alone writes no record
+        return
+    derived = ("batch_size",) if config.get("batch_size_per_device") is not None else ()
+    typed = {key: config.get(key, MISSING) for key in IN_CONFIG if key in metadata and key not in derived}
+    typed = {key: value for key, value in typed.items() if value not in (None, "auto")}
+    results = {key: run.results.get(key, MISSING) for key in metadata if key != "per_rank_buffers"}
+    for file, values in ((CONFIG, typed if config else {}), (METRICS, results if run.results else {})):
+        for key, value in values.items():
+            comparison.add(f"{RECORD}:altered.{key}", value, metadata[key], f"{file}, {key} in {run.folder}", 0)
 
 
 def compare_ranks(comparison: Comparison, run: RecordedRun) -> None:

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from lockstep.config_error import config_error
 from lockstep.errors import NotFinite
-from lockstep.files import finite, save_text, sync_folder
+from lockstep.files import finite, open_file, save_text, sync_folder
 from lockstep.parallel.messages import gather_json
 from lockstep.parallel.tensor_layout import full_state_dict
 from lockstep.plan import Plan
@@ -86,7 +86,7 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) ->
     """
     run = run_of(checkpoint)
     lines = b""
-    with suppress(OSError), (run / RECORD).open("rb") as record:
+    with suppress(OSError), open_file(run / RECORD) as record:
         record.readline()
         lines = record.read(offset["size"])
     if hashlib.sha256(lines).hexdigest() == offset["sha256"]:
