@@ -45,7 +45,7 @@ VALUES: list[tuple[str, str, str]] = [
     ("strategy=", "strategy=:", "write one of ddp"),
     ("batch_size=1e400", "batch_size=inf: it takes a whole number", "write batch_size=1"),
     (f"seed={HUGE}", f"seed={HUGE}:", "write seed="),
-    ("resume=true", "resume=true: no run below logs/train", "write resume=false"),
+    ("resume=true", "resume=true: none of the 0 runs of name=train below ", "write resume=false"),
 ]
 """Errors raised before any rank starts, from Python; `tests/test_plan.py` has those of the plan alone."""
 
