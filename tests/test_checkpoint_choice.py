@@ -9,8 +9,10 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from lockstep.checkpoint import files
-from lockstep.checkpoint.files import (
+from lockstep.base.config_error import ConfigError
+from lockstep.command.inference import load
+from lockstep.runs.checkpoint import files
+from lockstep.runs.checkpoint.files import (
     BEST,
     FOLDER,
     LAST,
@@ -20,10 +22,8 @@ from lockstep.checkpoint.files import (
     resume_after_restart,
     typed_words,
 )
-from lockstep.checkpoint.reading import read_start
-from lockstep.config_error import ConfigError
-from lockstep.inference import load
-from lockstep.run_files import CONFIG, METRICS
+from lockstep.runs.checkpoint.reading import read_start
+from lockstep.runs.run_files import CONFIG, METRICS
 from tests.conftest import MakePlan
 
 

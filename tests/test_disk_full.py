@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.config_error import LONGEST, ConfigError
-from lockstep.disk import disk_errors_as_config_errors
+from lockstep.base.config_error import LONGEST, ConfigError
+from lockstep.launch.disk import disk_errors_as_config_errors
 from lockstep.launch.failure import RankFailed
 from tests.checkpoints import net_state
 from tests.conftest import ROOT, Command, Ended

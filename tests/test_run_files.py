@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
+from lockstep.base.files import open_file, read_text, save_json
+from lockstep.command.job import run
 from lockstep.datamodules.image_folder import read_image
 from lockstep.datamodules.npz import read_arrays
-from lockstep.files import open_file, read_text, save_json
-from lockstep.job import run
-from lockstep.run_files import METRICS, Metrics
+from lockstep.runs.run_files import METRICS, Metrics
 from tests.comparing import metrics_in
 
 

@@ -14,10 +14,10 @@ from torch.utils.data import Subset
 from torchvision.datasets import DatasetFolder
 from torchvision.transforms import v2
 
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.base.config_error import ConfigError, config_error, require
+from lockstep.base.files import open_file
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES, split_rows
-from lockstep.files import open_file
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif")
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.config_error import config_error, require
+from lockstep.base.config_error import config_error, require
+from lockstep.base.files import open_file
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES
-from lockstep.files import open_file
 
 Samples = Tensor | tuple[Tensor, Tensor]
 

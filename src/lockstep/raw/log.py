@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from lockstep.parallel.messages import all_gather_json
-from lockstep.private_api.torchmetrics import last_forward
+from lockstep.base.messages import all_gather_json
+from lockstep.base.private_api.torchmetrics import last_forward
 
 
 def added(numbers: Iterable[Any]) -> Any:

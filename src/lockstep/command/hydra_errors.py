@@ -1,0 +1,180 @@
+"""One sentence for any error of composing a configuration or building a plan: the override, and what to write.
+
+The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its traceback.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from lockstep.base.config_error import (
+    ConfigError,
+    as_typed,
+    config_error,
+    errors_as,
+    nearest,
+    option_error,
+    shorten,
+    typed_command,
+)
+from lockstep.base.private_api.hydra import get_args_parser
+from lockstep.command.build import typed_values
+from lockstep.command.compose import OPTIONS, compose_job, nested, options_with, parse
+from lockstep.plan.schemas.coerce import unknown_key
+from lockstep.plan.schemas.former import synonym
+from lockstep.plan.schemas.groups import PARTS, SEVERAL, is_below, key_of
+from lockstep.plan.schemas.target import KEY
+
+SENTENCES = {
+    r"Interpolation key '(.+)' not found\s+full_key: (\S+)": r"${\1}: \2 refers to it, and there is no such key",
+    r"Missing mandatory value: .+\s+full_key: (\S+)": r"\1: the chosen option needs it; write \1=VALUE",
+    r"Unknown plugin class : 'hydra_plugins\.(\w+)": r"\1: Hydra needs this package; write pip install \1 first",
+    r"BasicSweeper does not support sweep type": (
+        "interval(A,B): only a search takes an interval; write -m hydra/sweeper=search optimized_metric=val/acc beside "
+        "it, or several values"
+    ),
+    r"Cannot find primary config '(.+?)'": (
+        r"--config-name=\1: there is no such file; write --config-dir=FOLDER beside it, where \1.yaml lies"
+    ),
+    r"Primary config (?:directory|module) '?(.+?)'? not found": (
+        r"\1: there is no such folder of configurations; write --config-dir=FOLDER in place of --config-path"
+    ),
+}
+"""What Hydra says over several lines, and one sentence in its place."""
+
+
+@contextmanager
+def planning(overrides: Sequence[str]) -> Iterator[None]:
+    """Raise a ConfigError that names the override for any error of composing a configuration or building a plan."""
+    try:
+        with errors_as(lambda error: explain(error, overrides)):
+            yield
+    except ConfigError as error:
+        refusal = _refused_hint(error, overrides)
+        if refusal is None:
+            raise
+        raise refusal from error.__cause__
+
+
+def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError | None:
+    """Return the error with the reason why its hint, which has the typed value, would be refused; None if it would not.
+
+    All is tried that needs neither Lightning nor code of the user's.
+    """
+    typed = [word for word in overrides if key_of(word) == error.key and "=" in word]
+    hints = re.split(", | or | to ", error.hint)[0].split(" ")
+    if not typed or typed[-1].partition("=")[2] not in error.hint or not all("=" in hint for hint in hints):
+        return None
+    words = [*hints, *(word for word in overrides if word not in (*typed, *hints))]
+    if {*words} >= {*overrides}:
+        return None
+    try:
+        with planning(words):
+            values = typed_values(*compose_job(_composable(words)))
+            if is_below(key_of(hints[0]), ("model", *PARTS)) and re.search("[^-+.0-9e]", hints[0].partition("=")[2]):
+                from lockstep.plan.targets.early_checks import check_early  # with torch, which few hints need
+
+                check_early(values["model"])
+    except ConfigError as refused:
+        named = str(refused).partition(": ")[0]
+        if named.startswith(tuple(key_of(hint).partition(".")[0] for hint in hints)):
+            return ConfigError(f"{str(error).rpartition('; write ')[0]}; {refused}")
+    return None
+
+
+def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
+    """Return a ConfigError with the error as its cause: about an unknown option or key, else in Hydra's words."""
+    refusal = None
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        refusal = _missing_option(*error.missing_cfg_file.rpartition("/")[::2], error.options or [])
+    elif "override must be a string or a list" in str(error):
+        groups = [(word.key_or_group, word.value()) for word in parse(overrides) if word.key_or_group in OPTIONS]
+        wrong = ((group, value) for group, value in groups if not isinstance(value, str | list))
+        refusal = next((_missing_option(group, as_typed(value), []) for group, value in wrong), None)
+        if word := next((word for word in overrides if word.startswith("=")), None):
+            refusal = ConfigError(f"{shorten(word)}: it has no key; write KEY=VALUE.")
+    elif isinstance(error, OverrideParseException):
+        hint = synonym(str(error.override))
+        if hint is None or ("=" in hint and not parse([hint])):
+            hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
+        refusal = ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
+    elif match := re.search("Ambiguous value for argument '(.+?)=(.+)'", str(error)):
+        key, values = match.groups()
+        takes_list = key in SEVERAL or isinstance(_composed_keys(overrides).get(key), list)
+        as_list = f", or {key}=[{values}] for a list" if takes_list else ""
+        hint = f"-m {key}={values} to run a job for each{as_list}"
+        refusal = ConfigError(f"{key}={values}: several values are a list or a sweep; write {hint}.")
+    elif word := _word_of(r"Could not override '(\w+)'", error, overrides):
+        key, _, value = word.partition("=")
+        refusal = config_error(key, value, "there is no such group", synonym(word) or "KEY=VALUE")
+    elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
+        parsed = [word for word in parse(overrides) if not isinstance(word.value(), dict)]
+        missing = (word for word in parsed if f"'{word.key_or_group}'" in str(error))
+        refusal = next((_missing_key(word, overrides) for word in missing), None)
+    for pattern, sentence in SENTENCES.items():
+        if match := re.search(pattern, str(error)):
+            refusal = ConfigError(f"{match.expand(sentence)}.")
+    if refusal is None:
+        words = [word for word in overrides if not word.startswith("-")]
+        named, reason = shorten(" ".join(words)) or "the configuration", shorten(" ".join(str(error).split()))
+        if not isinstance(error, HydraException | OmegaConfBaseException):
+            hint = f"KEY=VALUE as {typed_command()} --help lists them"
+            reason = f"this cannot be composed ({type(error).__name__}: {reason}); write {hint}."
+        refusal = ConfigError(f"{named}: {reason}")
+    refusal.__cause__ = error
+    return refusal
+
+
+def _word_of(pattern: str, error: Exception, overrides: Sequence[str]) -> str | None:
+    """Return the override that a message names by its key."""
+    match = re.search(pattern, str(error))
+    return next((word for word in overrides if match and key_of(word) == match[1]), None)
+
+
+def _missing_option(group: str, option: str, options: Collection[str]) -> ConfigError | None:
+    reason, hint, options = "there is no such option", synonym(f"{group}={option}"), options or OPTIONS.get(group, [])
+    if hint is not None:
+        return config_error(group, option, reason, hint)
+    return option_error(group, option, reason, sorted(options)) if options else None
+
+
+def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
+    key, typed = override.key_or_group, str(override.input_line).partition("=")[2]
+    composed, hint, options = _composed_keys(overrides), synonym(f"{key}={typed}"), options_with(key)
+    parent, _, name = key.rpartition(".")
+    target = str(composed.get(f"{parent}.{KEY}", "lockstep."))
+    is_known = target.startswith("lockstep.") or (is_below(key, PARTS) and bool(hint or options))
+    siblings = [each.rpartition(".")[2] for each in composed if each.rpartition(".")[0] == parent]
+    if not is_known and not nearest(name, siblings):
+        return config_error(key, typed, f"the YAML of {target} has no such key", f"+{key}={typed} to add this argument")
+    is_switch = typed in ("true", "false")
+    fitting = [each for each, default in composed.items() if not is_switch or isinstance(default, bool)]
+    refusal = unknown_key(key, typed, [each for each in fitting if typed in OPTIONS.get(each, [typed])])
+    group, *names = key.split(".")
+    if options and not hint and ("did you mean" not in str(refusal) or names[0] in options):
+        return config_error(key, typed, f"the chosen {group} has no such key", f"{group}={' or '.join(options)}")
+    return refusal
+
+
+def _composed_keys(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return all keys of the chosen options, or of the default ones, with their values."""
+    chosen = [word for word in _composable(overrides) if key_of(word) in OPTIONS or word.startswith("hydra.")]
+    try:
+        config, _ = compose_job(chosen)
+    except Exception:  # those of a sweep, for example
+        config, _ = compose_job([])
+    return dict(nested(OmegaConf.to_container(config, resolve=False)))
+
+
+def _composable(overrides: Sequence[str]) -> list[str]:
+    """Return overrides without flags, and with the folder of `--config-dir`."""
+    folder = get_args_parser().parse_known_args(overrides)[0].config_dir
+    search = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
+    return [*(word for word in overrides if not word.startswith("-")), *search]
