@@ -14,6 +14,7 @@ import pytest
 
 import lockstep
 from lockstep.base.config_error import ConfigError
+from lockstep.command.job import with_earlier_words
 from tests.conftest import ROOT, Command, Ended
 
 HUGE = str(10**30)
@@ -30,6 +31,7 @@ TYPED: list[tuple[str, str, str]] = [
     ("--max_epochs 3", "unrecognized arguments: --max_epochs", "then KEY=VALUE without dashes"),
     ("-m model.lr=8,9", "model.lr=8,9: there is no such key", "write optimizer.lr=8,9"),
     ("data=mnist data.root=nowhere", "data.root=", "write data=digits"),
+    ("--config-name=nope", "--config-name=nope: there is no such file", "write --config-dir=FOLDER beside it"),
 ]
 """One error of each kind: from the shell, Hydra, a schema, a folder and a file."""
 
@@ -100,6 +102,15 @@ def test_bad_values(line: str, sentence: str, hint: str, tmp_path: Path, monkeyp
     assert hint in said
     assert "\n" not in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flag", ["-m", "--multirun"])
+def test_a_sweep_that_resumes_names_its_folder(flag: str) -> None:
+    """Before any job, and any folder, is made."""
+    with pytest.raises(ConfigError, match=r"^resume=true: .* its own folder; write resume=true hydra.sweep.dir=FOLDER"):
+        with_earlier_words([flag, "strategy=single,ddp", "+resume=true"])
+    words = [flag, "seed=1,2", "resume=true", "hydra.sweep.dir=sweep"]
+    assert with_earlier_words(words) == words
 
 
 @pytest.mark.parametrize(("line", "sentence", "hint"), TYPED, ids=[case[0] for case in TYPED])
