@@ -31,7 +31,7 @@ EXPLAINED = [
     ("model.dropout=0.1", "there is no such key; write model.net.dropout=0.1."),
     ("devices", "devices: this cannot be parsed; write KEY=VALUE"),
     ("=1", "=1: it has no key; write KEY=VALUE."),
-    ("hydra=default", "hydra=default: there is no such group; write nothing in its place."),
+    ("hydra=default", "hydra: it has no options; write nothing in its place, or hydra.KEY=VALUE."),
     ("+devices=2", "+devices=2: Could not append to config. An item is already at 'devices'. Either remove + prefix"),
     ("engine=[raw,both]", "engine=[raw,both]: this group takes one option; write engine=raw."),
     ("logger=[csv,cvs]", "logger=cvs: there is no such option (did you mean csv?); write logger=csv, or another of"),

@@ -62,8 +62,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink()
         if isinstance(error, OSError):
             error.filename = error.filename or str(path)
-        elif isinstance(error.__context__, OSError) or "PytorchStreamWriter" in str(error):  # it may say no more
-            code = getattr(error.__context__, "errno", None) or errno.ENOSPC
+        code = getattr(error.__context__, "errno", errno.ENOSPC if "PytorchStreamWriter" in str(error) else None)
+        if isinstance(error, RuntimeError) and code is not None:  # torch's writer may say no more
             raise OSError(code, os.strerror(code), str(path)) from error
         raise
 

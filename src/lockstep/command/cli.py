@@ -18,7 +18,7 @@ from lockstep.base.files import CONF
 from lockstep.base.private_api.hydra import get_args_parser
 from lockstep.command.compose import check_words, sets_folder, swept_keys
 from lockstep.command.entry_point import FULL_ERRORS, exit_fast, run_command
-from lockstep.command.hydra_errors import explain, planning
+from lockstep.command.hydra_errors import planning
 from lockstep.command.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
@@ -71,8 +71,8 @@ def run_hydra(arguments: list[str]) -> None:
     except Exception as error:
         if FULL_ERRORS or (job.count and not isinstance(error, HydraException | OmegaConfBaseException)):
             raise
-        refusal = explain(error, arguments)
-        raise refusal from refusal.__cause__
+        with planning(arguments):
+            raise
     finally:
         if not FULL_ERRORS:
             os.environ.pop("HYDRA_FULL_ERROR", None)

@@ -40,6 +40,8 @@ SENTENCES = {
         "interval(A,B): only a search takes an interval; write -m hydra/sweeper=search optimized_metric=val/acc beside "
         "it, or several values"
     ),
+    r"Could not override '(\w+)'\.\s+No match": r"\1: there is no such group with --config-name; write KEY=VALUE",
+    r"Could not override 'hydra'": "hydra: it has no options; write nothing in its place, or hydra.KEY=VALUE",
     r"Cannot find primary config '(.+?)'": (
         r"--config-name=\1: there is no such file; write --config-dir=FOLDER beside it, where \1.yaml lies"
     ),
@@ -68,7 +70,7 @@ def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError |
 
     All is tried that needs neither Lightning nor code of the user's.
     """
-    typed = [word for word in overrides if key_of(word) == error.key and "=" in word]
+    typed = [word for word in overrides if key_of(word) == error.key and "=" in word and "-m" not in overrides]
     hints = re.split(", | or | to ", error.hint)[0].split(" ")
     if not typed or typed[-1].partition("=")[2] not in error.hint or not all("=" in hint for hint in hints):
         return None
@@ -111,9 +113,6 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         as_list = f", or {key}=[{values}] for a list" if takes_list else ""
         hint = f"-m {key}={values} to run a job for each{as_list}"
         refusal = ConfigError(f"{key}={values}: several values are a list or a sweep; write {hint}.")
-    elif word := _word_of(r"Could not override '(\w+)'", error, overrides):
-        key, _, value = word.partition("=")
-        refusal = config_error(key, value, "there is no such group", synonym(word) or "KEY=VALUE")
     elif isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
         parsed = [word for word in parse(overrides) if not isinstance(word.value(), dict)]
         missing = (word for word in parsed if f"'{word.key_or_group}'" in str(error))
@@ -130,12 +129,6 @@ def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
         refusal = ConfigError(f"{named}: {reason}")
     refusal.__cause__ = error
     return refusal
-
-
-def _word_of(pattern: str, error: Exception, overrides: Sequence[str]) -> str | None:
-    """Return the override that a message names by its key."""
-    match = re.search(pattern, str(error))
-    return next((word for word in overrides if match and key_of(word) == match[1]), None)
 
 
 def _missing_option(group: str, option: str, options: Collection[str]) -> ConfigError | None:

@@ -77,10 +77,10 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
     """
     words = [*map(without_plus, words)]
     resumes = any(key_of(word) == "resume" and word.lower().endswith("=true") for word in words)
-    if {"-m", "--multirun"} & {*words}:
-        fits, hint = sets_folder(words) or not resumes, "resume=true hydra.sweep.dir=FOLDER"
-        require(fits, "resume", True, "a sweep resumes in its own folder", hint)
-    if not resumes or {"-m", "--multirun"} & {*words}:
+    sweeps, hint = bool({"-m", "--multirun"} & {*words}), "resume=true hydra.sweep.dir=FOLDER"
+    fits = not (sweeps and resumes) or sets_folder(words)
+    require(fits, "resume", True, "a sweep resumes in its own folder", hint)
+    if sweeps or not resumes:
         return words
     try:
         config, run_dir = compose_job(words)

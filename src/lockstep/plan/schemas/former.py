@@ -35,7 +35,7 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"model=mnist", "model=mlp data=mnist"),
     (r"datamodule=(.*)", r"data=\1"),
     (r"local=.*", "--config-dir FOLDER, with files of your own for any group"),
-    (r"(?:paths|extras|hydra)=.*", NOTHING),
+    (r"(?:paths|extras)=.*", NOTHING),
     (r"hparams_search[=.].*|hydra/sweeper=.*", "-m experiment=optuna, after pip install hydra-optuna-sweeper"),
     (r"hydra\.sweeper\..*", "-m hydra/sweeper=search beside it, or -m experiment=optuna"),
     (r"hydra/launcher=joblib", "-m without it, which runs one job after another, or hydra/launcher=slurm"),

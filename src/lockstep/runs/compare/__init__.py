@@ -10,14 +10,7 @@ from typing import Any
 from lockstep.base.config_error import ConfigError, as_typed, errors_as, require
 from lockstep.runs.compare.comparison import Comparison
 from lockstep.runs.compare.comparison_rules import CONFIGURATION, EXPECTED, ONE_RUN, rule_of
-from lockstep.runs.compare.recorded_run import (
-    RecordedRun,
-    compare_metadata,
-    compare_ranks,
-    damaged,
-    leaves,
-    record_values,
-)
+from lockstep.runs.compare.recorded_run import RecordedRun, compare_within, damaged, leaves, record_values
 from lockstep.runs.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.runs.run_files import CONFIG
 
@@ -64,19 +57,14 @@ def compare_runs(
     comparison = Comparison(str(left.folder), str(right.folder), expected, options, engines)
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
-        compare_ranks(comparison, run)
-        compare_metadata(comparison, run)
+        compare_within(comparison, run)
     comparison.add_all(left.values(), right.values())
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
     if comparison.quantities.keys() <= {CONFIGURATION, ONE_RUN}:
         hint = "the folders of two trained runs"
         raise ConfigError(f"{left.folder}: it has nothing in common with {right.folder} to compare; write {hint}.")
     if with_files:
-        with_content = bool(left.last and right.last)
-        comparison.add_all(left.files(with_content), right.files(with_content))
-        if left.best and right.best:
-            same_epoch = left.best["epoch"] == right.best["epoch"]
-            comparison.add_all(left.best_values(same_epoch), right.best_values(same_epoch))
+        comparison.add_all(left.files(right), right.files(left))
     first = comparison.first_divergence
     if with_files and first is not None:
         noise = noise_reason(left, right) if first.tolerance.within else None

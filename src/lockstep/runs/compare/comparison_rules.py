@@ -39,13 +39,7 @@ RUN = "metrics.json: record.jsonl:run."
 RANKS = "last.ckpt:lockstep.ranks.*."
 CHECKS = "deterministic benchmark detect_anomaly"
 HPARAMS = "hparams* hyper_parameters* datamodule_h*"
-OPTIONAL = (
-    "confusion.csv:",
-    "best.ckpt:",
-    "last.ckpt:lockstep.",
-    "last.ckpt:MixedPrecision",
-    "record.jsonl:fingerprint.",
-)
+OPTIONAL = ("confusion.csv:", "best.ckpt:", "last.ckpt:lockstep.", "last.ckpt:Mixed", "record.jsonl:fingerprint.")
 """Beginnings of keys that a run of engine=raw may leave out."""
 
 RULES: tuple[tuple[How, str, str, str], ...] = (

@@ -19,9 +19,9 @@ from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, R
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 Line = dict[str, Any]
-IN_CONFIG = (  # of the first line of a record, the keys of the command line
-    *("engine", "strategy", "devices", "num_nodes", "accelerator", "batch_size", "precision", "memory_format"),
-    *("sync_batchnorm", "seed", "threads", "compile"),
+IN_CONFIG = (  # of the first line of a record, keys of the command line in which the two runs may differ
+    *("engine", "strategy", "devices", "num_nodes", "accelerator", "threads", "precision", "sync_batchnorm"),
+    *("memory_format", "compile"),
 )
 LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
     "step": lambda line: (line["epoch"], line["step"]),
@@ -87,20 +87,22 @@ class RecordedRun:
         by_key = {f"{prefix}{key}": value for prefix, values in files for key, value in leaves(values) if key}
         return self._placed(by_key)
 
-    def files(self, with_content: bool) -> Values:
-        """Return a key for each file of the folder; `with_content`: and the values in its last checkpoint."""
+    def files(self, other: "RecordedRun") -> Values:
+        """Return a key for each file of the folder, and the values in the checkpoints that `other` has, too.
+
+        The weights of two best.ckpt are comparable if they are of the same epoch.
+        """
         paths = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if not path.is_dir())
         files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
         for name, checkpoint in ((LAST, self.last), (BEST, self.best)):
             if f"{name}:" in files and not checkpoint:
                 files[f"{name}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
-        content = leaves(self.last) if with_content else ()
-        return self._placed(files | {f"{LAST}:{key}": value for key, value in content})
-
-    def best_values(self, with_weights: bool) -> Values:
-        """Return the epoch of best.ckpt; `with_weights`: and its weights, which are comparable if the epochs are."""
-        content = self.best if with_weights else {"epoch": self.best["epoch"]}
-        return self._placed({f"{BEST}:{key}": value for key, value in leaves(content)})
+        if self.last and other.last:
+            files |= {f"{LAST}:{key}": value for key, value in leaves(self.last)}
+        if self.best and other.best:
+            best = self.best if self.best["epoch"] == other.best["epoch"] else {"epoch": self.best["epoch"]}
+            files |= {f"{BEST}:{key}": value for key, value in leaves(best)}
+        return self._placed(files)
 
     def _placed(self, values: Mapping[str, Any]) -> Values:
         """Return the values of files, which have no place beside their keys, as of the end of the run."""
@@ -184,22 +186,15 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
     return values
 
 
-def compare_metadata(comparison: Comparison, run: RecordedRun) -> None:
-    """Compare config.yaml and metrics.json of one run with the first line of its record."""
-    config, metadata = dict(leaves(run.config, of_lists=False)), run.run_metadata
-    if metadata is run.results or config.get("train") is False:  # a test alone writes no record
-        return
-    derived = ("batch_size",) if config.get("batch_size_per_device") is not None else ()
-    typed = {key: config.get(key, MISSING) for key in IN_CONFIG if key in metadata and key not in derived}
-    typed = {key: value for key, value in typed.items() if value not in (None, "auto")}
-    results = {key: run.results.get(key, MISSING) for key in metadata if key != "per_rank_buffers"}
-    for file, values in ((CONFIG, typed if config else {}), (METRICS, results if run.results else {})):
-        for key, value in values.items():
-            comparison.add(f"{RECORD}:altered.{key}", value, metadata[key], f"{file}, {key} in {run.folder}", 0)
-
-
-def compare_ranks(comparison: Comparison, run: RecordedRun) -> None:
-    """Compare the gradient norms and fingerprints of the ranks of one run."""
+def compare_within(comparison: Comparison, run: RecordedRun) -> None:
+    """Compare the files of one run with the first line of its record, and the norms and fingerprints of its ranks."""
+    config, metadata = dict(leaves(run.config, of_lists=False)) if run.config else {}, run.run_metadata
+    names = [key for key in metadata if key != "per_rank_buffers"]
+    is_trained = metadata is not run.results and config.get("train") is not False  # a test alone writes no record
+    for file, values, keys in ((CONFIG, config, IN_CONFIG), (METRICS, run.results, names)) if is_trained else ():
+        for key in keys if values else ():
+            if (value := values.get(key, MISSING)) not in (None, "auto") and key in metadata:
+                comparison.add(f"{RECORD}:altered.{key}", value, metadata[key], f"{file}, {key} in {run.folder}", 0)
     for (epoch, step), line in run.steps.items():
         place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
         comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread", 0.0), 0.0, place, step)
