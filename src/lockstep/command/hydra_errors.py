@@ -70,7 +70,11 @@ def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError |
 
     All is tried that needs neither Lightning nor code of the user's.
     """
-    typed = [word for word in overrides if key_of(word) == error.key and "=" in word and "-m" not in overrides]
+    typed = [
+        word
+        for word in overrides
+        if key_of(word) == error.key and "=" in word and not {"-m", "--multirun"} & {*overrides}
+    ]
     hints = re.split(", | or | to ", error.hint)[0].split(" ")
     if not typed or typed[-1].partition("=")[2] not in error.hint or not all("=" in hint for hint in hints):
         return None
@@ -168,6 +172,6 @@ def _composed_keys(overrides: Sequence[str]) -> dict[str, Any]:
 
 def _composable(overrides: Sequence[str]) -> list[str]:
     """Return overrides without flags, and with the folder of `--config-dir`."""
-    folder = get_args_parser().parse_known_args(overrides)[0].config_dir
-    search = [f"hydra.searchpath=[file://{Path(folder).absolute()}]"] if folder else []
-    return [*(word for word in overrides if not word.startswith("-")), *search]
+    parsed, _ = get_args_parser().parse_known_intermixed_args(overrides)
+    search = [f"hydra.searchpath=[file://{Path(parsed.config_dir).absolute()}]"] if parsed.config_dir else []
+    return [*parsed.overrides, *search]
