@@ -11,6 +11,7 @@ from typing import Any
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as
 from lockstep.base.files import read_text
+from lockstep.plan.plan import SUMMARY_KEYS
 from lockstep.plan.schemas.target import KEY
 from lockstep.runs.checkpoint.content import SECTION
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
@@ -189,9 +190,8 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
 def compare_within(comparison: Comparison, run: RecordedRun) -> None:
     """Compare the files of one run with the first line of its record, and the norms and fingerprints of its ranks."""
     config, metadata = dict(leaves(run.config, of_lists=False)) if run.config else {}, run.run_metadata
-    names = [key for key in metadata if key != "per_rank_buffers"]
     is_trained = metadata is not run.results and config.get("train") is not False  # a test alone writes no record
-    for file, values, keys in ((CONFIG, config, IN_CONFIG), (METRICS, run.results, names)) if is_trained else ():
+    for file, values, keys in ((CONFIG, config, IN_CONFIG), (METRICS, run.results, SUMMARY_KEYS)) if is_trained else ():
         for key in keys if values else ():
             if (value := values.get(key, MISSING)) not in (None, "auto") and key in metadata:
                 comparison.add(f"{RECORD}:altered.{key}", value, metadata[key], f"{file}, {key} in {run.folder}", 0)
