@@ -55,9 +55,10 @@ def is_own_write(error: OSError, folder: Path) -> bool:
     A file that is missing, or a file without a name, may be a library's: then Lockstep's code must have raised it.
     """
     frames = [each.filename for each in traceback.extract_tb(error.__traceback__) if not is_standard(each.filename)]
-    is_own, file = bool(frames) and any(name in frames[-1] for name in WRITERS), Path(str(error.filename))
+    is_own, name = bool(frames) and any(each in frames[-1] for each in WRITERS), error.filename
+    file = Path(os.fsdecode(name) if isinstance(name, bytes) else str(name))  # TensorBoard's are bytes
     is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
-    is_full = error.filename is None and error.errno in NO_ROOM
+    is_full = name is None and error.errno in NO_ROOM
     is_within = file.is_relative_to(folder) and (is_own or error.errno != errno.ENOENT)
     return (is_missing or is_within or (is_full and is_own)) and not has_user_frames(error)
 
