@@ -22,7 +22,7 @@ TYPED: list[tuple[str, str, str]] = [
     ("devices=0", "devices=0:", "write devices=1."),
     ("data=image_folder", "data.root: the chosen option needs it", "write data.root=VALUE"),
     ("experiment=null", "experiment=null: there is no such option", "write one of amp_recipe, "),
-    ("devices=1,2", "devices=1,2:", "write -m devices=1,2 to run a job for each, or"),
+    ("devices=1,2", "devices=1,2:", "write -m devices=1,2 to run a job for each."),
     ("ckpt_path=file", "file: it is no complete checkpoint", "write ckpt_path=last"),
     ("ckpt_path=größe.ckpt", "ckpt_path=größe.ckpt:", "or \"KEY='VALUE'\""),
     ("hydra.run.dir=file", "hydra.run.dir=file:", "write a folder"),

@@ -122,7 +122,7 @@ class Faulty(pl.LightningModule):
 
     def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
         self.fail("training_step")
-        if self.where == "removes":
+        if self.where == "removes" and batch_idx == 0:
             shutil.rmtree(self.folder)
         if self.where == "huge":
             raise ValueError("begin" + "x" * 5_000_000 + "end")

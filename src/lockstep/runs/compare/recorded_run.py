@@ -3,8 +3,8 @@
 import csv
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from lockstep.base.config_error import ConfigError, config_error, errors_as
 from lockstep.base.files import read_text
 from lockstep.plan.plan import SUMMARY_KEYS
 from lockstep.plan.schemas.target import KEY
-from lockstep.runs.checkpoint.content import SECTION
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.runs.compare.comparison import MISSING, Comparison, Values
 from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
@@ -55,10 +54,11 @@ class RecordedRun:
     def _read(self, name: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
         """Parse one file of the folder; return nothing if it is missing."""
         path = self.folder / name
-        with errors_as(partial(damaged, path)):
-            values = {**parse(read_text(path))} if os.path.lexists(path) else {}
+        with errors_as(partial(damaged, path)), suppress(FileNotFoundError, NotADirectoryError):
+            values = {**parse(read_text(path))}
             repr(values)  # raises if it is nested too deeply, or has an integer of too many digits
-        return values
+            return values
+        return {}
 
     def _read_record(self, text: str) -> Line:
         """Sort the lines by kind; return the `run` line."""
@@ -117,6 +117,8 @@ class RecordedRun:
     @cached_property
     def best(self) -> dict[str, Any]:
         """The weights in best.ckpt and the epoch that they are of; empty if it is missing or damaged."""
+        from lockstep.runs.checkpoint.content import SECTION  # with torch
+
         checkpoint = self._checkpoint(BEST)
         best = checkpoint.get(SECTION, {}).get("best") or ("", 0.0, checkpoint.get("epoch"))
         return {"epoch": best[2], "state_dict": checkpoint.get("state_dict")} if checkpoint else {}
