@@ -6,11 +6,13 @@ import pytest
 
 import lockstep
 from lockstep.base.config_error import ConfigError
+from lockstep.command.job import with_earlier_words
 from tests.conftest import Command
 
 HUGE = str(10**30)
 TYPED: list[tuple[str, str, str]] = [
     ("devices=0", "devices=0:", "write devices=1."),
+    ("devices=1,2", "devices=1,2:", "write -m devices=1,2 to run a job for each."),
     ("ckpt_path=file", "file: it is no complete checkpoint", "write ckpt_path=last"),
     ("ckpt_path=größe.ckpt", "ckpt_path=größe.ckpt:", "or \"KEY='VALUE'\""),
     ("hydra.run.dir=file", "hydra.run.dir=file:", "write a folder"),
@@ -19,6 +21,7 @@ TYPED: list[tuple[str, str, str]] = [
     ("--max_epochs 3", "unrecognized arguments: --max_epochs", "then KEY=VALUE without dashes"),
     ("-m model.lr=8,9", "model.lr=8,9: there is no such key", "write optimizer.lr=8,9"),
     ("data=mnist data.root=nowhere", "data.root=", "write data=digits"),
+    ("--config-name=nope", "--config-name=nope: there is no such file", "write --config-dir=FOLDER beside it"),
 ]
 """One error of each kind: from the shell, Hydra, a schema, a folder and a file."""
 
@@ -32,7 +35,7 @@ VALUES: list[tuple[str, str, str]] = [
     ("strategy=", "strategy=:", "write one of ddp"),
     ("batch_size=1e400", "batch_size=inf: it takes a whole number", "write batch_size=1"),
     (f"seed={HUGE}", f"seed={HUGE}:", "write seed="),
-    ("resume=true", "resume=true: no run below logs/train", "write resume=false"),
+    ("resume=true", "resume=true: none of the 0 runs of name=train below ", "write resume=false"),
 ]
 """Errors raised before any rank starts, from Python; `tests/test_plan.py` has those of the plan alone."""
 
@@ -68,6 +71,15 @@ def test_bad_values(line: str, sentence: str, hint: str, tmp_path: Path, monkeyp
     assert hint in said
     assert "\n" not in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flag", ["-m", "--multirun"])
+def test_a_sweep_that_resumes_names_its_folder(flag: str) -> None:
+    """Before any job, and any folder, is made."""
+    with pytest.raises(ConfigError, match=r"^resume=true: .* its own folder; write resume=true hydra.sweep.dir=FOLDER"):
+        with_earlier_words([flag, "strategy=single,ddp", "+resume=true"])
+    words = [flag, "seed=1,2", "resume=true", "hydra.sweep.dir=sweep"]
+    assert with_earlier_words(words) == words
 
 
 @pytest.mark.parametrize(("line", "sentence", "hint"), TYPED, ids=[case[0] for case in TYPED])

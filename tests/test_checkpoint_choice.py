@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lockstep.base.config_error import ConfigError
+from lockstep.command.inference import load
 from lockstep.runs.checkpoint import files
 from lockstep.runs.checkpoint.files import (
     BEST,
@@ -21,6 +22,7 @@ from lockstep.runs.checkpoint.files import (
     resume_after_restart,
     typed_words,
 )
+from lockstep.runs.checkpoint.reading import read_start
 from lockstep.runs.run_files import CONFIG, METRICS
 from tests.conftest import MakePlan
 
@@ -77,7 +79,10 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(
     last.mkdir()
     previous.symlink_to(tmp_path / "missing" / PREVIOUS)
     best = a_checkpoint(run / FOLDER / BEST, age=10)
-    with pytest.raises(ConfigError, match=r"previous.ckpt \(No such .* \(Is a directory\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"\(it is a link to .*/previous.ckpt, which is not there\).*\(Is a directory\)",
+    ):
         choose_checkpoint(replace(plan, resume=True), folder_given=True)
     last.rmdir()
     previous.unlink()
@@ -107,7 +112,9 @@ def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.
     begun = replace(plan, resume=True)
     assert choose_checkpoint(plan, folder_given=False) == (plan, {})
     assert choose_checkpoint(begun, folder_given=True) == (begun, {}), "it starts from scratch"
-    nothing = "no run below logs/mine has left an undamaged checkpoint; write"
+    (tmp_path / "logs" / "mine" / "run").mkdir(parents=True)
+    (tmp_path / "logs" / "mine" / "run" / CONFIG).touch()
+    nothing = f"none of the 1 runs of name=mine below {tmp_path}/logs/mine has left an undamaged checkpoint; write"
     cases: list[tuple[dict[str, object], str]] = [
         ({"resume": True}, f"^resume=true: {nothing} resume=false, or"),
         ({"ckpt_path": "last"}, f"^ckpt_path=last: {nothing} ckpt_path=null"),
@@ -117,6 +124,22 @@ def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.
     for options, message in cases:
         with pytest.raises(ConfigError, match=message):
             choose_checkpoint(replace(plan, **options), folder_given=False)  # type: ignore[arg-type]
+
+
+def test_only_regular_files_are_checkpoints(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A FIFO would wait for a writer, and /dev/zero fill the memory."""
+    (tmp_path / FOLDER).mkdir()
+    os.mkfifo(tmp_path / FOLDER / LAST)
+    (tmp_path / FOLDER / PREVIOUS).symlink_to("/dev/zero")
+    plan = replace(make_plan(), resume=True, run_dir=str(tmp_path))
+    with pytest.raises(ConfigError, match=r"last.ckpt \(it is no regular file\)") as refused:
+        choose_checkpoint(plan, folder_given=True)
+    assert "previous.ckpt (it is no regular file)" in str(refused.value)
+    named = replace(plan, resume=False, ckpt_path=str(tmp_path / FOLDER / LAST))
+    with pytest.raises(ConfigError, match=r"^ckpt_path=.*last.ckpt: it is no regular file; write"):
+        read_start(choose_checkpoint(named, folder_given=True)[0])
+    with pytest.raises(ConfigError, match=r"^run=.*last.ckpt: it is no regular file; write"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[", "[1]", "command: null", "# command: 3\nengine: {name: raw}"])

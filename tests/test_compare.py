@@ -57,12 +57,21 @@ def test_another_world_is_within_a_measured_bound(two_runs: Path) -> None:
     assert comparison.verdict.startswith("within ")
     assert 0 < comparison.max_diff < 1e-10
     verdicts = {name: quantity.verdict for name, quantity in comparison.quantities.items()}
-    files = ("record.jsonl", "metrics.json", "config.yaml", "confusion.csv", "confusion matrix", "last.ckpt")
+    files = (
+        "record.jsonl",
+        "metrics.json",
+        "config.yaml",
+        "confusion.csv",
+        "confusion matrix",
+        "last.ckpt",
+        "best.ckpt",
+    )
     exact = ("samples", "sample ids", "learning rate", "ranks of one run", "configuration", "steps", "position")
+    exact = (*exact, "files of one run", "best.ckpt")
     for name in (*exact, *files):
         assert verdicts.pop(name) == "identical"
     assert set(verdicts) == {
-        *("loss", "gradient norm", "validation", "train", "test"),
+        *("loss", "gradient norm", "validation", "train", "test", "best weights"),
         *("weights saved", "optimizer state", "schedule", "results"),
     }
     assert compare(two_runs / "single", two_runs / "ddp", 0.0).verdict == "different"
@@ -198,6 +207,8 @@ def test_float32_bound_holds_for_the_first_steps(copied: Path) -> None:
     """A difference of 0.1 counts at step 3; at step 4 it is rounding that grew, but a missing key still counts."""
     for name in ("single", "ddp"):
         change(copied / name, "run", 0, lambda line: line.update(precision="32-true"))
+        for file in ("config.yaml", "metrics.json"):
+            (copied / name / file).unlink()
 
     def larger_norm(line: dict[str, Any]) -> None:
         line["grad_norm"] += 0.1

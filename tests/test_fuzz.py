@@ -21,6 +21,7 @@ from lockstep.command.compose import OPTIONS, compose_job, nested
 from lockstep.command.hydra_errors import planning
 from lockstep.command.job import prepare
 from lockstep.plan.schemas.groups import SEVERAL
+from tests.test_hydra_errors import advised, names
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
 COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "1000"))
@@ -94,6 +95,13 @@ def outcome(words: list[str]) -> str:
     return f"wrong: {wrong}" if wrong else "right"
 
 
+def is_accepted(hint: list[str], words: list[str], sentence: str) -> bool:
+    """Whether a hint is not refused in place of the overrides that a sentence is about, or without the others."""
+    rest = [word for word in words if not names(sentence, [word])]
+    tried = ([*hint, *rest], hint) if len(rest) < len(words) else ([],)
+    return any(not names(outcome(each).removeprefix("refused: "), hint) for each in tried)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_random_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,6 +116,7 @@ def test_random_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         assert not end.startswith("wrong"), (number, words, end)
         assert "\n" not in end, (number, words, end)
         assert "Traceback" not in end
+        assert is_accepted(advised(end), words, end.removeprefix("refused: ")), (number - 1, words, end)
     with capsys.disabled():
         print(f"\nLOCKSTEP_FUZZ_SEED={SEED}: {dict(ends)}")
     assert list(tmp_path.iterdir()) == []

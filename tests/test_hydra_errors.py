@@ -1,15 +1,20 @@
 """What Hydra, or a flag, refuses becomes one sentence that names the override."""
 
+import re
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 import yaml
 
 from lockstep.base.config_error import ConfigError, typed_command
 from lockstep.base.files import CONF
+from lockstep.command.build import typed_values
 from lockstep.command.compose import OPTIONS, compose_job, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.plan.schemas.former import synonym
+from lockstep.plan.schemas.groups import key_of
 from tests.conftest import ROOT, USER_CODE, Command
 
 LONG = "seed=" + "9" * 5000
@@ -21,11 +26,16 @@ EXPLAINED = [
     ("model=zzz", "model=zzz: there is no such option; write one of autoencoder, char_rnn, cnn, example, "),
     (
         "devices=1,2",
-        "devices=1,2: several values are a list or a sweep; write -m devices=1,2 to run a job for each, or",
+        "devices=1,2: several values are a list or a sweep; write -m devices=1,2 to run a job for each.",
     ),
-    ("model.dropout=0.1", "there is no such key; write model.net.dropout=0.1."),
+    (
+        "model.net.hidden=1,2",
+        "write -m model.net.hidden=1,2 to run a job for each, or model.net.hidden=[1,2] for a list.",
+    ),
+    ("model=lenet model.dropout=0.1", "there is no such key; write model.net.dropout=0.1."),
     ("devices", "devices: this cannot be parsed; write KEY=VALUE"),
-    ("=1", "=1: this cannot be composed (ValueError: Config group override must be a string or a list. Got int)"),
+    ("=1", "=1: it has no key; write KEY=VALUE."),
+    ("hydra=default", "hydra: it has no options; write nothing in its place, or hydra.KEY=VALUE."),
     ("+devices=2", "+devices=2: Could not append to config. An item is already at 'devices'. Either remove + prefix"),
     ("engine=[raw,both]", "engine=[raw,both]: this group takes one option; write engine=raw."),
     ("logger=[csv,cvs]", "logger=cvs: there is no such option (did you mean csv?); write logger=csv, or another of"),
@@ -50,6 +60,52 @@ EXPLAINED = [
 ]
 
 
+REFUSED_TOO = [
+    ("model.lr=&a", "model.lr=&a: this cannot be parsed; write KEY=VALUE, or"),
+    ("model.lr=${oc.decode:${oc.env:X}}", "this cannot be parsed; write KEY=VALUE, or"),
+    ("lr=abc", "lr=abc: there is no such key; optimizer.lr=abc: Adam takes a number; write optimizer.lr=0.1"),
+    ("lr=[1]", "lr=[1]: there is no such key; optimizer._target_=torch.optim.Adam: it raises TypeError"),
+    ("num_workers=4", "data.loader.num_workers=4: the chosen data has no such key; write data=example."),
+    (
+        "precison=64",
+        "(did you mean precision?); precision=64: it is not one of the possible values (did you mean 64-true?",
+    ),
+    ("loss=1", "(did you mean loss_reduction?); loss_reduction=1: it is not one of the possible values; write one of"),
+    ("checkpoint_dir=1", "(did you mean checkpoint?); checkpoint=1: it is a group of keys; write checkpoint.KEY=VALUE"),
+    ("epochs=abc", "epochs=abc: there is no such key; max_epochs=abc: it takes a whole number below 2^63; write max_"),
+]
+"""What was advised to write here would be refused itself: the sentence goes on with that refusal."""
+
+
+@pytest.mark.parametrize(("typed", "sentence"), REFUSED_TOO, ids=[case[0] for case in REFUSED_TOO])
+def test_a_hint_that_would_be_refused_is_not_shown(typed: str, sentence: str) -> None:
+    words = typed.split(" ")
+    for plus in ("", "+"):
+        with pytest.raises(ConfigError) as raised, planning(words):
+            typed_values(compose_job([*map(without_plus, (plus + words[0], *words[1:]))])[0], Path())
+        assert sentence in str(raised.value)
+
+
+def advised(sentence: str) -> list[str]:
+    """Return the overrides that a sentence advises to write first; none if there are placeholders in them."""
+    hint = re.split(", | or | to ", sentence.rpartition("; write ")[2].removesuffix("."))[0].split(" ")
+    concrete = all(re.match(r"\+?[\w./]+=.", word) and not re.search(r"\b[A-Z]{2,}\b|=N$|…", word) for word in hint)
+    return hint if concrete else []
+
+
+def refusal_of(words: list[str]) -> str:
+    try:
+        typed_values(compose_job(words)[0], Path())
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def names(sentence: str, words: Iterable[str]) -> bool:
+    """Whether an error is about one of these overrides, or about its group."""
+    return sentence.startswith(tuple(key_of(word).partition(".")[0] for word in words))
+
+
 @pytest.mark.parametrize(("override", "sentence"), EXPLAINED, ids=[case[0][:40] for case in EXPLAINED])
 def test_an_error_of_hydra_becomes_one_sentence(override: str, sentence: str) -> None:
     words = [override] if len(override) > 99 else override.split(" ")
@@ -57,6 +113,8 @@ def test_an_error_of_hydra_becomes_one_sentence(override: str, sentence: str) ->
         compose_job(words)
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
+    hint = advised(str(raised.value))
+    assert not names(refusal_of(hint), hint)
 
 
 def test_keys_of_configurations_of_a_user_are_suggested() -> None:

@@ -178,8 +178,7 @@ def test_errors_become_sentences_at_the_ends_of_a_job() -> None:
     ]
     boundaries = ("planning", "disk_errors_as_config_errors")
     assert [call for call in calls if call[0] in boundaries and call[1] != "launch"] == [
-        (boundaries[0], "command"),
-        (boundaries[0], "command"),
+        *[(boundaries[0], "command")] * 4,  # by Hydra, its jobs, from Python, and where a hint is tried
         (boundaries[1], "command"),
         (boundaries[1], "predict"),
     ]

@@ -113,6 +113,16 @@ def test_gpu_tensors_do_not_go_round_a_ring_of_gloo(make_plan: MakePlan) -> None
     dataclasses.replace(plan, engine=Raw("raw", "ring"))
 
 
+def test_all_devices_are_taken_as_in_lightning(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.command.build.gpu_count", lambda: 3)
+    assert make_plan("devices=auto", "accelerator=cpu").devices == 1
+    assert make_plan("strategy=ddp", "devices=auto", "accelerator=cpu").devices == 1
+    monkeypatch.setattr("lockstep.launch.accelerator.gpu_count", lambda: 3)
+    plan = make_plan("strategy=ddp", "devices=auto", "batch_size_per_device=8")
+    assert (plan.devices, plan.batch_size, plan.accelerator) == (3, 24, "gpu")
+    assert "devices: 3\n" in plan.config
+
+
 def test_devices_that_do_not_share_a_batch_scale_nothing(make_plan: MakePlan) -> None:
     """Replicas share the batch, stages do not; only ddp has several ranks."""
     derived = ("optimizer.lr=0.1", "scale_lr=true", "batch_size_per_device=8", "devices=2", "model=split_cnn")

@@ -109,3 +109,13 @@ def test_an_unusable_tmpdir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", "/opt")
     with pytest.raises(ConfigError, match=r"^TMPDIR=/opt: no temporary folder can be created .* Read-only file system"):
         private_folder()
+
+
+def test_an_unsafe_tmpdir_is_refused(command: Command, temporary: Path) -> None:
+    """Without the sticky bit others could put files of theirs in place of a run's."""
+    temporary.chmod(0o777)
+    ended = command.fresh(*SHORT, "strategy=ddp", "devices=2", TMPDIR=str(temporary))
+    assert ended.status == 2
+    reason = f"no temporary folder can be created (other users may rename files in {temporary}: it lacks the sticky bit"
+    assert reason in ended.err
+    assert not list(temporary.iterdir())

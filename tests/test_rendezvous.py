@@ -15,7 +15,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.errors import ExpectedError
-from lockstep.launch.rendezvous import environment, group_file, join
+from lockstep.launch.rendezvous import KEY, environment, group_file, join
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from tests.comparing import metrics_in
@@ -82,6 +82,30 @@ def test_another_users_file_is_rejected(make_plan: MakePlan, tmp_path: Path) -> 
         group_file(make_plan("strategy=ddp", "devices=2").world, tmp_path / "group", RANK_ONE),
     ):
         pass
+
+
+@pytest.mark.parametrize(("mode", "owner"), [(0o777, 0), (0o1777, 1)], ids=["open", "another user's"])
+def test_a_file_in_a_folder_that_others_may_change_is_rejected(
+    mode: int, owner: int, make_plan: MakePlan, tmp_path: Path
+) -> None:
+    """As TMPDIR is: they could put another file in its place."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if owner and os.geteuid() == 0:
+        os.chown(folder, owner, owner)
+    elif owner:
+        pytest.skip("needs root")
+    folder.chmod(mode)
+    world = make_plan("strategy=ddp", "devices=2", f"{KEY}=file://{folder}/meeting").world
+    for context in (None, RANK_ONE):
+        with (
+            pytest.raises(
+                ConfigError, match=rf"meeting cannot be created \(.*{folder}.*\); write {KEY}=file:///FOLDER"
+            ),
+            group_file(world, tmp_path / "default", context),
+        ):
+            pass
+    assert not [*folder.iterdir()]
 
 
 def test_only_its_owner_can_access_the_file(make_plan: MakePlan, tmp_path: Path) -> None:

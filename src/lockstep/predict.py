@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, require
-from lockstep.base.disk import disk_errors_as_config_errors
 from lockstep.base.files import save_table
 from lockstep.base.precision import MIXED
 from lockstep.base.streams import outlive_readers
@@ -26,6 +25,7 @@ from lockstep.datamodules.image_folder import SUFFIXES, read_image
 from lockstep.datamodules.npz import read_arrays
 from lockstep.datamodules.tensors import SplitData
 from lockstep.engine.loaders.source import create_data
+from lockstep.launch.disk import disk_errors_as_config_errors
 from lockstep.plan.plan import Plan
 from lockstep.plan.targets.kinds import overrides
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 UNQUOTED = re.compile(r"[A-Za-z0-9_./:@%+-]+")  # values that Hydra reads without quotes
 
+LONGEST = 10_000  # characters of an error that is shown: an exception of the user's code may hold an array
 LINE_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")  # characters that end a line in a terminal or in a log
 
 
@@ -19,10 +20,15 @@ def message_lines(error: Exception) -> list[str]:
 
 
 class ConfigError(ValueError):
-    """Invalid input. The command prints the message on one line, and exits with status 2."""
+    """Invalid input. The command prints the message on one line, and exits with status 2.
+
+    key, hint: of `config_error`, the key that was typed, and what to write in its place.
+    """
+
+    key = hint = ""
 
     def __str__(self) -> str:
-        return LINE_BREAKS.sub(lambda match: repr(match[0])[1:-1], super().__str__())
+        return shorten(LINE_BREAKS.sub(lambda match: repr(match[0])[1:-1], super().__str__()), LONGEST)
 
     _render_traceback_ = message_lines
 
@@ -43,7 +49,9 @@ def errors_as(convert: Callable[[Exception], ConfigError | None]) -> Iterator[No
 
 def config_error(key: str, value: object, reason: str, hint: str) -> ConfigError:
     """Return the error `key=value: reason; write hint.`"""
-    return ConfigError(f"{key}={shorten(as_typed(value))}: {reason}; write {hint}.")
+    error = ConfigError(f"{key}={shorten(as_typed(value))}: {reason}; write {hint}.")
+    error.key, error.hint = key, hint
+    return error
 
 
 def require(condition: bool, key: str, value: object, reason: str, hint: str) -> None:

@@ -2,13 +2,15 @@
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 CARRIED = Path(__file__).parents[1] / "conf"
 CONF = CARRIED if CARRIED.is_dir() else Path(__file__).parents[3] / "conf"
@@ -30,6 +32,22 @@ def short_path(path: Path | str) -> Path:
     return Path(path).relative_to(Path.cwd()) if Path(path).is_relative_to(Path.cwd()) else Path(path)
 
 
+def open_file(path: Path | str) -> IO[bytes]:
+    """Open a regular file to read, or raise an OSError: a FIFO would wait for ever, and /dev/zero never end."""
+    if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
+        raise FileNotFoundError(errno.ENOENT, f"it is a link to {os.readlink(path)}, which is not there", str(path))  # noqa: PTH115
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
+
+
+def read_text(path: Path) -> str:
+    with open_file(path) as file:
+        return file.read().decode()
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Yield the temporary name under which to write a file, which is synced and renamed, or removed on an error."""
@@ -39,9 +57,14 @@ def atomic_write(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(path)
+        code = getattr(error.__context__, "errno", errno.ENOSPC if "PytorchStreamWriter" in str(error) else None)
+        if isinstance(error, RuntimeError) and code is not None:  # torch's writer may say no more
+            raise OSError(code, os.strerror(code), str(path)) from error
         raise
 
 

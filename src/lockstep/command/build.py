@@ -14,7 +14,7 @@ from lockstep.base.config_error import ConfigError, as_typed, config_error, is_n
 from lockstep.base.constraints import PositiveInt
 from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver, start
-from lockstep.launch.accelerator import require_backend, resolve_accelerator
+from lockstep.launch.accelerator import gpu_count, require_backend, resolve_accelerator
 from lockstep.launch.cores import default_threads, usable_cores
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.plan import schemas
@@ -50,22 +50,31 @@ def plan_from(config: DictConfig, run_dir: Path, searched: Mapping[str, Any] | N
 
     searched: values by key that callbacks have searched for, which the configuration has by now.
     """
+    values, results = _inspected(typed_values(config, run_dir), searches=searched is None)
+    if results:
+        return plan_from(_with_results(config, results), run_dir, results)
+    words = tuple(f"++{key}={as_typed(value)}" for key, value in (searched or {}).items())
+    unresolved, resolved = (OmegaConf.to_container(config, resolve=resolves) for resolves in (False, True))
+    options: Any = _options_of(unresolved, resolved)  # type: ignore[arg-type]
+    values = {name: values[name] for name in NAMES}
+    return Plan(**values, config=OmegaConf.to_yaml(config), options=options, command=schemas.Command(words))
+
+
+def typed_values(config: DictConfig, run_dir: Path) -> dict[str, Any]:
+    """Return the options of a plan before the inspection; `devices=auto` is counted."""
     unresolved: Any = OmegaConf.to_container(config, resolve=False)
     check_keys("", dict.fromkeys(SEVERAL) | unresolved, KEYS)  # these are missing after logger=[] or ~logger
+    if config.devices == "auto":
+        has_several = config.accelerator != "cpu" and OmegaConf.select(config, "strategy.name") != "single"
+        config.devices = max(1, gpu_count()) if has_several else 1
     values: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    text, options = OmegaConf.to_yaml(config), _options_of(unresolved, values)
     typed = {key: _typed(key, value) for key, value in values.items() if key not in TARGETS}
     require_backend(typed["process_group"])
     values = _with_batch_size_and_rate(config, typed)
     for group in SEVERAL:
         values[group] = tuple(_target(key, option) for key, option in named_options(group, values.get(group)).items())
     values["model"], values["data"] = _module(values["model"], parts_of(unresolved["model"])), _data(values["data"])
-    values = _with_derived({**values, "run_dir": str(run_dir.absolute())})
-    values, results = _inspected(values, searches=searched is None)
-    if results:
-        return plan_from(_with_results(config, results), run_dir, results)
-    words = tuple(f"++{key}={as_typed(value)}" for key, value in (searched or {}).items())
-    return Plan(**{name: values[name] for name in NAMES}, config=text, options=options, command=schemas.Command(words))
+    return _with_derived({**values, "run_dir": str(run_dir.absolute())})
 
 
 def _with_results(config: DictConfig, results: Mapping[str, Any]) -> DictConfig:

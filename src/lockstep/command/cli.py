@@ -13,12 +13,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.base.config_error import ConfigError, require, typed_command
+from lockstep.base.config_error import ConfigError, typed_command
 from lockstep.base.files import CONF
 from lockstep.base.private_api.hydra import get_args_parser
 from lockstep.command.compose import check_words, sets_folder, swept_keys
 from lockstep.command.entry_point import FULL_ERRORS, exit_fast, run_command
-from lockstep.command.hydra_errors import explain, planning
+from lockstep.command.hydra_errors import planning
 from lockstep.command.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed
@@ -71,8 +71,11 @@ def run_hydra(arguments: list[str]) -> None:
     except Exception as error:
         if FULL_ERRORS or (job.count and not isinstance(error, HydraException | OmegaConfBaseException)):
             raise
-        refusal = explain(error, arguments)
-        raise refusal from refusal.__cause__
+        with planning(arguments):
+            raise
+    finally:
+        if not FULL_ERRORS:
+            os.environ.pop("HYDRA_FULL_ERROR", None)
     if job.error is not None:
         raise job.error
 
@@ -112,8 +115,6 @@ def _run_job(config: DictConfig, run_dir: Path) -> Metrics:
     with planning(words):
         check_words(words, config)
         if in_sweep():
-            resumes, hint = config.resume is True, "resume=true hydra.sweep.dir=FOLDER"
-            require(has_folder or not resumes, "resume", True, "a sweep resumes in its own folder", hint)
-            clear_results(run_dir, keep_metrics=resumes)
+            clear_results(run_dir, keep_metrics=config.resume is True)
         plan = prepare(config, run_dir, has_folder or in_sweep(), command)
     return execute(plan, began, keep_finished=in_sweep())

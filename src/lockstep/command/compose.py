@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.experimental.callback import Callback
@@ -16,10 +17,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.base.config_error import config_error
-from lockstep.base.disk import write_error
 from lockstep.base.files import CONF
 from lockstep.command.build import KEYS, named_options
 from lockstep.command.help import help_page
+from lockstep.launch.disk import write_error
 from lockstep.launch.failure import print_exit_reason
 from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, key_of, parts_of
 from lockstep.plan.schemas.target import KEY
@@ -47,9 +48,14 @@ for resolver in (help_page, ranks_of, gpus_of):
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
     """Return the configuration of one job, and the folder of its run. Hydra's errors are for `hydra_errors.explain`."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", overrides, return_hydra_config=True)
-        run_dir = Path(config.hydra.run.dir).absolute()
+    program = GlobalHydra.instance().hydra  # which may be the command, with a job of which this one is tried instead
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("train", overrides, return_hydra_config=True)
+            run_dir = Path(config.hydra.run.dir).absolute()
+    finally:
+        GlobalHydra.instance().hydra = program
     with open_dict(config):
         del config["hydra"]
     check_words(overrides, config)

@@ -14,9 +14,9 @@ from typing import NoReturn, TypeVar
 import yaml
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.disk import write_error
 from lockstep.base.private_api import cpython
 from lockstep.base.streams import outlive_readers
+from lockstep.launch.disk import write_error
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed, delay_exit, is_debugged, print_exit_reason
 from lockstep.launch.private_dir import remove_private_folder

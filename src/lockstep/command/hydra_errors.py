@@ -4,8 +4,8 @@ The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its trac
 """
 
 import re
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +25,69 @@ from lockstep.base.config_error import (
     typed_command,
 )
 from lockstep.base.private_api.hydra import get_args_parser
+from lockstep.command.build import typed_values
 from lockstep.command.compose import OPTIONS, compose_job, nested, options_with, parse
 from lockstep.plan.schemas.coerce import unknown_key
 from lockstep.plan.schemas.former import synonym
-from lockstep.plan.schemas.groups import PARTS, is_below
+from lockstep.plan.schemas.groups import PARTS, SEVERAL, is_below, key_of
 from lockstep.plan.schemas.target import KEY
 
 SENTENCES = {
     r"Missing mandatory value: .+\s+full_key: (\S+)": r"\1: the chosen option needs it; write \1=VALUE",
-    r"Ambiguous value for argument '(.+?)=(.+)'": (
-        r"\1=\2: several values are a list or a sweep; write -m \1=\2 to run a job for each, or \1=[\2] for a list"
-    ),
     r"Unknown plugin class : 'hydra_plugins\.(\w+)": r"\1: Hydra needs this package; write pip install \1 first",
     r"Could not override '(\w+)'\.\s+No match": r"\1: there is no such group with --config-name; write KEY=VALUE",
+    r"Could not override 'hydra'": "hydra: it has no options; write nothing in its place, or hydra.KEY=VALUE",
+    r"Cannot find primary config '(.+?)'": (
+        r"--config-name=\1: there is no such file; write --config-dir=FOLDER beside it, where \1.yaml lies"
+    ),
+    r"Primary config (?:directory|module) '?(.+?)'? not found": (
+        r"\1: there is no such folder of configurations; write --config-dir=FOLDER in place of --config-path"
+    ),
 }
 """What Hydra says over several lines, and one sentence in its place."""
 
 
-def planning(overrides: Sequence[str]) -> AbstractContextManager[None]:
+@contextmanager
+def planning(overrides: Sequence[str]) -> Iterator[None]:
     """Raise a ConfigError that names the override for any error of composing a configuration or building a plan."""
-    return errors_as(lambda error: explain(error, overrides))
+    try:
+        with errors_as(lambda error: explain(error, overrides)):
+            yield
+    except ConfigError as error:
+        refusal = _refused_hint(error, overrides)
+        if refusal is None:
+            raise
+        raise refusal from error.__cause__
+
+
+def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError | None:
+    """Return the error with the reason why its hint, which has the typed value, would be refused; None if it would not.
+
+    All is tried that needs neither Lightning nor code of the user's.
+    """
+    typed = [
+        word
+        for word in overrides
+        if key_of(word) == error.key and "=" in word and not {"-m", "--multirun"} & {*overrides}
+    ]
+    hints = re.split(", | or | to ", error.hint)[0].split(" ")
+    if not typed or typed[-1].partition("=")[2] not in error.hint or not all("=" in hint for hint in hints):
+        return None
+    words = [*hints, *(word for word in overrides if word not in (*typed, *hints))]
+    if {*words} >= {*overrides}:
+        return None
+    try:
+        with planning(words):
+            values = typed_values(*compose_job(_composable(words)))
+            if is_below(key_of(hints[0]), ("model", *PARTS)) and re.search("[^-+.0-9e]", hints[0].partition("=")[2]):
+                from lockstep.plan.targets.early_checks import check_early  # with torch, which few hints need
+
+                check_early(values["model"])
+    except ConfigError as refused:
+        named = str(refused).partition(": ")[0]
+        if named.startswith(tuple(key_of(hint).partition(".")[0] for hint in hints)):
+            return ConfigError(f"{str(error).rpartition('; write ')[0]}; {refused}")
+    return None
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
@@ -58,6 +101,8 @@ def _of_group(error: Exception, overrides: Sequence[str]) -> ConfigError | None:
     """Return the error of an option that a group does not have, `logger=null` among them."""
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.rpartition("/")
+    elif word := next((word for word in overrides if word.startswith("=")), None):
+        return ConfigError(f"{shorten(word)}: it has no key; write KEY=VALUE.")
     elif "override must be a string or a list" in str(error):
         groups = [(word.key_or_group, word.value()) for word in parse(overrides) if word.key_or_group in OPTIONS]
         wrong = [(key, as_typed(value)) for key, value in groups if not isinstance(value, str | list)]
@@ -99,9 +144,7 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
 
 def _composed_keys(overrides: Sequence[str]) -> dict[str, Any]:
     """Return all keys of the chosen options, or of the default ones, with their values."""
-    chosen = [word for word in overrides if word.partition("=")[0] in OPTIONS or word.startswith("hydra.")]
-    if folder := get_args_parser().parse_known_args(overrides)[0].config_dir:
-        chosen += [f"hydra.searchpath=[file://{Path(folder).absolute()}]"]
+    chosen = [word for word in _composable(overrides) if key_of(word) in OPTIONS or word.startswith("hydra.")]
     try:
         config, _ = compose_job(chosen)
     except Exception:  # those of a sweep, for example
@@ -109,13 +152,27 @@ def _composed_keys(overrides: Sequence[str]) -> dict[str, Any]:
     return dict(nested(OmegaConf.to_container(config, resolve=False)))
 
 
+def _composable(overrides: Sequence[str]) -> list[str]:
+    """Return overrides without flags, and with the folder of `--config-dir`."""
+    parsed, _ = get_args_parser().parse_known_intermixed_args(overrides)
+    search = [f"hydra.searchpath=[file://{Path(parsed.config_dir).absolute()}]"] if parsed.config_dir else []
+    return [*parsed.overrides, *search]
+
+
 def _in_words(error: Exception, overrides: Sequence[str]) -> ConfigError:
     """Return the error of what cannot be parsed or composed, in Hydra's words unless these fill several lines."""
     for pattern, sentence in SENTENCES.items():
         if match := re.search(pattern, str(error)):
             return ConfigError(f"{match.expand(sentence)}.")
+    if match := re.search("Ambiguous value for argument '(.+?)=(.+)'", str(error)):
+        key, values = match.groups()
+        takes_list = key in SEVERAL or isinstance(_composed_keys(overrides).get(key), list)
+        hint = f"-m {key}={values} to run a job for each" + (f", or {key}=[{values}] for a list" if takes_list else "")
+        return ConfigError(f"{key}={values}: several values are a list or a sweep; write {hint}.")
     if isinstance(error, OverrideParseException):
-        hint = synonym(str(error.override)) or "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
+        hint = synonym(str(error.override)) or ""
+        if not hint or ("=" in hint and not parse([hint])):
+            hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         return ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
     named = shorten(" ".join(word for word in overrides if not word.startswith("-"))) or "the configuration"
     reason = shorten(" ".join(str(error).split()))

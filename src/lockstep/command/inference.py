@@ -1,5 +1,6 @@
 """`lockstep.load`: the trained LightningModule of a run, in evaluation mode."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +37,9 @@ def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
 def load_with_plan(run: str | Path, device: str | torch.device = "cpu") -> tuple[Plan, Any]:
     """Return the plan that trained a module, with its checkpoint as `ckpt_path`, and the module as `load` does."""
     path = Path(absolute(str(run)))
-    last = path if path.is_file() else _last_checkpoint(path)
+    last = _last_checkpoint(path) if path.is_dir() or not os.path.lexists(path) else path
     plan, checkpoint = _read(last)
-    if plan.test == "best" and not path.is_file():
+    if plan.test == "best" and last != path:
         plan, checkpoint = _read(last.with_name(BEST))
     module = _restore(plan, checkpoint)
     try:
@@ -52,7 +53,7 @@ def _last_checkpoint(folder: Path) -> Path:
     """Return last.ckpt of a run, or of the first engine of `engine=both`; best.ckpt if it is the only one."""
     runs = (folder, *(folder / engine for engine in ENGINES))
     candidates = [run / FOLDER / name for name in (LAST, BEST) for run in runs]
-    last = next((path for path in candidates if path.is_file()), None)
+    last = next((path for path in candidates if os.path.lexists(path)), None)
     if last is None:
         reason = f"there is no checkpoint: {short_path(candidates[0])} is missing"
         raise config_error("run", short_path(folder), reason, HINT)

@@ -17,13 +17,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep.base.config_error import ConfigError, config_error, require
-from lockstep.base.disk import disk_errors_as_config_errors, run_lock
 from lockstep.base.files import save_json, short_path
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
 from lockstep.launch.cores import crowded
+from lockstep.launch.disk import disk_errors_as_config_errors, run_lock
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import schemas
@@ -72,11 +72,14 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
 def with_earlier_words(words: Sequence[str]) -> list[str]:
     """Return what was typed for the run that `resume=true` resumes, followed by the words, which replace the same keys.
 
-    In a sweep the words are returned alone: it resumes by the whole command.
+    In a sweep, which has to name its folder, the words are returned alone: it resumes by the whole command.
     """
     words = [*map(without_plus, words)]
     resumes = any(key_of(word) == "resume" and word.lower().endswith("=true") for word in words)
-    if not resumes or {"-m", "--multirun"} & {*words}:
+    sweeps, hint = bool({"-m", "--multirun"} & {*words}), "resume=true hydra.sweep.dir=FOLDER"
+    fits = not (sweeps and resumes) or sets_folder(words)
+    require(fits, "resume", True, "a sweep resumes in its own folder", hint)
+    if sweeps or not resumes:
         return words
     try:
         config, run_dir = compose_job(words)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.base.config_error import config_error, require
+from lockstep.base.files import open_file
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES
 
@@ -33,10 +34,10 @@ class NPZ(Datasets):
 def read_arrays(file: str) -> Samples | dict[str, Samples]:
     """Return inputs and targets, or inputs alone if there is no y; by train, val and test if the names say so."""
     try:
-        loaded = np.load(file)
-        if isinstance(loaded, np.ndarray):
-            return _samples({"x": loaded}, "")
-        with loaded as arrays:
+        with open_file(file) as stream:
+            arrays = np.load(stream)
+            if isinstance(arrays, np.ndarray):
+                return _samples({"x": arrays}, "")
             if "x" in arrays:
                 return _samples(arrays, "")
             if "x_train" in arrays:

@@ -7,6 +7,7 @@ import fcntl
 import multiprocessing.util
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from lockstep.base.config_error import config_error
 
 PREFIX = "lockstep-tmp-"
 MAX_PATH = 63  # bytes: a socket's path, one folder deeper, has at most 103 on some systems
+NOBODY = 65534  # in a container, the owner of files of users outside it
 FOLDERS: dict[int, Path] = {}  # by pid, so that a fork has none
 
 
@@ -27,6 +29,7 @@ def private_folder() -> Path:
     try:
         temporary = tempfile.gettempdir()
         base = Path(temporary if len(os.fsencode(temporary)) <= MAX_PATH else "/tmp")
+        require_safe(base)
         remove_abandoned_dirs(base)
         folder = FOLDERS[os.getpid()] = make_private_dir(base)
     except OSError as error:
@@ -34,6 +37,15 @@ def private_folder() -> Path:
         raise config_error("TMPDIR", os.environ.get("TMPDIR", "/tmp"), reason, hint) from None
     multiprocessing.util.Finalize(None, remove_private_folder, exitpriority=-200)  # after everything that uses it
     return folder
+
+
+def require_safe(base: Path) -> None:
+    """Raise a PermissionError if another user could rename files in a folder, and so replace those of a run."""
+    status = base.stat()
+    if status.st_uid not in (0, os.geteuid(), NOBODY):
+        raise PermissionError(f"{base} belongs to another user")
+    if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+        raise PermissionError(f"other users may rename files in {base}: it lacks the sticky bit (chmod +t)")
 
 
 @contextmanager

@@ -20,9 +20,10 @@ import psutil
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
 from lockstep.base.config_error import config_error
-from lockstep.base.disk import write_error
 from lockstep.base.errors import ExpectedError
+from lockstep.launch.disk import write_error
 from lockstep.launch.failure import timeout_text
+from lockstep.launch.private_dir import require_safe
 from lockstep.launch.topology import RankContext
 from lockstep.plan.world import World
 
@@ -44,11 +45,13 @@ def group_file(world: World, default: Path, context: RankContext | None = None) 
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_EXCL if context is None else 0)
     try:
         default.parent.mkdir(parents=True, exist_ok=True)
+        if is_named:
+            require_safe(path.parent)
         descriptor = os.open(path, flags, 0o600)
     except OSError as error:
         if not is_named:
             raise write_error(path.parent, error) from None
-        raise config_error(KEY, url, f"{path} cannot be created ({error.strerror})", OTHER_FILE) from None
+        raise config_error(KEY, url, f"{path} cannot be created ({error.strerror or error})", OTHER_FILE) from None
     status = os.fstat(descriptor)
     os.close(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:

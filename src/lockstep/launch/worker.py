@@ -19,13 +19,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
-from lockstep.base.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.messages import all_gather_bytes
 from lockstep.base.private_api.cpython import release_forkserver
 from lockstep.base.private_api.torch import default_store
 from lockstep.base.streams import outlive_readers
 from lockstep.launch import collect_rarely
+from lockstep.launch.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.launch.failure import DUMP_SIGNAL, OWN_ERROR, delay_exit, failure_report, root_error
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from lockstep.base.files import save_table, save_text
+from lockstep.base.files import read_text, save_table, save_text
 
 METRICS = "metrics.json"
 CONFIG = "config.yaml"
@@ -52,7 +52,7 @@ def read_config(folder: Path) -> tuple[dict[str, Any], list[str], list[str]]:
 
     A damaged one raises ValueError, TypeError, LookupError, OSError or yaml.YAMLError.
     """
-    text = (folder / CONFIG).read_text()
+    text = read_text(folder / CONFIG)
     config = {**yaml.safe_load(text)}
     config.pop("defaults", None)
     config.pop("command", None)  # of an earlier version, whose runs cannot be resumed

@@ -64,7 +64,7 @@ def unknown_key(key: str, value: object, candidates: Collection[str], command: s
     return config_error(key, value, f"{reason} (did you mean {near}?)", f"{near}={as_typed(value)}")
 
 
-def coerce_value(kind: Any, key: str, value: Any) -> Any:
+def coerce_value(kind: Any, key: str, value: Any, example: str | None = None) -> Any:
     """Return `value` as the type `kind`, e.g. 1e6, a float in YAML, as an int.
 
     A value that has one of the types of a union keeps it. Types that are not candidates here accept any value.
@@ -73,7 +73,7 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
     if is_dataclass(kind):
         return coerce(kind, key, value)  # type: ignore[arg-type]
     if origin is Annotated:
-        value = coerce_value(options[0], key, value)
+        value = coerce_value(options[0], key, value, options[1].example)
         for constraint in options[1:]:
             require(constraint.is_valid(value), key, value, constraint.reason, f"{key}={constraint.example}")
         return value
@@ -89,10 +89,10 @@ def coerce_value(kind: Any, key: str, value: Any) -> Any:
         return tuple(coerce_value(options[0], key, item) for item in values)
     if kind not in TYPES:
         return value
-    name, example = TYPES[kind]
+    name, usual = TYPES[kind]
     if kind in (int, float):
         fits = is_number(value) and abs(value) < (2**63 if kind is int else 1e300) and kind(value) == value
     else:
         fits = isinstance(value, kind) or (kind is str and is_number(value))
-    require(fits, key, value, f"it takes {name}", f"{key}={example}")
+    require(fits, key, value, f"it takes {name}", f"{key}={example or usual}")
     return kind(value)

@@ -39,7 +39,7 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"hydra/launcher=joblib", "-m without it, which runs one job after another, or hydra/launcher=slurm"),
     (r"hydra/launcher=submitit.*", "hydra/launcher=slurm, after pip install hydra-submitit-launcher"),
     # the keys of these groups
-    (r"trainer\.devices=(?:auto|-1)", "devices=N, as many as there are"),
+    (r"(?:trainer\.devices|gpus)=-1", "devices=auto"),
     (r"trainer\.strategy=auto", "strategy=single, or strategy=ddp devices=2"),
     (r"trainer\.strategy=(ddp|fsdp)_.*", r"strategy=\1"),
     (TRAINER, r"\1=\2"),

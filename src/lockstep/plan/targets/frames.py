@@ -11,6 +11,8 @@ from collections.abc import Callable
 from os import sep
 from pathlib import Path
 
+from lockstep.base.config_error import LONGEST, shorten
+
 FRAMES = re.compile(r"Traceback \(most recent call last\):\n((?:  .*\n)+)")
 FRAME = re.compile(r'  File "(.*?)", line .*\n(?:(?!  File ).*\n)*')
 IN_WORKER = re.compile(r"(?:.*\n)*?.*?\bCaught \S+ in (.+)\.\nOriginal (Traceback (?:.*\n?)+)")
@@ -21,7 +23,7 @@ CALLERS = (str(Path(__file__).parents[2]) + sep, "<frozen ", str(importlib.__fil
 STANDARD = tuple({sysconfig.get_path(name) + sep for name in ("stdlib", "platstdlib")})
 INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packages"))
 LIBRARIES = (
-    *("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy", "tqdm"),
+    *("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "tensorboard", "numpy", "tqdm"),
     *("hydra", "omegaconf"),
 )
 """Packages with frames between Lockstep's and the user's."""
@@ -57,7 +59,7 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
         hint = f"\n{MISMATCH}"
     if "equal size" in message and f"{sep}collate.py" in text:
         hint = f"\n{UNEQUAL}"
-    return cut_frames(text, is_first, is_called or bool(hint)) + hint
+    return shorten(cut_frames(text, is_first, is_called or bool(hint)), LONGEST) + hint
 
 
 def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:
@@ -96,6 +98,11 @@ def user_stack(dump: str) -> str:
 
 def is_user_file(file: str) -> bool:
     """Whether a file is neither Lockstep's, nor Python's, nor of a library that calls the user's code."""
-    if file.startswith(CALLERS) or (file.startswith(STANDARD) and not any(name in file for name in INSTALLED)):
+    if file.startswith(CALLERS) or is_standard(file):
         return False
     return not any(folder + name + sep in file for folder in INSTALLED for name in LIBRARIES)
+
+
+def is_standard(file: str) -> bool:
+    """Whether a file is of Python's standard library."""
+    return file.startswith(STANDARD) and not any(name in file for name in INSTALLED)

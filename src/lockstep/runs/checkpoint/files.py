@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from lockstep.base.config_error import ConfigError, config_error, require, shell_quote_override
-from lockstep.base.files import absolute, atomic_write
+from lockstep.base.files import absolute, atomic_write, open_file
 from lockstep.plan.plan import Plan
 from lockstep.runs.run_files import CONFIG, METRICS, read_config
 
@@ -48,7 +48,7 @@ def read_checkpoint(path: Path, mmap: bool = False) -> Mapping[str, Any]:
     from lockstep.base.safe_loading import load  # with torch
 
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_file(path) as file, zipfile.ZipFile(file) as archive:
             intact = archive.testzip() is None
         checkpoint: Mapping[str, Any] = load(path, mmap=mmap) if intact else {}
     except OSError as error:
@@ -95,8 +95,9 @@ def _require_nothing_within(folder: Path, saves: bool) -> None:
 
 
 def _no_checkpoint(name: str, resume: bool) -> ConfigError:
-    key, value, hint = START[resume is True]
-    return config_error(key, value, f"no run below {LOGS / name} has left an undamaged checkpoint", hint)
+    (key, value, hint), folder = START[resume is True], (LOGS / name).absolute()
+    runs = f"none of the {len([*folder.rglob(CONFIG)])} runs of name={name} below {folder}"
+    return config_error(key, value, f"{runs} has left an undamaged checkpoint", hint)
 
 
 def require_start(path: Any, resume: Any, name: Any, folder_given: bool) -> None:
@@ -111,7 +112,7 @@ def _existing_path(path: Any) -> Any:
     if isinstance(path, str) and path != NEWEST:
         require("://" not in path, "ckpt_path", path, "a URL is not downloaded", "the path of a .ckpt file")
         path = absolute(path)
-        exists = os.path.isfile(path)  # noqa: PTH113  # pathlib's may raise
+        exists = os.path.lexists(path)
         require(exists, "ckpt_path", path, "there is no such file", "the path of a .ckpt file, or null")
     return path
 

@@ -1,8 +1,6 @@
 """When a checkpoint is due, what goes into it beside the state of Lightning, and which one is the best."""
 
-import errno
 import math
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -166,19 +164,14 @@ class CheckpointManager:
 def save(checkpoint: Mapping[str, Any], path: Path) -> None:
     """Write a checkpoint atomically, or raise an OSError; keep the old one as previous.ckpt, the best as best.ckpt."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with atomic_write(path) as temporary:
-            with temporary.open("wb") as file:
-                torch.save(loadable(checkpoint), file)
-            if path.exists():
-                hardlink(path, PREVIOUS)
-            if checkpoint.get(SECTION, {}).get("best_yet"):
-                hardlink(temporary, BEST)
-        sync_folder(path.parent)
-    except RuntimeError as error:
-        if error.__context__ is None and "PytorchStreamWriter" in str(error):  # it may say no more
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-        raise
+    with atomic_write(path) as temporary:
+        with temporary.open("wb") as file:
+            torch.save(loadable(checkpoint), file)
+        if path.exists():
+            hardlink(path, PREVIOUS)
+        if checkpoint.get(SECTION, {}).get("best_yet"):
+            hardlink(temporary, BEST)
+    sync_folder(path.parent)
 
 
 def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 from lockstep.base.config_error import ConfigError, as_typed, errors_as, require
 from lockstep.plan.schemas.groups import leaves
 from lockstep.runs.compare.comparison import Comparison
-from lockstep.runs.compare.comparison_rules import CONFIGURATION, EXPECTED, rule_of
-from lockstep.runs.compare.recorded_run import RecordedRun, compare_ranks, damaged, record_values
+from lockstep.runs.compare.comparison_rules import CONFIGURATION, EXPECTED, ONE_RUN, rule_of
+from lockstep.runs.compare.recorded_run import RecordedRun, compare_within, damaged, record_values
 from lockstep.runs.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.runs.run_files import CONFIG
 
@@ -53,15 +53,14 @@ def compare_runs(
     comparison = Comparison(str(left.folder), str(right.folder), expected, options, engines)
     comparison.add_all(record_values(left, right), record_values(right, left))
     for run in (left, right):
-        compare_ranks(comparison, run)
+        compare_within(comparison, run)
     comparison.add_all(left.values(), right.values())
     comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
-    if comparison.quantities.keys() <= {CONFIGURATION}:
+    if comparison.quantities.keys() <= {CONFIGURATION, ONE_RUN}:
         reason = f"it has nothing in common with {right.folder} to compare"
         raise ConfigError(f"{left.folder}: {reason}; write the folders of two trained runs.")
     if with_files:
-        with_content = bool(left.last and right.last)
-        comparison.add_all(left.files(with_content), right.files(with_content))
+        comparison.add_all(left.files(right), right.files(left))
         if (first := comparison.first_divergence) is not None:
             noise = noise_reason(left, right) if first.tolerance.within else None
             comparison.likely = noise or likely_reason(a, b, first.name)

@@ -24,7 +24,7 @@ class Rule(NamedTuple):
     order: int
 
 
-CONFIGURATION = "configuration"
+CONFIGURATION, ONE_RUN = "configuration", "files of one run"
 UNKNOWN = "keys unknown to this version"
 BITS_ONLY = "digests, best epochs and states of ranks (only identical runs share them)"
 EXPECTED = "what the tolerance accounts for"
@@ -33,18 +33,18 @@ CURVES = "curves and logs"
 VERDICTS = "verdicts of comparing"
 UNWRITTEN = "what engine=raw does not write"
 
-FILES = ("last.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
+FILES = ("last.ckpt", "best.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
 WORLD = "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng"
 RUN = "metrics.json: record.jsonl:run."
 RANKS = "last.ckpt:lockstep.ranks.*."
 CHECKS = "deterministic benchmark detect_anomaly"
 HPARAMS = "hparams* hyper_parameters* datamodule_h*"
-OPTIONAL = ("confusion.csv:", "last.ckpt:lockstep.", "last.ckpt:MixedPrecision", "record.jsonl:fingerprint.")
+OPTIONAL = ("confusion.csv:", "best.ckpt:", "last.ckpt:lockstep.", "last.ckpt:Mixed", "record.jsonl:fingerprint.")
 """Beginnings of keys that a run of engine=raw may leave out."""
 
 RULES: tuple[tuple[How, str, str, str], ...] = (
     *(("exact", name, name, ":") for name in FILES),
-    ("not", "checkpoints beside last.ckpt", "best.ckpt previous.ckpt", ":"),
+    ("not", "the checkpoint before last.ckpt", "previous.ckpt", ":"),
     ("not", CURVES, "tensorboard/ csv/ wandb/ mlruns/ ranks/ profiler/", "*:"),
     ("not", VERDICTS, "comparison.json failure.json", ":"),
     ("not", "names and paths", "config.yaml:", "name tags* run_dir data.root command*"),
@@ -66,6 +66,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("exact", "learning rate", "record.jsonl:step.", "lr"),
     ("bound", "loss", "record.jsonl:step.", "loss_sum"),
     ("bound", "gradient norm", "record.jsonl:step.", "grad_norm"),
+    ("exact", ONE_RUN, "record.jsonl:", "altered.*"),
     ("exact", "ranks of one run", "record.jsonl:", "step.grad_norm_spread ranks.*"),
     ("bound", "logged", "record.jsonl:step.", "logged.*"),
     # the mean over ranks of a metric is no metric of the global batch
@@ -96,6 +97,8 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", "Lightning's own state", "last.ckpt:", f"pytorch-lightning_version loops* callbacks* {HPARAMS}"),
     ("bound", "weights saved", "last.ckpt:", "state_dict.* current_model_state.*"),
     ("not", EXPECTED, "last.ckpt:optimizer_states.*.param_groups.*.", "foreach fused capturable differentiable"),
+    ("bits", "best epoch", "best.ckpt:", "epoch"),
+    ("bound", "best weights", "best.ckpt:", "state_dict.*"),
     ("bound", "optimizer state", "last.ckpt:", "optimizer_states*"),
     ("bound", "schedule", "last.ckpt:", "lr_schedulers*"),
     ("bound", "gradient scaler", "last.ckpt:", "MixedPrecision*"),

@@ -13,10 +13,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.base.config_error import ConfigError, shorten, truncate
-from lockstep.base.disk import run_lock
 from lockstep.base.files import save_json, save_table
 from lockstep.base.private_api.hydra import silence_basic_launcher
 from lockstep.base.text_table import fitted_text, width_shown
+from lockstep.launch.disk import run_lock
 from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.plan.schemas.groups import short_keys
 from lockstep.runs.run_files import METRICS

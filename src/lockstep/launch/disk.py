@@ -4,14 +4,18 @@ import errno
 import fcntl
 import os
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from os import sep
 from pathlib import Path
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, require
 from lockstep.base.errors import causes
+from lockstep.plan.targets.frames import CALLERS, has_user_frames, is_standard
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
+WRITERS = (CALLERS[0], f"{sep}tensorboard{sep}")  # in the paths of the files that write to the folder of a run
 
 
 def disk_errors_as_config_errors(folder: Path | str) -> AbstractContextManager[None]:
@@ -33,22 +37,30 @@ def silence_thread_errors(folder: Path | str) -> None:
 
 def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") -> ConfigError:
     """Return the ConfigError for a folder in which a file, or which itself, cannot be written."""
+    if error.errno == errno.ENOENT and not os.path.lexists(folder):
+        return config_error(key, folder, "something has removed this folder during the run", "a folder that stays")
     reason = f"what the run leaves cannot be written there ({error.strerror})"
     hint = "a folder with room for it that you may write to; checkpoints that were saved are kept"
     return config_error(key, folder, reason, hint)
 
 
 def find_disk_error(error: BaseException, folder: Path) -> OSError | None:
-    """Return the disk's error among the causes of an error, or None: no room, or the folder or a file in it fails."""
-    for cause in causes(error):
-        if isinstance(cause, OSError):
-            file = Path(str(cause.filename))
-            is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
-            is_full = cause.filename is None and cause.errno in (*NO_ROOM, errno.EFBIG)
-            fails = file.is_relative_to(folder) and cause.errno != errno.ENOENT  # code of the user's may read there
-            if fails or is_missing or is_full:
-                return cause
-    return None
+    """Return the disk's error among the causes of an error, or None if none is of what the run writes to its folder."""
+    return next((each for each in causes(error) if isinstance(each, OSError) and is_own_write(each, folder)), None)
+
+
+def is_own_write(error: OSError, folder: Path) -> bool:
+    """Whether an error is of writing to a folder: it names the folder, or no file, and no code of the user's raised it.
+
+    A file that is missing, or a file without a name, may be a library's: then Lockstep's code must have raised it.
+    """
+    frames = [each.filename for each in traceback.extract_tb(error.__traceback__) if not is_standard(each.filename)]
+    is_own, name = bool(frames) and any(each in frames[-1] for each in WRITERS), error.filename
+    file = Path(os.fsdecode(name) if isinstance(name, bytes) else str(name))  # TensorBoard's are bytes
+    is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
+    is_full = name is None and error.errno in NO_ROOM
+    is_within = file.is_relative_to(folder) and (is_own or error.errno != errno.ENOENT)
+    return (is_missing or is_within or (is_full and is_own)) and not has_user_frames(error)
 
 
 @contextmanager
