@@ -20,10 +20,11 @@ from lockstep.entry_point import FULL_ERRORS, exit_fast, run_command
 from lockstep.files import CONF
 from lockstep.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import RankFailed
+from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.private_api.hydra import get_args_parser
 from lockstep.run_files import Metrics
 from lockstep.schemas import Command
+from lockstep.sweep.search import value_of_trial
 from lockstep.sweep.summary import clear_results, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
@@ -100,7 +101,11 @@ class Job:
             return None
         if metrics.get("within_tolerance") is False and not in_sweep():
             raise SystemExit(1)
-        return metrics.get(str(config.optimized_metric))
+        try:
+            return value_of_trial(config.optimized_metric, metrics, HydraConfig.get().sweeper)
+        except ConfigError as error:  # raised, it would end a trial, and not the search
+            print_exit_reason(str(error), None)
+            raise SystemExit(2) from None
 
 
 def _run_job(config: DictConfig, run_dir: Path) -> Metrics:

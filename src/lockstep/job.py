@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ from lockstep.schemas.plan_json import to_json
 from lockstep.schemas.run import ENGINES, ONCE
 from lockstep.schemas.target import tensorboard_of
 from lockstep.targets.from_python import targets_of
-from lockstep.targets.locate import FROM_DATA
+from lockstep.targets.locate import FROM_DATA, targets_within
 from lockstep.world import Launchable
 
 
@@ -221,10 +223,9 @@ def config_of(plan: Plan) -> Any:
         config.strategy, config.devices = {**vars(plan.strategy)}, plan.devices
     config.batch_size, config.memory_format = config.batch_size or plan.batch_size, plan.memory_format
     model: Any = plan.model.call
-    for node, call in ((config.model, model), (config.model.get("net"), model.get("net"))):
-        for name in FROM_DATA if OmegaConf.is_dict(node) else ():
-            if name in call and name not in node:  # without these Hydra could not instantiate it
-                node[name] = call[name]
+    for path in ((), *targets_within(model)):
+        node, call = reduce(getitem, path, config.model), reduce(getitem, path, model)
+        node.update({name: call[name] for name in FROM_DATA if name in call and name not in node})  # Hydra needs them
     return config
 
 

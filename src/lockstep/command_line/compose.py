@@ -21,7 +21,8 @@ from lockstep.config_error import ConfigError, config_error, require
 from lockstep.disk import write_error
 from lockstep.files import CONF
 from lockstep.launch.failure import print_exit_reason
-from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, key_of, parts_of
+from lockstep.schemas.former import synonym
+from lockstep.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, parts_of
 from lockstep.schemas.target import KEY
 from lockstep.strategies import STRATEGIES
 
@@ -62,11 +63,15 @@ def sets_folder(overrides: Iterable[str]) -> bool:
 
 
 def without_plus(word: str) -> str:
-    """Return an override without `+`, as Lightning's arguments are often typed; arguments of user code get `++`."""
+    """Return an override without `+`, as Lightning's arguments are often typed; arguments of user code get `++`.
+
+    So do those of an optimizer or a schedule that no file has, and the metrics of a model: what it calls refuses them.
+    """
     rest = word.lstrip("+")
     key = rest.partition("=")[0]
-    group = key.partition(".")[0]
-    if rest in (word, key) or group not in (*KEYS, *OPTIONS):
+    group, _, name = key.partition(".")
+    adds = is_below(key, ("model.metrics",)) or (name and group in PARTS and not (options_with(key) or synonym(word)))
+    if rest == key or (rest == word and not adds) or group not in (*KEYS, *OPTIONS):
         return word
     return f"++{rest}" if group in TARGETS and group != key else rest
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch.distributed as dist
 from torch import nn
 
-from lockstep.lit.logged_values import LOADER, Value, compute_together, metric_objects, reduction_of, state_sizes
+from lockstep.lit.logged_values import LOADER, Value, compute_together, metric_objects, reduction_of
 from lockstep.parallel.messages import all_gather_json
 from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.private_api.torchmetrics import is_collection, is_metric, last_forward, widen_counts
@@ -167,15 +167,13 @@ class ExactLog:
             entry.flush()
         rows = [[entry.options, names.get(id(entry.metric)), entry.total, entry.weight] for entry in entries.values()]
         totals: dict[str, list[Any]] = {}
-        ranks = all_gather_json({"rows": rows, "sizes": state_sizes(metrics)})
-        for options, metric, *total in chain.from_iterable(rank["rows"] for rank in ranks):
+        for options, metric, *total in chain.from_iterable(all_gather_json(rows)):
             name = options[0]
             entry = entries.setdefault(name, Value(*options))
             entry.metric = entry.metric or metrics.get(metric)
             totals.setdefault(name, []).append(total)
         logged = {id(entries[name].metric) for name in totals if entries[name].on_epoch}
-        metrics = {name: metric for name, metric in metrics.items() if id(metric) in logged}
-        compute_together(metrics, [rank["sizes"] for rank in ranks])
+        compute_together({name: metric for name, metric in metrics.items() if id(metric) in logged})
         return [(entries[name], totals[name]) for name in sorted(totals)]
 
     # checkpoints within an epoch

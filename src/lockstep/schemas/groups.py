@@ -50,7 +50,11 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def better(metric: str) -> Literal["min", "max"]:
     """Return whether smaller or larger values of a metric are better, by its name."""
-    return "max" if re.search(r"(acc|accuracy|f1|auc|auroc|precision|recall)$", metric.lower()) else "min"
+    return (
+        "max"
+        if re.search(r"(acc|accuracy|f1|r2|auc|auroc|precision|recall|samples_per_second)$", metric.lower())
+        else "min"
+    )
 
 
 def key_of(override: str) -> str:

@@ -108,8 +108,7 @@ def ranking_metric(jobs: Sequence[SweepJob]) -> RankingMetric | None:
     modes = {job.results.get("monitor"): job.results.get("mode") for job in finished}
     optimized = {job.config.get("optimized_metric") for job in finished}
     if len(optimized) == 1 and (name := optimized.pop()):
-        default = "max" if name == "samples_per_second" else better(name)
-        return RankingMetric(name, name, modes.get(name) or default)
+        return RankingMetric(name, name, modes.get(name) or better(name))
     [(monitor, mode)] = modes.items() if len(modes) == 1 else [(None, None)]
     return RankingMetric("best", f"best {monitor}", mode) if monitor and mode else None
 

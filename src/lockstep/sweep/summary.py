@@ -20,6 +20,7 @@ from lockstep.run_files import METRICS
 from lockstep.schemas.groups import short_keys
 from lockstep.sweep.jobs import FAILURE, WORLD, SweepRow, best_text, jobs_of, ranking_metric, rows_of
 from lockstep.sweep.plot import draw
+from lockstep.sweep.search import continue_search
 from lockstep.text_table import fitted_text, width_shown
 
 MAX_CELL = 72  # characters of a cell; sweep.csv has all of them
@@ -46,6 +47,11 @@ class SweepSummary(Callback):
         if "hydra_joblib_launcher" in str(launcher):
             print_exit_reason(JOBLIB_REFUSED, None)
             raise SystemExit(2)
+        try:
+            continue_search(config.hydra.sweeper)
+        except ConfigError as error:
+            print_exit_reason(str(error), None)
+            raise SystemExit(2) from None
         silence_basic_launcher()
 
     def on_job_start(self, config: DictConfig, **_: Any) -> None:
