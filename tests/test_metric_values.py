@@ -8,8 +8,8 @@ from torch import nn
 from torchmetrics.classification import MulticlassAUROC, MulticlassRecall
 from torchmetrics.regression import R2Score
 
-from lockstep.inference import load
-from lockstep.private_api.torchmetrics import widen_counts
+from lockstep.base.private_api.torchmetrics import widen_counts
+from lockstep.command.inference import load
 from tests.comparing import metrics_in
 from tests.conftest import MakePlan, MakeUserPlan, require_refused
 from tests.test_user_module import trained

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 from torchmetrics import Metric, classification
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.models.checks import shape_of, wrong_shape
 from lockstep.models.net_module import Metrics, NetModule
 

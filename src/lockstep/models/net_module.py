@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torchmetrics import Metric, MetricCollection, classification, regression
 
-from lockstep.config_error import option_error
+from lockstep.base.config_error import option_error
 from lockstep.models.optimizers import configure
 
 Metrics = Sequence[str] | Mapping[str, str | Metric] | None

@@ -8,7 +8,7 @@ from torch.nn.functional import mse_loss
 from torch.optim import Optimizer
 from torchmetrics import regression
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.models.checks import pair_of, shape_of, wrong_shape
 from lockstep.models.net_module import Metrics, NetModule
 

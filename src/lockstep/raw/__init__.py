@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.world import World
+from lockstep.plan.world import World
 
 CALLED = (  # the hooks of a LightningModule, in their order; one that overrides another is refused
     *("setup", "configure_model", "configure_optimizers", "on_fit_start", "on_validation_model_eval"),

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.distributed import is_initialized
 from torchmetrics import Metric, MetricCollection
 
-from lockstep.parallel.messages import all_gather_json, gather_values
-from lockstep.private_api.torchmetrics import compute_from, last_forward, states_of
+from lockstep.base.messages import all_gather_json, gather_values
+from lockstep.base.private_api.torchmetrics import compute_from, last_forward, states_of
 
 
 def added(numbers: Iterable[Any]) -> Any:

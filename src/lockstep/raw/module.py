@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.launch.topology import RankContext
-from lockstep.private_api.torch import BATCHNORM
+from lockstep.plan.targets.kinds import overrides
+from lockstep.plan.targets.locate import create
 from lockstep.raw import Job, step
 from lockstep.raw.data import Loader, Share, mapped, preserved_generators, seed_all, seed_by
 from lockstep.raw.log import Log, preserved_metrics
 from lockstep.raw.record import Record
-from lockstep.targets.kinds import overrides
-from lockstep.targets.locate import create
 
 STAGES = {"train": "training", "val": "validation", "test": "test"}
 
@@ -53,7 +53,7 @@ class Rank:
         seed_all(seed)  # weights are drawn before anything else, alike on every rank
         self.module: Any = create("model", calls["model"])
         chosen = [call for call in (calls.get("callbacks") or {}).values() if isinstance(call, Mapping)]
-        ours = [call for call in chosen if str(call.get("_target_")).startswith("lockstep.callbacks.")]
+        ours = [call for call in chosen if str(call.get("_target_")).startswith("lockstep.engine.callbacks.")]
         self.callbacks = [create("callbacks", call) for call in ours]  # that log values at the end of a test
         self.owners = [each for each in (self.data, self.module) if each is not None]
         self.trainer = trainer_of(self)

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 
 from lockstep.launch.topology import RankContext
+from lockstep.plan.targets.kinds import overrides
 from lockstep.raw import Job
 from lockstep.raw.data import preserved_generators
 from lockstep.raw.log import preserved_metrics
 from lockstep.raw.module import STAGES, Rank, manual_step
 from lockstep.raw.step import arguments_for, automatic_step, step_schedules
-from lockstep.targets.kinds import overrides
 
 
 def run(job: Job, context: RankContext) -> dict[str, Any]:
