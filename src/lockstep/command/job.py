@@ -38,6 +38,7 @@ from lockstep.plan.targets.from_python import targets_of
 from lockstep.plan.targets.locate import FROM_DATA, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import CALLED, Job
+from lockstep.runs.checkpoint.files import choose_checkpoint, require_start, typed_words
 from lockstep.runs.run_files import METRICS, Metrics, clear_records, run_of, save_config
 from lockstep.runs.run_summary import run_summary, run_title
 

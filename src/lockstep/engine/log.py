@@ -14,8 +14,8 @@ from torch import nn
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api.torchmetrics import is_collection, is_metric, last_forward, widen_counts
 from lockstep.engine.logged_values import LOADER, Value, compute_together, metric_objects, reduction_of
-from lockstep.parallel.tensor_layout import full_tensor
 from lockstep.runs.record.step_lines import Scalar, reduced, to_scalar
+from lockstep.strategies.parallel.tensor_layout import full_tensor
 
 
 class ExactLog:
