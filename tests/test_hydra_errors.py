@@ -170,6 +170,11 @@ TEMPLATE = [
     ("callbacks=default", "write nothing in its place: checkpoints are always saved."),
     ("callbacks.model_checkpoint.save_top_k=3", "write checkpoint.monitor=METRIC or checkpoint.every_n_steps=N."),
     ("hparams_search=mnist_optuna", "write -m experiment=optuna, after pip install hydra-optuna-sweeper."),
+    ("optimizer.lrr=1", "optimizer.lrr=1: Adam takes no such argument (did you mean lr?); write optimizer.lr=1, or "),
+    ("+model.x=1", "model.x=1: Classifier takes no such argument; write one of: net, optimizer, scheduler, "),
+    ("++foo.bar=1", "foo={bar:1}: there is no such key; write one that python train.py --help lists, or +model.foo=… "),
+    ("seed_everything=3", "seed_everything=3: there is no such key; write seed=3."),
+    ("+strategy._target_=a.B", "is a file of lockstep/strategies/, and no target; write one of ddp, "),
     ("hydra/launcher=joblib", "there is no such option; write -m without it, which runs one job after another"),
 ]
 """What a user of lightning-hydra-template types."""

@@ -112,6 +112,10 @@ def _with_batch_size_and_rate(config: DictConfig, values: dict[str, Any]) -> dic
 def _option(group: str, values: Any) -> Any:
     """Return the typed option of a group."""
     options, name = GROUPS[group], values.get("name") if isinstance(values, Mapping) else values
+    if isinstance(values, Mapping) and KEY in values:
+        listed = ", ".join(options)
+        reason = f"it is a file of lockstep/{'strategies' if group == 'strategy' else group}/, and no target"
+        raise config_error(group, {**values}, reason, f"one of {listed}; docs/architecture.md says how to add one")
     if str(name) not in options:
         raise option_error(f"{group}.name", name, "there is no such option", options)
     return coerce(options[str(name)], group, values)

@@ -19,7 +19,7 @@ from lockstep.base.config_error import ConfigError, config_error, require
 from lockstep.base.disk import write_error
 from lockstep.base.files import CONF
 from lockstep.command.build import KEYS, named_options
-from lockstep.command.help import help_page
+from lockstep.command.help import help_page, user_folder
 from lockstep.launch.failure import print_exit_reason
 from lockstep.plan.schemas.former import synonym
 from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, parts_of
@@ -48,8 +48,10 @@ for resolver in (help_page, ranks_of, gpus_of):
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
     """Return the configuration of one job, and the folder of its run. Hydra's errors are for `hydra_errors.explain`."""
+    folder = None if any(key_of(word) == "hydra.searchpath" for word in overrides) else user_folder()
+    found = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", overrides, return_hydra_config=True)
+        config = compose("train", [*found, *overrides], return_hydra_config=True)
         run_dir = Path(config.hydra.run.dir).absolute()
     with open_dict(config):
         del config["hydra"]
@@ -74,6 +76,13 @@ def without_plus(word: str) -> str:
     if rest == key or (rest == word and not adds) or group not in (*KEYS, *OPTIONS):
         return word
     return f"++{rest}" if group in TARGETS and group != key else rest
+
+
+def replacing(word: str) -> list[str]:
+    """Return the overrides by which a target in place of an option, `model={_target_: …}`, replaces the group."""
+    group, _, value = word.partition("=")
+    replaces = value.startswith("{") and KEY in value and group in (*GROUPS, *TARGETS)
+    return [f"~{group}", f"+{word}"] if replaces else [word]
 
 
 def parse(words: Iterable[str]) -> list[Override]:

@@ -37,6 +37,9 @@ SENTENCES = {
     r"Ambiguous value for argument '(.+?)=(.+)'": (
         r"\1=\2: several values are a list or a sweep; write -m \1=\2 to run a job for each, or \1=[\2] for a list"
     ),
+    r"Cannot find primary config '(.+?)'": (
+        r"--config-name=\1: there is no such file; leave it out, or write train=false ckpt_path=best to test a run"
+    ),
     r"Unknown plugin class : 'hydra_plugins\.(\w+)": r"\1: Hydra needs this package; write pip install \1 first",
     r"BasicSweeper does not support sweep type": (
         "interval(A,B): only a search takes an interval; write -m hydra/sweeper=search optimized_metric=val/acc beside "

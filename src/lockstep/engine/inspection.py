@@ -20,6 +20,7 @@ from lockstep.base.structures import map_leaves
 from lockstep.engine.loaders import RankSlice
 from lockstep.engine.loaders.source import LoaderSource, create_data, create_module, create_source
 from lockstep.plan import schemas
+from lockstep.plan.schemas.former import net_error
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.plan.step_plan import StepPlan
 from lockstep.plan.targets.early_checks import check_partials
@@ -79,8 +80,6 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     """Create the module, without memory for its weights if that works: it may be larger than the memory."""
     kind = locate(f"model.{KEY}", model.path)
     if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
-        from lockstep.plan.schemas.former import net_error
-
         raise net_error(model.call)
     if on_meta:
         with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again
@@ -90,6 +89,8 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
 
 def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
     key, kind = f"model.{KEY}", type(module).__name__
+    if isinstance(module, nn.Module) and not is_lightning_module(module):
+        raise net_error(model.call)
     reason = f"it makes a {kind}, and not a LightningModule"
     require(is_lightning_module(module), key, model.path, reason, "the path of one")
     require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")

@@ -100,7 +100,7 @@ def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
 def _least_first(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
     """Return the columns that may be left out, in this order: speed matters if it is compared, else the metrics do."""
     constant = [name for name in WORLD if len({row.cells[name] for row in rows}) == 1]
-    metrics = sorted(name for name in columns if name.startswith(("test_", "val_")))
+    metrics = sorted(name for name in columns if name.startswith(("test_", "val_")) and name != rows[0].ranked)
     speed = ["epoch_seconds", "max_loss_diff", "efficiency", "verdict", "samples_per_second"]
     order = [*metrics, *speed] if "speed_up" in columns else [*speed, *metrics]
     return ["reason", *constant, *order]
