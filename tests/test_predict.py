@@ -232,3 +232,7 @@ def test_predict_step_of_a_module_is_called(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
     [row] = predict(plan, module, [str(tmp_path / "x.npz")]).rows()
     assert row == {"input": f"{tmp_path / 'x.npz'}[0]", "output 0": 5.0}
+    monkeypatch.setattr(type(module), "classes", ["cat", "dog"], raising=False)
+    monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch)
+    [row] = predict(plan, module, [str(tmp_path / "x.npz")]).rows()
+    assert row["class"] == "dog", "whose name the module has"

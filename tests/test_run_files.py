@@ -34,9 +34,14 @@ def test_a_refused_run_leaves_nothing(kept: str | None, tmp_path: Path) -> None:
     (folder / "tensorboard" / "label").mkdir(parents=True)
     if kept == "config.yaml":
         (folder / kept).touch()
-    with pytest.raises(ConfigError), removed_if_refused(folder):
-        (folder / "config.yaml").touch()
-        if kept == "checkpoints":
-            (folder / kept).mkdir()
-        raise ConfigError
+
+    def refused() -> None:
+        with removed_if_refused(folder):
+            (folder / "config.yaml").touch()
+            if kept == "checkpoints":
+                (folder / kept).mkdir()
+            raise ConfigError
+
+    with pytest.raises(ConfigError):
+        refused()
     assert folder.exists() == (kept is not None)
