@@ -7,7 +7,7 @@ import yaml
 
 from lockstep.base.config_error import ConfigError, typed_command
 from lockstep.base.files import CONF
-from lockstep.command.compose import OPTIONS, compose_job, without_plus
+from lockstep.command.compose import OPTIONS, compose_job, replacing, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.plan.schemas.former import synonym
 from tests.conftest import ROOT, USER_CODE, Command, MakePlan
@@ -174,7 +174,7 @@ TEMPLATE = [
     ("+model.x=1", "model.x=1: Classifier takes no such argument; write one of: net, optimizer, scheduler, "),
     ("++foo.bar=1", "foo={bar:1}: there is no such key; write one that python train.py --help lists, or +model.foo=… "),
     ("seed_everything=3", "seed_everything=3: there is no such key; write seed=3."),
-    ("+strategy._target_=a.B", "is a file of lockstep/strategies/, and no target; write one of ddp, "),
+    ("strategy={_target_:a.B}", "it is a file of lockstep/strategies/, and no target; write one of ddp, "),
     ("hydra/launcher=joblib", "there is no such option; write -m without it, which runs one job after another"),
 ]
 """What a user of lightning-hydra-template types."""
@@ -184,7 +184,7 @@ TEMPLATE = [
 def test_words_of_the_template_are_answered_with_those_of_this_project(
     words: str, sentence: str, make_plan: MakePlan
 ) -> None:
-    typed = [*map(without_plus, words.split(" "))]
+    typed = [each for word in words.split(" ") for each in replacing(without_plus(word))]
     with pytest.raises(ConfigError) as refused, planning(typed):
         make_plan(*typed)
     assert sentence in str(refused.value)

@@ -150,6 +150,8 @@ def _module(values: Any, parts: tuple[str, ...]) -> schemas.Module:
         given = values[part] if isinstance(values.get(part), Mapping) else {}
         for name in given.keys() & SETTINGS.keys():
             raise ConfigError(f"{part}.{name}: there is no such key any more; write {SETTINGS[name]}.")
+        if given and part in parts:
+            _target(part, given)
         if KEY in given and not given.get(PARTIAL):
             reason = "is missing: a module calls it with more arguments"
             raise ConfigError(f"{part}.{PARTIAL} {reason}; write {PARTIAL}: true.")

@@ -94,6 +94,7 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
     returned alone: it resumes by the whole command.
     """
     words = [each for word in words for each in replacing(without_plus(word))]
+    words = [word for place, word in enumerate(words) if word[:1] != "~" or word not in words[:place]]
     typed = {key_of(word): word.partition("=")[2].lower() for word in words}
     resumes, tests = typed.get("resume") == "true", typed.get("train") == "false" and "ckpt_path" in typed
     if not (resumes or tests) or {"-m", "--multirun"} & {*words}:

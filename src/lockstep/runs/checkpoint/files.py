@@ -99,15 +99,16 @@ def _later_run(run: Path, name: str) -> Path | None:
     begun = {path.parent: path.stat().st_mtime for path in (LOGS / name).absolute().rglob(CONFIG)}
     empty = [each for each in begun if not any(other.is_relative_to(each) for other in saved)]
     later = max((each for each in empty if not (each / METRICS).is_file()), key=begun.__getitem__, default=run)
-    if begun[later] <= begun.get(run, math.inf):
+    if begun.get(later, 0) <= begun.get(run, math.inf):
         return None
+    differing: list[str] = []
     with suppress(*UNREADABLE):
         first, second = read_config(run)[0], read_config(later)[0]
-        keys = first.keys() | second.keys()
-        differing = sorted(key for key in keys - {"resume", "ckpt_path"} if first.get(key) != second.get(key))
-        reason = f"the newest run, {later}, has no checkpoint, and the one before it differs in {', '.join(differing)}"
-        hint = f"resume=true {shell_quote_override('hydra.run.dir', str(run))}"
-        require(not differing, "resume", "true", reason, f"{hint}, the one before")
+        keys = (first.keys() | second.keys()) - {"resume", "ckpt_path"}
+        differing = sorted(key for key in keys if first.get(key) != second.get(key))
+    reason = f"the newest run, {later}, has no checkpoint, and the one before it differs in {', '.join(differing)}"
+    hint = f"resume=true {shell_quote_override('hydra.run.dir', str(run))}, the one before"
+    require(not differing, "resume", "true", reason, hint)
     return later
 
 
@@ -154,12 +155,12 @@ def typed_words(run: Path | None, name: str, path: Any = None) -> list[str]:
 
     `path`: the checkpoint, as `ckpt_path` names it.
     """
-    if isinstance(path, str) and path not in NEWEST:
-        run = run_of(Path(absolute(path)))
-    if run is None:
-        newest, _ = newest_checkpoint(runs_of(name))
-        run = newest.parents[1] if newest is not None else LOGS
     try:
+        if isinstance(path, str) and path not in NEWEST:
+            run = run_of(Path(absolute(path)))
+        elif run is None:
+            newest, _ = newest_checkpoint(runs_of(name))
+            run = newest.parents[1] if newest is not None else LOGS
         config, words, _ = read_config(run)
         engine = f"engine={config['engine']['name']}"  # engine=both is two runs
         return [] if "task" in config else [engine if word == "engine=both" else word for word in words]
