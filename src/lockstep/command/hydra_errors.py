@@ -40,6 +40,9 @@ SENTENCES = {
     r"Cannot find primary config '(.+?)'": (
         r"--config-name=\1: there is no such file; leave it out, or write train=false ckpt_path=best to test a run"
     ),
+    r"Cannot overwrite study direction from \[<StudyDirection\.(\w+)": (
+        r"hydra.sweeper.study_name: this search has the direction \1; write hydra.sweeper.study_name=ANOTHER"
+    ),
     r"Unknown plugin class : 'hydra_plugins\.(\w+)": r"\1: Hydra needs this package; write pip install \1 first",
     r"BasicSweeper does not support sweep type": (
         "interval(A,B): only a search takes an interval; write -m hydra/sweeper=search optimized_metric=val/acc beside "

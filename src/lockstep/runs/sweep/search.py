@@ -53,7 +53,7 @@ def continue_search(sweeper: DictConfig) -> None:
         remaining = max(0, sweeper.n_trials - finished)
         if trials:
             more = f", {remaining} more" if remaining else f"; hydra.sweeper.n_trials={finished + 20} goes on"
-            print(f"the search {name} in {storage} has {finished} trials{more}", flush=True)
+            print(f"trials of {name} in {storage}: {finished}{more}", flush=True)
         sweeper.n_trials = remaining
         if isinstance(sweeper.sampler.get("seed"), int):
             sweeper.sampler.seed += len(trials)  # it would draw the same values again
