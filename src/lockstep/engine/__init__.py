@@ -48,10 +48,10 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         training = TrainingCallback(session, state)
         first = (EvaluationCallback(session), BatchCallback(session), training)
         callbacks = [*monitoring_callbacks(session), *create_callbacks(plan)]
-        content = start.content
-        for each in callbacks if content and content["best"] else ():  # its state has the name that it was saved under
-            if isinstance(each, EarlyStopping) and each.monitor == STOPPING and STOPPING not in content["results"]:
-                look_at(each, content["best"][0])
+        if start.content and start.content["best"] and STOPPING not in start.content["results"]:
+            for each in callbacks:  # its state has the name that it was saved under
+                if isinstance(each, EarlyStopping) and each.monitor == STOPPING:
+                    look_at(each, start.content["best"][0])
         if any(isinstance(each, ProgressBar) for each in callbacks):
             session.results.display.has_bar = False
         trainer = create_trainer(session, state, [*first, *callbacks])

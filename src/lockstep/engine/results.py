@@ -233,7 +233,7 @@ class Results:
     def _monitor(self, names: Collection[str]) -> str:
         """Return the metric by which best.ckpt is best, of those that are logged."""
         defaults = (getattr(self.module, "monitor", None), *LOSSES)
-        return self.plan.checkpoint.monitor or next((each for each in defaults if each in names), "")
+        return str(self.plan.checkpoint.monitor or next((each for each in defaults if each in names), ""))
 
     def _check_monitors(self, trainer: Any, stage: str) -> None:
         """Have an EarlyStopping whose default is not logged take best.ckpt's metric; raise if another is not logged."""

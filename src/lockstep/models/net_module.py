@@ -61,7 +61,7 @@ class NetModule(LightningModule):
     def set_metrics(self, metrics: Metrics, family: ModuleType, **options: Any) -> None:
         """Create further metrics of evaluations, in float64; `options` are arguments of those that are only named."""
         names = [metrics] if isinstance(metrics, str) else metrics or ()
-        chosen = {**metrics} if isinstance(metrics, Mapping) else {str(name): name for name in names}
+        chosen: dict[str, Any] = {**metrics} if isinstance(metrics, Mapping) else {str(name): name for name in names}
         kinds = metrics_of(family)
         for name, metric in chosen.items():
             if isinstance(metric, str) and metric not in kinds:
