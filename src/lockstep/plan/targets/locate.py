@@ -215,7 +215,7 @@ def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:
 
 def targets_within(call: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the keys of the targets among a module's arguments that need facts about its data: `net`, and metrics."""
-    metrics = call.get("metrics")
-    named = {("metrics", name): value for name, value in metrics.items()} if isinstance(metrics, Mapping) else {}
-    targets: dict[tuple[str, ...], Any] = {("net",): call.get("net"), **named}
+    targets: dict[tuple[str, ...], Any] = {("net",): call.get("net")}
+    if isinstance(metrics := call.get("metrics"), Mapping):
+        targets |= {("metrics", name): value for name, value in metrics.items()}
     return [path for path, value in targets.items() if isinstance(value, Mapping) and KEY in value]
