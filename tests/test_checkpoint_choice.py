@@ -1,6 +1,7 @@
 """What `resume` and `ckpt_path` mean: the newest undamaged checkpoint, and the folder of the run."""
 
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,11 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+import yaml
 
 from lockstep.base.config_error import ConfigError
 from lockstep.command.inference import load
+from lockstep.command.job import with_earlier_words
 from lockstep.runs.checkpoint import files
 from lockstep.runs.checkpoint.files import (
     BEST,
@@ -55,6 +58,55 @@ def test_newest_undamaged_checkpoint_is_chosen(
     assert (anew.ckpt_path, anew.run_dir, [*torn]) == (str(newest), plan.run_dir, damaged)
     inside, torn = choose_checkpoint(replace(plan, resume=True, run_dir=str(one.parent)), folder_given=True)
     assert (inside.ckpt_path, inside.run_dir, [*torn]) == (str(newest), str(one.parent), damaged[1:])
+
+
+def a_run(folder: Path, age: float, **config: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = f'# command: [["model=mine", "strategy=ddp", "devices=2", "hydra.run.dir={folder}"], []]\n'
+    (folder / CONFIG).write_text(text + yaml.safe_dump({"engine": {"name": "raw"}, **config}))
+    os.utime(folder / CONFIG, (time.time() - age,) * 2)
+    return folder
+
+
+def test_the_newest_run_without_a_checkpoint_is_named(
+    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older one is resumed in its place if both have the same options; otherwise the user chooses."""
+    monkeypatch.chdir(tmp_path)
+    plan = replace(make_plan("name=mine"), resume=True)
+    first, second = a_run(tmp_path / "logs/mine/first", 30, seed=1), a_run(tmp_path / "logs/mine/second", 10, seed=1)
+    last = a_checkpoint(first / FOLDER / LAST, age=20)
+    resumed, skipped = choose_checkpoint(plan, folder_given=False)
+    assert (resumed.ckpt_path, skipped) == (str(last), {second: "it has no checkpoint"})
+    a_run(second, 10, seed=2)
+    reason = f"resume=true: the newest run, {second}, has no checkpoint, and the one before it differs in seed; write "
+    with pytest.raises(ConfigError, match=re.escape(f"{reason}resume=true hydra.run.dir={first}, the one before.")):
+        choose_checkpoint(plan, folder_given=False)
+    (second / METRICS).touch()
+    assert choose_checkpoint(plan, folder_given=False)[1] == {}, "a test of a checkpoint, say"
+
+
+def test_a_test_takes_the_words_of_the_run_about_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its path, or as the last or the best checkpoint; where it runs is typed anew."""
+    monkeypatch.chdir(tmp_path)
+    last = a_checkpoint(a_run(tmp_path / "logs/train/run", 30) / FOLDER / LAST, age=20)
+    for path in ("last", "best", str(last)):
+        typed = ["train=false", f"ckpt_path={path}"]
+        assert with_earlier_words(typed) == ["model=mine", *typed]
+        assert with_earlier_words([*typed, "model=other"]) == [*typed, "model=other"]
+    assert with_earlier_words(["ckpt_path=last"]) == ["ckpt_path=last"], "which trains on"
+
+
+def test_the_best_checkpoint_of_the_newest_run(
+    make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = replace(make_plan("name=mine"), ckpt_path="best")
+    a_checkpoint(tmp_path / "logs/mine/run" / FOLDER / LAST, age=20)
+    with pytest.raises(ConfigError, match=r"^ckpt_path=best: .*/logs/mine/run has none; write ckpt_path=last\.$"):
+        choose_checkpoint(plan, folder_given=False)
+    best = a_checkpoint(tmp_path / "logs/mine/run" / FOLDER / BEST, age=30)
+    assert choose_checkpoint(plan, folder_given=False)[0].ckpt_path == str(best)
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(

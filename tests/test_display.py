@@ -31,6 +31,21 @@ def test_it_goes_on_where_an_earlier_run_stopped(make_plan: MakePlan, capsys: py
     assert not shown.out, "no line beside it"
 
 
+def test_80_columns_have_room_for_the_loss_and_the_time_left(
+    make_plan: MakePlan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = make_plan(*NET[:2], "batch_size=1", "max_epochs=100", "trainer.enable_progress_bar=true")
+    display = Display(plan, rank=0)
+    display.begin_epoch(Progress(epochs=99))
+    assert display.bar is not None
+    display.bar.mininterval = 0
+    display.end_batch({"val/acc": 0.91234, "val/f1": 0.91234}, 3.0, 4.0)
+    shown = capsys.readouterr().err.rpartition("\r")[2]
+    display.close()
+    assert re.fullmatch(r"epoch 100/100: .*\[[\d:?]+, loss 0\.75", shown[: shown.index("loss 0.75") + 9])
+    assert shown.index("loss 0.75") + 9 <= 80
+
+
 def test_an_epoch_without_metrics_shows_those_of_its_last_batch(
     make_plan: MakePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:

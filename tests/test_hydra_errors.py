@@ -11,11 +11,11 @@ import yaml
 from lockstep.base.config_error import ConfigError, typed_command
 from lockstep.base.files import CONF
 from lockstep.command.build import typed_values
-from lockstep.command.compose import OPTIONS, compose_job, without_plus
+from lockstep.command.compose import OPTIONS, compose_job, replacing, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.plan.schemas.former import synonym
 from lockstep.plan.schemas.groups import key_of
-from tests.conftest import ROOT, USER_CODE, Command
+from tests.conftest import ROOT, USER_CODE, Command, MakePlan
 
 LONG = "seed=" + "9" * 5000
 """Python reads no number of so many digits: an error that neither Hydra nor Lockstep expects."""
@@ -200,6 +200,23 @@ TEMPLATE = {
 
 def test_words_of_other_tools_are_answered_with_those_of_this_project() -> None:
     assert {word: synonym(word) for word in TEMPLATE} == TEMPLATE
+
+
+WRONG = [
+    ("optimizer.lrr=1", "optimizer.lrr=1: Adam takes no such argument (did you mean lr?); write optimizer.lr=1, or "),
+    ("+model.x=1", "model.x=1: Classifier takes no such argument; write one of: net, optimizer, scheduler, "),
+    ("++foo.bar=1", "foo={bar:1}: there is no such key; write one that python train.py --help lists, or +model.foo=… "),
+    ("seed_everything=3", "seed_everything=3: there is no such key; write seed=3."),
+    ("strategy={_target_:a.B}", "it is a file of lockstep/strategies/, and no target; write one of ddp, "),
+]
+
+
+@pytest.mark.parametrize(("word", "sentence"), WRONG, ids=[case[0] for case in WRONG])
+def test_words_that_fit_nothing(word: str, sentence: str, make_plan: MakePlan) -> None:
+    typed = replacing(without_plus(word))
+    with pytest.raises(ConfigError) as refused, planning(typed):
+        make_plan(*typed)
+    assert sentence in str(refused.value)
 
 
 def test_a_plus_before_a_key_that_exists_is_of_no_harm() -> None:

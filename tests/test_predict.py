@@ -3,6 +3,7 @@
 import csv
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -201,3 +202,17 @@ def test_class_names_of_folders_reach_every_place(tmp_path: Path) -> None:
         assert file.readline() == "true,predicted Käfer,predicted cat\n"
     rows = predict(plan, net, [str(tmp_path / "images")]).rows()
     assert {(Path(str(row["input"])).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
+
+
+def test_predict_step_of_a_module_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lockstep.run([*QUIET, "model=example_module", "data=example_module", f"hydra.run.dir={tmp_path}"])
+    plan, module = load_with_plan(tmp_path)
+    np.savez(tmp_path / "x.npz", x=np.array([[3.0, 4.0]], np.float32))
+    monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
+    [row] = predict(plan, module, [str(tmp_path / "x.npz")]).rows()
+    assert row == {"input": f"{tmp_path / 'x.npz'}[0]", "output 0": 5.0}
+    monkeypatch.setattr(type(module), "classes", ["cat", "dog"], raising=False)
+    monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch)
+    unnamed = replace(plan, data=replace(plan.data, class_names=(), num_classes=None))
+    [row] = predict(unnamed, module, [str(tmp_path / "x.npz")]).rows()
+    assert row["class"] == "dog", "whose name the module has"

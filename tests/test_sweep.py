@@ -113,7 +113,7 @@ def test_a_search_by_optuna_goes_on_after_a_trial_that_fails(command: Command) -
     [sweep] = command.folder.glob("logs/train/sweeps/*")
     results = yaml.safe_load((sweep / "optimization_results.yaml").read_text())
     assert results["best_params"] == {"optimizer.lr": 0.01}
-    again = re.search(r"^best: job \d, val/acc .*\n  python train.py (.*)$", ended.out, re.MULTILINE)
+    again = re.search(r"^best: job \d, val/acc .*\n  lockstep (.*)$", ended.out, re.MULTILINE)
     assert again is not None
     assert "hydra" not in again[1]
     repeated = command.train(*shlex.split(again[1]))

@@ -114,7 +114,9 @@ def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> Predictions:
         names += batch_names
         outputs.append(returned.float().cpu() if returned.element_size() == 2 else returned.cpu())
     require(bool(outputs), "INPUT", " ".join(inputs), "there is no picture and no row in it", "others")
-    classes = plan.data.class_names or tuple(map(str, range(plan.data.num_classes or 0)))
+    named = plan.data.class_names or getattr(module, "class_names", None) or getattr(module, "classes", None)
+    named = named if isinstance(named, list | tuple) else range(plan.data.num_classes or 0)
+    classes = tuple(map(str, named))
     has_logits = outputs[0].dim() == 2 and outputs[0].shape[1] == len(classes)
     return Predictions(names, torch.cat(outputs), classes if has_logits else ())
 

@@ -38,11 +38,11 @@ def broadcast(buffers: Iterable[Tensor | None]) -> None:
                 dist.broadcast(buffer, src=0)
 
 
-def gather_values(value: Any) -> list[Any]:
-    """Return what all ranks pass, in tensors and plain values, on rank 0, or in a single process; nothing elsewhere."""
+def gather_values(value: Any, to_all: bool = False) -> list[Any]:
+    """Return the tensors and plain values of all ranks, on every rank if `to_all`; see `gather_bytes`."""
     message = io.BytesIO()
     torch.save(value, message)
-    return [load(io.BytesIO(received)) for received in gather_bytes(message.getvalue())]
+    return [load(io.BytesIO(received)) for received in gather_bytes(message.getvalue(), to_all)]
 
 
 def gather_json(value: Any) -> list[Any]:

@@ -126,6 +126,10 @@ def _typed(key: str, value: Any) -> Any:
     kind = TYPES.get(key)
     if key in GROUPS:
         name = value.get("name") if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping) and KEY in value:
+            reason = f"it is a file of lockstep/{'strategies' if key == 'strategy' else key}/, and no target"
+            hint = f"one of {', '.join(GROUPS[key])}; docs/architecture.md says how to add one"
+            raise config_error(key, {**value}, reason, hint)
         if str(name) not in GROUPS[key]:
             raise option_error(f"{key}.name", name, "there is no such option", GROUPS[key])
         kind = GROUPS[key][str(name)]
@@ -158,6 +162,8 @@ def _module(values: Any, parts: tuple[str, ...]) -> schemas.Module:
     target: schemas.Module = replace(_target("model", values), parts=parts)
     for part in PARTS:
         given = values[part] if isinstance(values.get(part), Mapping) else {}
+        if given and part in parts:
+            _target(part, given)
         if KEY in given and not given.get(PARTIAL):
             reason = f"is missing: a module calls it with more arguments; write {PARTIAL}: true."
             raise ConfigError(f"{part}.{PARTIAL} {reason}")

@@ -18,12 +18,14 @@ from lockstep.base.files import CONF
 from lockstep.base.private_api.hydra import get_args_parser
 from lockstep.command.compose import check_words, sets_folder, swept_keys
 from lockstep.command.entry_point import FULL_ERRORS, exit_fast, run_command
+from lockstep.command.help import user_folder
 from lockstep.command.hydra_errors import planning
 from lockstep.command.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import RankFailed
+from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.plan.schemas import Command
 from lockstep.runs.run_files import Metrics
+from lockstep.runs.sweep.search import value_of_trial
 from lockstep.runs.sweep.summary import clear_results, in_sweep, report_unfinished
 
 BEGAN = time.perf_counter()
@@ -60,7 +62,12 @@ def run_hydra(arguments: list[str]) -> None:
 
     parser, job = get_args_parser(), Job()
     parser.error = fail  # type: ignore[method-assign]
-    overrides = parser.parse_intermixed_args(arguments).overrides
+    typed = parser.parse_intermixed_args(arguments)
+    hint = "--config-dir=FOLDER, with files of yours for any group"
+    require(typed.config_path is None, "--config-path", typed.config_path, "Lockstep has its own train.yaml", hint)
+    if typed.config_dir is None and (folder := user_folder()) is not None:
+        arguments = [f"--config-dir={folder}", *arguments]
+    overrides = typed.overrides
     flags = [word for word in arguments if word not in overrides]
     try:
         sys.argv[1:] = [*flags, *(word for word in with_earlier_words(arguments) if word not in flags)]
@@ -100,7 +107,11 @@ class Job:
             return None
         if metrics.get("within_tolerance") is False and not in_sweep():
             raise SystemExit(1)
-        return metrics.get(str(config.optimized_metric))
+        try:
+            return value_of_trial(config.optimized_metric, metrics, HydraConfig.get().sweeper)
+        except ConfigError as error:  # raised, it would end a trial, and not the search
+            print_exit_reason(str(error), None)
+            raise SystemExit(2) from None
 
 
 def _run_job(config: DictConfig, run_dir: Path) -> Metrics:

@@ -19,10 +19,11 @@ from omegaconf.errors import OmegaConfBaseException
 from lockstep.base.config_error import config_error
 from lockstep.base.files import CONF
 from lockstep.command.build import KEYS, named_options
-from lockstep.command.help import help_page
+from lockstep.command.help import help_page, user_folder
 from lockstep.launch.disk import write_error
 from lockstep.launch.failure import print_exit_reason
-from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, key_of, parts_of
+from lockstep.plan.schemas.former import synonym
+from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, parts_of
 from lockstep.plan.schemas.target import KEY
 from lockstep.strategies import STRATEGIES
 
@@ -48,11 +49,13 @@ for resolver in (help_page, ranks_of, gpus_of):
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
     """Return the configuration of one job, and the folder of its run. Hydra's errors are for `hydra_errors.explain`."""
+    folder = None if any(key_of(word) == "hydra.searchpath" for word in overrides) else user_folder()
+    searched = [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
     program = GlobalHydra.instance().hydra  # which may be the command, with a job of which this one is tried instead
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            config = compose("train", overrides, return_hydra_config=True)
+            config = compose("train", [*searched, *overrides], return_hydra_config=True)
             run_dir = Path(config.hydra.run.dir).absolute()
     finally:
         GlobalHydra.instance().hydra = program
@@ -68,13 +71,24 @@ def sets_folder(overrides: Iterable[str]) -> bool:
 
 
 def without_plus(word: str) -> str:
-    """Return an override without `+`, as Lightning's arguments are often typed; arguments of user code get `++`."""
+    """Return an override without `+`, as Lightning's arguments are often typed; arguments of user code get `++`.
+
+    So do those of an optimizer or a schedule that no file has, and the metrics of a model: what it calls refuses them.
+    """
     rest = word.lstrip("+")
     key = rest.partition("=")[0]
-    group = key.partition(".")[0]
-    if rest in (word, key) or group not in (*KEYS, *OPTIONS):
+    group, _, name = key.partition(".")
+    adds = is_below(key, ("model.metrics",)) or (name and group in PARTS and not (options_with(key) or synonym(word)))
+    if rest == key or (rest == word and not adds) or group not in (*KEYS, *OPTIONS):
         return word
     return f"++{rest}" if group in TARGETS and group != key else rest
+
+
+def replacing(word: str) -> list[str]:
+    """Return the overrides by which a target in place of an option, `model={_target_: …}`, replaces the group."""
+    group, _, value = word.partition("=")
+    replaces = value.startswith("{") and KEY in value and group in (*GROUPS, *TARGETS)
+    return [f"~{group}", f"+{word}"] if replaces else [word]
 
 
 def parse(words: Iterable[str]) -> list[Override]:

@@ -1,6 +1,8 @@
 """The page of `--help`: the groups with their options, and the keys, as the comments in conf/ explain them."""
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
@@ -8,6 +10,7 @@ import yaml
 
 from lockstep.base.config_error import as_typed, typed_command
 from lockstep.base.files import CONF
+from lockstep.base.private_api.hydra import get_args_parser
 
 PAGE = """Train a net under any parallel strategy. Write KEY=VALUE after the command:
 
@@ -28,17 +31,24 @@ Keys
 """
 
 
+def user_folder(arguments: Sequence[str] = ()) -> Path | None:
+    """Return the folder of the user's files: that of --config-dir, or else ./conf, if it is not Lockstep's own."""
+    given = get_args_parser().parse_known_args(arguments)[0].config_dir
+    folder = Path(given or "conf").absolute()
+    return folder if folder.is_dir() and not folder.samefile(CONF) else None
+
+
 def help_page() -> str:
     """Return the page, with each option's first comment line and the commented keys of train.yaml."""
     text = (CONF / "train.yaml").read_text()
     choices = [choice for choice in yaml.safe_load(text)["defaults"] if isinstance(choice, dict)]
-    groups = []
-    for folder in (path for path in sorted(CONF.iterdir()) if path.is_dir() and path.name != "hydra"):
-        paths = sorted(folder.glob("*.yaml"))
+    roots, groups = [CONF, *filter(None, [user_folder(sys.argv[1:])])], []
+    for group in sorted({path.parent.name for root in roots for path in root.glob("*/*.yaml")} - {"hydra"}):
+        paths = sorted((path for root in roots for path in root.glob(f"{group}/*.yaml")), key=lambda path: path.stem)
         width = max(len(path.stem) for path in paths)
-        groups.append(f"  {folder.name}")
+        groups.append(f"  {group}")
         for path in paths:
-            mark = "; the default" if {folder.name: path.stem} in choices else ""
+            mark = "; the default" if {group: path.stem} in choices else ""
             groups.append(f"    {path.stem:<{width}}  {_option(path.read_text(), mark)}")
     page = PAGE.format(command=typed_command(), groups="\n".join(groups), keys=indent(text.split("\n\n")[1], "  "))
     return page.replace("$", "$$")  # Hydra fills the page in as a string.Template
@@ -46,8 +56,13 @@ def help_page() -> str:
 
 def _option(text: str, mark: str) -> str:
     """Return what an option is, whether it is the default, and its keys."""
-    comment = next(line for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
-    listed = ", ".join(f"{key}: {value}" for key, value in _keys(yaml.safe_load(text)))
+    try:
+        values = {**yaml.safe_load(text)}
+    except (yaml.YAMLError, TypeError):  # a file of the user's
+        values = {}
+    comments = (line for line in text.splitlines() if line.startswith("# ") and "@package" not in line)
+    comment = next(comments, f"# {values.get('_target_', 'an option of yours')}")
+    listed = ", ".join(f"{key}: {value}" for key, value in _keys(values))
     shows_keys = listed and "@package _global_" not in text  # an experiment sets keys of other groups
     return f"{comment[2:]}{mark}" + (f"  ({listed})" if shows_keys else "")
 
@@ -58,5 +73,5 @@ def _keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
         text = as_typed(value)
         if isinstance(value, Mapping) and value:
             yield from _keys(value, f"{prefix}{name}.")
-        elif not name.startswith("_") and name != "name" and "${" not in text and "_target_" not in text:
+        elif not str(name).startswith("_") and name != "name" and "${" not in text and "_target_" not in text:
             yield f"{prefix}{name}", text

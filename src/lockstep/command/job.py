@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.base.config_error import ConfigError, config_error, require
 from lockstep.base.files import save_json, short_path
 from lockstep.command.build import plan_from
-from lockstep.command.compose import compose_job, sets_folder, without_plus
+from lockstep.command.compose import compose_job, replacing, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
 from lockstep.launch.cores import crowded
@@ -28,16 +30,31 @@ from lockstep.launch.external_launcher import check_launchable, is_rank_zero, pr
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.schemas.groups import key_of
+from lockstep.plan.schemas.groups import TARGETS, is_below, key_of
 from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.run import ENGINES, ONCE
 from lockstep.plan.schemas.target import tensorboard_of
 from lockstep.plan.targets.from_python import targets_of
-from lockstep.plan.targets.locate import FROM_DATA
+from lockstep.plan.targets.locate import FROM_DATA, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import CALLED, Job
 from lockstep.runs.checkpoint.files import choose_checkpoint, require_start, typed_words
-from lockstep.runs.run_files import METRICS, Metrics, clear_records, run_of, save_config
+from lockstep.runs.run_files import METRICS, Metrics, clear_records, removed_if_refused, run_of, save_config
+
+TESTED = (
+    *(
+        "--config-dir",
+        "hydra.searchpath",
+        *TARGETS,
+        "experiment",
+        "name",
+        "seed",
+        "batch_size",
+        "batch_size_per_device",
+    ),
+    *("precision", "memory_format", "sync_batchnorm", "loss_reduction", "trainer.limit_test_batches"),
+)
+"""The keys that a test of a checkpoint takes from the command of its run."""
 
 
 def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
@@ -72,22 +89,28 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
 def with_earlier_words(words: Sequence[str]) -> list[str]:
     """Return what was typed for the run that `resume=true` resumes, followed by the words, which replace the same keys.
 
-    In a sweep, which has to name its folder, the words are returned alone: it resumes by the whole command.
+    For a checkpoint that `train=false` tests, what was typed about the module and its data. In a sweep, which has to name
+    its folder to resume, the words are returned alone: it resumes by the whole command.
     """
-    words = [*map(without_plus, words)]
-    resumes = any(key_of(word) == "resume" and word.lower().endswith("=true") for word in words)
+    words = [each for word in words for each in replacing(without_plus(word))]
+    words = [word for place, word in enumerate(words) if word[:1] != "~" or word not in words[:place]]
+    typed = {key_of(word): word.partition("=")[2].lower() for word in words}
+    resumes, tests = typed.get("resume") == "true", typed.get("train") == "false" and "ckpt_path" in typed
     sweeps, hint = bool({"-m", "--multirun"} & {*words}), "resume=true hydra.sweep.dir=FOLDER"
     fits = not (sweeps and resumes) or sets_folder(words)
     require(fits, "resume", True, "a sweep resumes in its own folder", hint)
-    if sweeps or not resumes:
+    if sweeps or not (resumes or tests):
         return words
     try:
         config, run_dir = compose_job(words)
     except Exception:  # some words may need those that were typed for the earlier run
-        config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
-    earlier = typed_words(run_dir if sets_folder(words) else None, config.name)
-    keys = (*map(key_of, words), "resume", "ckpt_path", "train", "hydra.run", "hydra.sweep", "hydra.mode")
-    replaced = tuple(f"{key}." for key in keys)
+        keys = ("name", "hydra.run.dir", "ckpt_path")
+        config, run_dir = compose_job([word for word in words if key_of(word) in keys])
+    earlier = typed_words(run_dir if resumes and sets_folder(words) else None, config.name, config.ckpt_path)
+    if tests:
+        earlier = [word for word in earlier if is_below(key_of(word), TESTED)]
+    others = ("resume", "ckpt_path", "train", "hydra.run", "hydra.sweep", "hydra.mode")
+    replaced = tuple(f"{key}." for key in (*map(key_of, words), *others))
     return [*(word for word in earlier if not f"{key_of(word)}.".startswith(replaced)), *words]
 
 
@@ -109,7 +132,8 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
             print(line, flush=True)
         print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
     if damaged and is_rank_zero():
-        print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)
+        skipped = [f"{path}: {'damaged' if path.suffix else reason}" for path, reason in damaged.items()]
+        print(*skipped, f"resuming from {plan.ckpt_path}", sep="; ", file=sys.stderr, flush=True)
     return plan
 
 
@@ -142,7 +166,11 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                 return metrics
         if is_first and plan.ckpt_path is not None:
             print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
-        with external_process_group(plan.world) as is_launched, run_lock(run_dir) if is_first else nullcontext():
+        with (
+            external_process_group(plan.world) as is_launched,
+            run_lock(run_dir) if is_first else nullcontext(),
+            removed_if_refused(run_dir) if is_first else nullcontext(),
+        ):
             if plan.engine.name == "both":
                 metrics, verdict = _run_both(plan, began, is_launched)
             else:
@@ -226,10 +254,9 @@ def config_of(plan: Plan) -> Any:
         config.strategy, config.devices = {**vars(plan.strategy)}, plan.devices
     config.batch_size, config.memory_format = config.batch_size or plan.batch_size, plan.memory_format
     model: Any = plan.model.call
-    for node, call in ((config.model, model), (config.model.get("net"), model.get("net"))):
-        for name in FROM_DATA if OmegaConf.is_dict(node) else ():
-            if name in call and name not in node:  # without these Hydra could not instantiate it
-                node[name] = call[name]
+    for path in ((), *targets_within(model)):
+        node, call = reduce(getitem, path, config.model), reduce(getitem, path, model)
+        node.update({name: call[name] for name in FROM_DATA if name in call and name not in node})  # Hydra needs them
     return config
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback, Checkpoint, ModelSummary, ProgressBar
+from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping, ModelSummary, ProgressBar
 
 from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
@@ -15,6 +15,7 @@ from lockstep.base.progress import notice
 from lockstep.engine.callbacks import ConfusionMatrix, Summary
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
+from lockstep.engine.results import STOPPING, look_at
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState, SessionCheckpointIO
 from lockstep.engine.training import BatchCallback, TrainingCallback
@@ -48,6 +49,10 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         training = TrainingCallback(session, state)
         first = (EvaluationCallback(session), BatchCallback(session), training)
         callbacks = [*monitoring_callbacks(session), *create_callbacks(plan)]
+        if start.content and start.content["best"] and STOPPING not in start.content["results"]:
+            for each in callbacks:  # its state has the name that it was saved under
+                if isinstance(each, EarlyStopping) and each.monitor == STOPPING:
+                    look_at(each, start.content["best"][0])
         if any(isinstance(each, ProgressBar) for each in callbacks):
             session.results.display.has_bar = False
         trainer = create_trainer(session, state, [*first, *callbacks])

@@ -13,7 +13,7 @@ from torch import nn
 
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api.torchmetrics import is_collection, is_metric, last_forward, widen_counts
-from lockstep.engine.logged_values import LOADER, Value, compute_together, metric_objects, reduction_of, state_sizes
+from lockstep.engine.logged_values import LOADER, Value, compute_together, metric_objects, reduction_of
 from lockstep.runs.record.step_lines import Scalar, reduced, to_scalar
 from lockstep.strategies.parallel.tensor_layout import full_tensor
 
@@ -167,15 +167,13 @@ class ExactLog:
             entry.flush()
         rows = [[entry.options, names.get(id(entry.metric)), entry.total, entry.weight] for entry in entries.values()]
         totals: dict[str, list[Any]] = {}
-        ranks = all_gather_json({"rows": rows, "sizes": state_sizes(metrics)})
-        for options, metric, *total in chain.from_iterable(rank["rows"] for rank in ranks):
+        for options, metric, *total in chain.from_iterable(all_gather_json(rows)):
             name = options[0]
             entry = entries.setdefault(name, Value(*options))
             entry.metric = entry.metric or metrics.get(metric)
             totals.setdefault(name, []).append(total)
         logged = {id(entries[name].metric) for name in totals if entries[name].on_epoch}
-        metrics = {name: metric for name, metric in metrics.items() if id(metric) in logged}
-        compute_together(metrics, [rank["sizes"] for rank in ranks])
+        compute_together({name: metric for name, metric in metrics.items() if id(metric) in logged})
         return [(entries[name], totals[name]) for name in sorted(totals)]
 
     # checkpoints within an epoch

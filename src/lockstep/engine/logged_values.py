@@ -11,14 +11,14 @@ import torch.distributed as dist
 from torch import nn
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.messages import all_gather_tensor
+from lockstep.base.messages import gather_values
 from lockstep.base.precision import dtype_of
 from lockstep.base.private_api.torchmetrics import (
-    added_states,
     compute_from,
     is_metric,
     metric_state,
     restore_metric,
+    states_of,
     widen_metric,
 )
 from lockstep.plan.plan import Plan
@@ -113,32 +113,12 @@ def metric_objects(module: nn.Module) -> dict[str, Any]:
     return {name: child for name, child in module.named_modules() if is_metric(child)}
 
 
-def state_sizes(metrics: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the bytes of each state of the metrics whose states ranks add up, by name; nothing in a single process."""
-    if not dist.is_initialized():
-        return {}
-    states = {name: added_states(metric) for name, metric in metrics.items()}
-    return {name: [state.nbytes for state in values] for name, values in states.items() if values}
-
-
-def compute_together(metrics: Mapping[str, Any], sizes: Sequence[Mapping[str, Sequence[int]]]) -> None:
-    """Compute metrics by one message with the states of all, if their `state_sizes` are those of all ranks.
-
-    torchmetrics would send two or three messages for each state. Its metrics keep their values until the next update.
-    """
-    alike = {name for name, size in sizes[0].items() if all(each.get(name) == size for each in sizes)}
-    shared = {name: metric for name, metric in metrics.items() if name in alike}
-    if not shared:
-        return
-    states = [state for metric in shared.values() for state in added_states(metric)]
-    ranks = all_gather_tensor(torch.cat([state.contiguous().reshape(-1).view(torch.uint8) for state in states]))
-    parts = [torch.split(row, [state.nbytes for state in states]) for row in ranks]
-    gathered = iter(
-        [part.clone().view(state.dtype).view(state.shape).to(state.device) for part in of_ranks]  # a clone is aligned
-        for state, of_ranks in zip(states, zip(*parts, strict=True), strict=True)
-    )
-    for name, metric in shared.items():
-        compute_from(metric, [next(gathered) for _ in sizes[0][name]])
+def compute_together(metrics: Mapping[str, Any]) -> None:
+    """Compute metrics from the states of all ranks, by one message; they keep their values until the next update."""
+    if metrics and dist.is_initialized():
+        ranks = gather_values({name: states_of(metric) for name, metric in metrics.items()}, to_all=True)
+        for name, metric in metrics.items():
+            compute_from(metric, [rank[name] for rank in ranks])
 
 
 def widen_metrics(plan: Plan, module: nn.Module) -> None:

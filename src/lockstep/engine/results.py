@@ -2,18 +2,19 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Never
 
 import torch
 from torch import Tensor
 
-from lockstep.base.config_error import config_error
+from lockstep.base.config_error import ConfigError, config_error
 from lockstep.base.messages import all_reduce_sums
 from lockstep.engine.log import ExactLog
 from lockstep.engine.logged_values import Value
 from lockstep.engine.progress import Phases, RunProgress, phases_text
 from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.groups import better
 from lockstep.runs.checkpoint.content import Progress
 from lockstep.runs.checkpoint.saving import CheckpointManager
 from lockstep.runs.loggers import Loggers
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""
+STOPPING = "val/loss"
+"""What callbacks=early_stopping looks at; if that is not logged, at the metric of best.ckpt."""
 STEP_LOSS = "train/loss_step"
-BAR = "{desc}: {percentage:3.0f}%|{bar:8}| {n_fmt}/{total_fmt} [{remaining}, {rate_noinv_fmt}{postfix}]"
-"""Of tqdm: narrow, so that 80 columns have room for a metric."""
+BAR = "{desc}: {percentage:3.0f}%|{bar:8}| {n_fmt}/{total_fmt} [{remaining}{postfix}, {rate_noinv_fmt}]"
+"""Of tqdm: narrow, so that 80 columns have room for the time left and the loss."""
 
 
 class StepCurve:
@@ -91,17 +94,17 @@ class Display:
             self.bar = tqdm(desc=title, total=total, initial=done, bar_format=BAR if total else None, **style)
         self.bar.set_description_str(title, refresh=False)
 
-    def end_batch(self, metrics: Mapping[str, float]) -> None:
-        """Show that a batch has ended, and the values of the module's `prog_bar` whenever tqdm draws the bar."""
+    def end_batch(self, metrics: Mapping[str, float], loss_sum: Scalar = 0.0, weight: float = 0.0) -> None:
+        """Show that a batch has ended; whenever tqdm draws the bar, its loss and the module's `prog_bar` values."""
         if self.bar is not None and self.bar.update():
-            self.show(metrics)
+            self.show({**({"loss": float(loss_sum) / weight} if weight else {}), **metrics})
 
     def show(self, metrics: Mapping[str, float]) -> None:
-        """Show the latest metrics in the bar, those of validation first: a narrow terminal cuts the rest off."""
+        """Show the latest metrics in the bar, the loss and those of validation first: a narrow terminal cuts it off."""
         self.latest = metrics
         if self.bar is not None:
-            named = sorted(metrics.items(), key=lambda item: (not item[0].startswith("val"), item[0]))
-            self.bar.set_postfix_str(" ".join(f"{name} {float(value):.4g}" for name, value in named))
+            names = sorted(metrics, key=lambda name: (name != "loss", not name.startswith("val"), name))
+            self.bar.set_postfix_str(" ".join(f"{name} {float(metrics[name]):.4g}" for name in names))
 
     def end_epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Print the line of an epoch, counted from 1; without metrics, with the values of its last batch."""
@@ -164,6 +167,7 @@ class Results:
         if stage != "test":
             self.epoch_values |= values
         to_loggers = self._update_metrics(trainer, logged)
+        self._check_monitors(trainer, stage)
         self.display.show(trainer.progress_bar_metrics)
         if stage == "train":
             to_loggers |= self.work
@@ -225,21 +229,47 @@ class Results:
         if values:
             self.loggers.log_metrics({**values, "epoch": epoch}, self.progress.position.steps)
 
+    def _monitor(self, names: Collection[str]) -> str:
+        """Return the metric by which best.ckpt is best, of those that are logged."""
+        defaults = (getattr(self.module, "monitor", None), *LOSSES)
+        return str(self.plan.checkpoint.monitor or next((each for each in defaults if each in names), ""))
+
+    def _check_monitors(self, trainer: Any, stage: str) -> None:
+        """Have an EarlyStopping whose default is not logged take best.ckpt's metric; raise if another is not logged."""
+        plan, logged = self.plan.trainer, trainer.callback_metrics
+        ends_epoch = plan.val_check_interval == 1.0 and plan.check_val_every_n_epoch == 1
+        for callback in trainer.early_stopping_callbacks if stage == ("train" if ends_epoch else "val") else ():
+            name = self._monitor(logged)
+            if callback.monitor == STOPPING and callback.monitor not in logged and name in logged:
+                look_at(callback, name)
+            elif callback.strict and callback.monitor not in logged:
+                key = next(each.key for each in self.plan.callbacks if "EarlyStopping" in each.path)
+                raise self._not_logged(f"{key}.monitor", callback.monitor, logged)
+
+    def _not_logged(self, key: str, name: str, logged: Collection[str]) -> ConfigError:
+        reason = f"{self.plan.model.name} logs no such value"
+        return config_error(key, name, reason, f"one of {', '.join(sorted(logged)) or 'none'}")
+
     def _update_best(self, values: Mapping[str, float]) -> None:
         """Note whether results, of a validation alone within an epoch, are the best: then so is the next checkpoint."""
-        name = self.plan.checkpoint.monitor
-        defaults = (getattr(self.module, "monitor", None), *LOSSES)
-        monitor = name or next((each for each in defaults if each in self.values), "")
+        name, monitor = self.plan.checkpoint.monitor, self._monitor(self.values)
         if values is not self.values and monitor not in values:
             return
         if name and name not in self.values:
-            reason, logged = f"{self.plan.model.name} logs no such value", ", ".join(sorted(self.values)) or "none"
-            raise config_error("checkpoint.monitor", name, reason, f"one of {logged}")
+            raise self._not_logged("checkpoint.monitor", name, self.values)
         if monitor:
             self.checkpoints.set_monitor(monitor)
             self.checkpoints.update_best(self.values, self.progress.position.begun)
         else:
             self.checkpoints.best_yet = True  # no value ranks them: the newest is the best
+
+
+def look_at(callback: Any, name: str) -> None:
+    """Have an EarlyStopping look at another metric, with the mode of its name."""
+    callback.monitor = name
+    if callback.mode != better(name):
+        callback.mode = better(name)
+        callback.min_delta, callback.best_score = -callback.min_delta, -callback.best_score
 
 
 def as_tensors(values: Mapping[str, float]) -> dict[str, Tensor]:

@@ -66,7 +66,7 @@ class BatchCallback(Callback):
         if ends_step(trainer, position.batch):
             self._end_step()
         session.log.enter("train")
-        results.display.end_batch(trainer.progress_bar_metrics)
+        results.display.end_batch(trainer.progress_bar_metrics, *counted[:2])
         session.phases.step(session.step.share.samples)
         if trainer.is_last_batch:
             results.work = work_of(session.device, session.phases.end_epoch())

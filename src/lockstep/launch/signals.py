@@ -35,6 +35,9 @@ def end_command(number: int, _frame: FrameType | None = None) -> NoReturn:
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     kill_trees([process.pid for process in psutil.Process().children()], KILL_TIMEOUT)
     remove_private_folder()
+    if not {"TORCHELASTIC_RUN_ID", "SLURM_PROCID"} & os.environ.keys():  # a launcher signals each rank
+        with suppress(OSError):
+            os.write(2, f"{signal.Signals(number).name}: ended at once, without a new checkpoint\n".encode())
     os._exit(128 + number)
 
 

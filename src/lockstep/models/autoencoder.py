@@ -14,8 +14,11 @@ class Autoencoder(Regressor):
     """Mean squared error of outputs and inputs, in any shape; targets in a batch are not used."""
 
     def evaluate(self, stage: str, batch: Any) -> None:
-        """Log the loss of a stage."""
-        self.log(f"{stage}/loss", self.step(batch)[1], sync_dist=True)
+        """Log the loss and the metrics of a stage."""
+        outputs, loss = self.step(batch)
+        self.log(f"{stage}/loss", loss, sync_dist=True)
+        x = batch[0] if isinstance(batch, list | tuple) else batch
+        self.log_metrics(stage, outputs.flatten(1), x.flatten(1))
 
     def step(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return the outputs and the mean squared error, for a batch of inputs, with targets or without."""

@@ -44,7 +44,7 @@ def configure(
         arguments["total_steps"] = module.trainer.estimated_stepping_batches
     is_plateau = isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau)
     if is_plateau and "mode" not in given:
-        arguments["mode"] = "max" if str(monitor).endswith(("acc", "f1")) else "min"
+        arguments["mode"] = "max" if str(monitor).endswith(("acc", "f1", "r2", "auroc")) else "min"
     schedule = _create(scheduler, created, arguments)
     name = getattr(kind, "__qualname__", str(kind))
     reason = f"it makes a {type(schedule).__name__}, and not an LRScheduler"

@@ -5,14 +5,16 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 from operator import add
 from typing import Any
 
 from torch import Tensor, nn
+from torch.distributed import is_initialized
 from torchmetrics import Metric, MetricCollection
 
-from lockstep.base.messages import all_gather_json
-from lockstep.base.private_api.torchmetrics import last_forward
+from lockstep.base.messages import all_gather_json, gather_values
+from lockstep.base.private_api.torchmetrics import compute_from, last_forward, states_of
 
 
 def added(numbers: Iterable[Any]) -> Any:
@@ -135,13 +137,18 @@ class Log:
             entry = entries.setdefault(empty.name, empty)  # a rank without samples has logged nothing
             entry.metric = entry.metric or metrics.get(values["metric"])
             totals.setdefault(entry.name, []).append(values["epoch"])
-        results = []
-        for entry in (entries[name] for name in sorted(totals)):
+        results, in_order = [], [entries[name] for name in sorted(totals)]
+        logged = [entry.metric for entry in in_order if entry.metric is not None and entry.on_epoch]
+        for metric, count in product(logged, ("tp", "fp", "tn", "fn")):
+            if isinstance(state := getattr(metric, count, None), Tensor):
+                setattr(metric, count, state.double())  # which has them exactly; torchmetrics divides in float32
+        if logged and is_initialized():
+            ranks = gather_values([states_of(metric) for metric in logged], to_all=True)
+            for metric, states in zip(logged, zip(*ranks, strict=True), strict=True):
+                compute_from(metric, states)
+        for entry in in_order:
             value = value_of(entry.how, totals[entry.name])
             if entry.metric is not None:
-                for count in ("tp", "fp", "tn", "fn"):  # float64 has them exactly; torchmetrics divides in float32
-                    if isinstance(state := getattr(entry.metric, count, None), Tensor):
-                        setattr(entry.metric, count, state.double())
                 value = entry.metric.compute() if entry.on_epoch else None
             results += [] if value is None else [(entry, float(value))]
         for entry in entries.values() if ends else ():

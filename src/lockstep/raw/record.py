@@ -25,7 +25,7 @@ from lockstep.raw.log import added, value_of
 from lockstep.raw.step import rate_of
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
-MORE_IS_BETTER = re.compile(r"(acc|accuracy|f1|auc|auroc|precision|recall)$")
+MORE_IS_BETTER = re.compile(r"(acc|accuracy|f1|r2|auc|auroc|precision|recall)$")
 
 
 class Record:

@@ -15,7 +15,7 @@ from lockstep.strategies.strategy import Strategy
 
 class _Strategies(Mapping[str, type[Strategy]]):
     def __init__(self) -> None:
-        files = {file.name: file.name for file in iter_modules(__path__) if file.name not in ("strategy", "parallel")}
+        files = {file.name: file.name for file in iter_modules(__path__) if not file.ispkg and file.name != "strategy"}
         self.files = dict(sorted({**files, "ddp_spawn": "ddp"}.items()))
 
     def __getitem__(self, name: str) -> type[Strategy]:

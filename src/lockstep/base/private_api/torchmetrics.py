@@ -1,15 +1,15 @@
 """Private names of torchmetrics, which Lightning imports, too.
 
-If one is missing, a metric that is logged on steps shows nothing there, a resume within an epoch counts anew, each
-state is reduced by messages of its own, and precision=64-true ends with an AttributeError.
+If one is missing, a metric that is logged on steps shows nothing there, a resume within an epoch counts anew, and
+several ranks or precision=64-true end with an AttributeError.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.utilities.data import dim_zero_sum
 
 UPDATES = "lockstep_updates"
 COUNTS = ("tp", "fp", "tn", "fn")
@@ -49,24 +49,33 @@ def restore_metric(metric: Any, state: Mapping[str, Any]) -> None:
     metric._computed = None
 
 
-def added_states(metric: Any) -> list[Tensor]:
-    """Return the states of a metric that is not computed yet, if all are tensors that ranks add up; else nothing."""
-    reductions: Mapping[str, Any] = getattr(metric, "_reductions", {})
-    states = [getattr(metric, name) for name in reductions]
-    is_default = metric.dist_sync_fn is None and metric.process_group is None
-    is_synced = metric.sync_on_compute and metric.compute_with_cache and getattr(metric, "_computed", True) is None
-    adds = all(reduction is dim_zero_sum for reduction in reductions.values())
-    return states if is_default and is_synced and adds and all(isinstance(state, Tensor) for state in states) else []
+def states_of(metric: Any) -> dict[str, Any]:
+    """Return the states of a metric on the CPU, to be gathered; nothing of one that is synced in a way of its own."""
+    is_synced = metric.dist_sync_fn is metric.process_group is None and metric.sync_on_compute
+    if not is_synced or type(metric)._sync_dist is not Metric._sync_dist:
+        return {}
+    states = ((name, getattr(metric, name)) for name in metric._reductions)
+    return {name: [*map(Tensor.cpu, state)] if isinstance(state, list) else state.cpu() for name, state in states}
 
 
-def compute_from(metric: Any, states: Sequence[Sequence[Tensor]]) -> None:
-    """Compute a metric from each state of all ranks, in the order of `added_states`; it keeps the value."""
-    gathered = iter(states)
-    metric.dist_sync_fn = lambda *_, **__: next(gathered)
-    try:
-        metric.compute()
-    finally:
-        metric.dist_sync_fn = None
+def compute_from(metric: Any, ranks: Sequence[Mapping[str, Any]]) -> None:
+    """Compute a metric from its states on all ranks; it keeps the value, and its own states.
+
+    torchmetrics would send two or three messages for each state, and wait for ever if a rank has fewer batches.
+    """
+
+    def reduce_states(*_: Any, **__: Any) -> None:
+        for name, reduction in metric._reductions.items():
+            states = [rank[name] if isinstance(rank[name], list) else [rank[name]] for rank in ranks]
+            joined: Any = [each.to(metric.device) for state in states for each in state]
+            if not isinstance(metric._defaults[name], list):
+                joined = torch.stack(joined)
+            setattr(metric, name, reduction(joined) if callable(reduction) and len(joined) else joined)
+
+    if any(ranks):
+        object.__setattr__(metric, "_sync_dist", reduce_states)
+    metric.compute()
+    vars(metric).pop("_sync_dist", None)
 
 
 def widen_counts(metric: Any) -> None:

@@ -19,6 +19,7 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"(?:trainer\.)?min_(?:epochs|steps)=.*", f"{NOTHING}: without callbacks=early_stopping a run has max_epochs"),
     (r"gradient_accumulation_steps=(.*)", r"accumulate_grad_batches=\1"),
     (r"resume_from_checkpoint=(.*)", r"ckpt_path=\1"),
+    (r"seed_everything=(?:(\d+)|.*)", r"seed=\1"),
     (r"predict(?:=.*)?", "python -m lockstep.predict RUN INPUT"),
     (r"export(?:=.*)?", "torch.onnx.export or torch.export.export of lockstep.load(RUN), in Python"),
     # groups

@@ -202,6 +202,18 @@ def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:
                 raise ConfigError(f"{key}.{name} is missing, and the data does not tell it; write {hint}.")
         return {**target, **added}
 
-    net = call.get("net")
-    within = {"net": with_facts("model.net", net)} if isinstance(net, Mapping) and KEY in net else {}
-    return {**with_facts("model", call), **within}
+    filled_call = with_facts("model", call)
+    for *path, name in targets_within(call):
+        node = filled_call
+        for key in path:
+            node[key] = node = {**node[key]}
+        node[name] = with_facts(".".join(("model", *path, name)), node[name])
+    return filled_call
+
+
+def targets_within(call: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the keys of the targets among a module's arguments that need facts about its data: `net`, and metrics."""
+    targets: dict[tuple[str, ...], Any] = {("net",): call.get("net")}
+    if isinstance(metrics := call.get("metrics"), Mapping):
+        targets |= {("metrics", name): value for name, value in metrics.items()}
+    return [path for path, value in targets.items() if isinstance(value, Mapping) and KEY in value]

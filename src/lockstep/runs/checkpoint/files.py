@@ -8,6 +8,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,18 @@ import yaml
 from lockstep.base.config_error import ConfigError, config_error, require, shell_quote_override
 from lockstep.base.files import absolute, atomic_write, open_file
 from lockstep.plan.plan import Plan
-from lockstep.runs.run_files import CONFIG, METRICS, read_config
+from lockstep.runs.run_files import CONFIG, METRICS, read_config, run_of
 
 FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 LOGS = Path("logs")
-NEWEST = "last"
-START = {  # the key, its value and other ones, if there is no checkpoint to begin from; by whether the plan resumes
-    False: ("ckpt_path", NEWEST, "ckpt_path=null to start from scratch, or the path of a .ckpt file"),
-    True: ("resume", "true", "resume=false, or hydra.run.dir=FOLDER, another folder, to start anew"),
+NEWEST = ("last", "best")
+START = {  # the key, and what to write if there is no checkpoint to begin from; by whether the plan resumes
+    False: ("ckpt_path", "ckpt_path=null to start from scratch, or the path of a .ckpt file"),
+    True: ("resume", "resume=false, or hydra.run.dir=FOLDER, another folder, to start anew"),
 }
+UNREADABLE = (OSError, ValueError, yaml.YAMLError, TypeError, LookupError)
+"""Errors of reading a config.yaml that is damaged, or of another version."""
 
 
 def hardlink(path: Path, name: str) -> None:
@@ -61,26 +64,51 @@ def read_checkpoint(path: Path, mmap: bool = False) -> Mapping[str, Any]:
 
 
 def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Path, str]]:
-    """Return the plan with its checkpoint's path and folder; and newer checkpoints, which are damaged, and the reason.
+    """Return the plan with its checkpoint's path and folder; and what is newer and cannot be taken, with the reason.
 
     `resume=true` means the newest undamaged checkpoint of the run's folder if the command names one (without any the
-    run starts from scratch), else of all runs of this name; `ckpt_path=last` the latter, in a new folder.
+    run starts from scratch), else of all runs of this name; `ckpt_path=last` the latter, in a new folder; `best` is the
+    best.ckpt beside it.
     """
     path = plan.ckpt_path
     if plan.resume and path is not None:
         raise config_error("ckpt_path", path, "resume=true resumes from the run's own checkpoint", "one of the two")
-    if not plan.resume and path != NEWEST:
+    if not plan.resume and path not in NEWEST:
         return replace(plan, ckpt_path=_existing_path(path)), {}
     in_folder = plan.resume and folder_given
     newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else runs_of(plan.name))
     if newest is not None:
-        run_dir = str(newest.parents[1]) if plan.resume else plan.run_dir
-        return replace(plan, ckpt_path=str(newest), run_dir=run_dir), damaged
-    _require_readable(damaged, plan.resume)
+        run = newest.parents[1]
+        if plan.resume and not in_folder and (later := _later_run(run, plan.name)) is not None:
+            damaged = {later: "it has no checkpoint", **damaged}
+        if path == "best":
+            newest = newest.with_name(BEST)
+            require(newest.is_file(), "ckpt_path", path, f"{run} has none", "ckpt_path=last")
+        return replace(plan, ckpt_path=str(newest), run_dir=str(run) if plan.resume else plan.run_dir), damaged
+    _require_readable(damaged, path)
     if in_folder:
         _require_nothing_within(Path(plan.run_dir), plan.saves)
         return plan, {}
-    raise _no_checkpoint(plan.name, plan.resume)
+    raise _no_checkpoint(plan.name, path)
+
+
+def _later_run(run: Path, name: str) -> Path | None:
+    """Return the newest run of a name if it began after `run`, and has no checkpoint; raise if its options differ."""
+    saved = runs_of(name)
+    begun = {path.parent: path.stat().st_mtime for path in (LOGS / name).absolute().rglob(CONFIG)}
+    empty = [each for each in begun if not any(other.is_relative_to(each) for other in saved)]
+    later = max((each for each in empty if not (each / METRICS).is_file()), key=begun.__getitem__, default=run)
+    if begun.get(later, 0) <= begun.get(run, math.inf):
+        return None
+    differing: list[str] = []
+    with suppress(*UNREADABLE):
+        first, second = read_config(run)[0], read_config(later)[0]
+        keys = (first.keys() | second.keys()) - {"resume", "ckpt_path"}
+        differing = sorted(key for key in keys if first.get(key) != second.get(key))
+    reason = f"the newest run, {later}, has no checkpoint, and the one before it differs in {', '.join(differing)}"
+    hint = f"resume=true {shell_quote_override('hydra.run.dir', str(run))}, the one before"
+    require(not differing, "resume", "true", reason, hint)
+    return later
 
 
 def _require_nothing_within(folder: Path, saves: bool) -> None:
@@ -94,22 +122,22 @@ def _require_nothing_within(folder: Path, saves: bool) -> None:
         raise config_error("resume", "true", reason, shell_quote_override("hydra.run.dir", str(runs[0])))
 
 
-def _no_checkpoint(name: str, resume: bool) -> ConfigError:
-    (key, value, hint), folder = START[resume is True], (LOGS / name).absolute()
+def _no_checkpoint(name: str, path: str | None) -> ConfigError:
+    (key, hint), folder = START[path is None], (LOGS / name).absolute()
     runs = f"none of the {len([*folder.rglob(CONFIG)])} runs of name={name} below {folder}"
-    return config_error(key, value, f"{runs} has left an undamaged checkpoint", hint)
+    return config_error(key, path or "true", f"{runs} has left an undamaged checkpoint", hint)
 
 
 def require_start(path: Any, resume: Any, name: Any, folder_given: bool) -> None:
     """Raise if there is no checkpoint to begin from, whatever the rest of the plan."""
-    if (path == NEWEST or (path is None and resume is True and not folder_given)) and not runs_of(str(name)):
-        raise _no_checkpoint(name, resume)
+    if (path in NEWEST or (path is None and resume is True and not folder_given)) and not runs_of(str(name)):
+        raise _no_checkpoint(name, path)
     _existing_path(path)
 
 
 def _existing_path(path: Any) -> Any:
     """Return the absolute path of the file that `ckpt_path` names, if it names one."""
-    if isinstance(path, str) and path != NEWEST:
+    if isinstance(path, str) and path not in NEWEST:
         require("://" not in path, "ckpt_path", path, "a URL is not downloaded", "the path of a .ckpt file")
         path = absolute(path)
         exists = os.path.lexists(path)
@@ -122,16 +150,21 @@ def runs_of(name: str) -> set[Path]:
     return {path.parents[1] for path in (LOGS / name).absolute().rglob(f"{FOLDER}/*.ckpt")}
 
 
-def typed_words(run: Path | None, name: str) -> list[str]:
-    """Return what was typed for a run, or for the one with the newest checkpoint of a name; none if it is not known."""
-    if run is None:
-        newest, _ = newest_checkpoint(runs_of(name))
-        run = newest.parents[1] if newest is not None else LOGS
+def typed_words(run: Path | None, name: str, path: Any = None) -> list[str]:
+    """Return what was typed for a run, or for the one with the newest checkpoint of a name; none if it is not known.
+
+    `path`: the checkpoint, as `ckpt_path` names it.
+    """
     try:
+        if isinstance(path, str) and path not in NEWEST:
+            run = run_of(Path(absolute(path)))
+        elif run is None:
+            newest, _ = newest_checkpoint(runs_of(name))
+            run = newest.parents[1] if newest is not None else LOGS
         config, words, _ = read_config(run)
         engine = f"engine={config['engine']['name']}"  # engine=both is two runs
         return [] if "task" in config else [engine if word == "engine=both" else word for word in words]
-    except (OSError, ValueError, yaml.YAMLError, TypeError, LookupError):  # damaged, or of another version
+    except UNREADABLE:
         return []
 
 
@@ -147,12 +180,12 @@ def resume_after_restart(plan: Plan) -> Plan:
     return replace(plan, ckpt_path=str(last), resume=True)
 
 
-def _require_readable(damaged: Mapping[Path, str], resume: bool = True) -> None:
+def _require_readable(damaged: Mapping[Path, str], path: str | None = None) -> None:
     """Raise if there are checkpoints, all damaged."""
     if damaged:
-        key, value, hint = START[resume]
-        files = ", ".join(f"{path} ({reason})" for path, reason in damaged.items())
-        raise config_error(key, value, f"no checkpoint there can be read: {files}", hint)
+        key, hint = START[path is None]
+        files = ", ".join(f"{file} ({reason})" for file, reason in damaged.items())
+        raise config_error(key, path or "true", f"no checkpoint there can be read: {files}", hint)
 
 
 def newest_checkpoint(runs: Iterable[Path], since: float = 0) -> tuple[Path | None, dict[Path, str]]:

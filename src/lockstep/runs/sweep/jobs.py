@@ -1,6 +1,6 @@
 """The jobs of a sweep, read from their folders, the best of them, and the table of all.
 
-In its rows each job is compared with the first run of the same work on one device.
+In its rows each job is compared with the first one of the same work on one device.
 """
 
 import json
@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import isnan, nan
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.base.config_error import is_number
-from lockstep.plan.schemas.groups import better, leaves
+from lockstep.base.config_error import is_number, typed_command
+from lockstep.plan.schemas.groups import better, is_below, leaves
 from lockstep.runs.run_files import METRICS, RECORD, net_metrics, read_config
 
 if TYPE_CHECKING:  # every command imports this file, and few compare
@@ -22,6 +21,10 @@ if TYPE_CHECKING:  # every command imports this file, and few compare
 
 FAILURE = "failure.json"  # of a job that was refused or failed, with the reason
 WORLD = ("engine", "strategy", "devices")
+PLACE = (
+    *(*WORLD, "num_nodes", "accelerator", "threads", "memory_format", "process_group", "batch_size_per_device"),
+    *("name", "tags", "logger", "optimized_metric", "ckpt_path", "resume"),
+)
 
 
 class SweepJob:
@@ -62,6 +65,11 @@ class SweepJob:
         last_steps: dict[int, float] = dict(self.record.steps.keys())
         lines = self.record.lines["validation"].items()
         return [(line.get("after_step") or last_steps.get(epoch, 0), line) for (epoch, _), line in lines]
+
+    @property
+    def work(self) -> dict[str, Any]:
+        """Return the options but those of where and how it runs, which change no number beyond rounding."""
+        return {key: value for key, value in self.options.items() if not is_below(key, PLACE)}
 
     def option(self, key: str) -> Any:
         """Return a number, or what was typed; otherwise the value of the configuration."""
@@ -105,8 +113,7 @@ def ranking_metric(jobs: Sequence[SweepJob]) -> RankingMetric | None:
     modes = {job.results.get("monitor"): job.results.get("mode") for job in finished}
     optimized = {job.config.get("optimized_metric") for job in finished}
     if len(optimized) == 1 and (name := optimized.pop()):
-        default = "max" if name == "samples_per_second" else better(name)
-        return RankingMetric(name, name, modes.get(name) or default)
+        return RankingMetric(name, name, modes.get(name) or better(name))
     [(monitor, mode)] = modes.items() if len(modes) == 1 else [(None, None)]
     return RankingMetric("best", f"best {monitor}", mode) if monitor and mode else None
 
@@ -116,19 +123,24 @@ def best_text(jobs: Sequence[SweepJob], metric: RankingMetric | None) -> list[st
     best = None if metric is None else metric.best(jobs)
     if best is None or metric is None:
         return []
-    command = shlex.join(["python", "train.py", *best.words])
+    program = typed_command() if Path("train.py").is_file() else "lockstep"
+    command = f"{program} {shlex.join(best.words)}"
     return [f"best: job {best.name}, {metric.label} {metric.value(best):.4g}", f"  {command}"]
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """A job: its columns of sweep.csv (None: not measured), other options that vary, and what the picture needs."""
+    """A job: its columns of sweep.csv (None: not measured), and what the picture needs.
+
+    varied: the options that the sweep varies, beside engine, strategy and devices. ranked: the column of the score.
+    """
 
     cells: Mapping[str, Any]
     varied: Mapping[str, Any]
     score: float = nan
     steps: Sequence[Mapping[str, Any]] = ()
     validations: Sequence[tuple[float, Mapping[str, Any]]] = ()
+    ranked: str = ""
 
 
 def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> list[SweepRow]:
@@ -158,15 +170,14 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
             **_measured(job, _reference(job, jobs) if job.results else None, has_speed_up),
         }
         steps = job.steps if job.results else []
-        rows.append(SweepRow(cells, varied, score, steps, job.validations if steps else []))
+        rows.append(SweepRow(cells, varied, score, steps, job.validations if steps else [], *ranked))
     return rows
 
 
 def _reference(job: SweepJob, jobs: Sequence[SweepJob]) -> SweepJob | None:
-    """Return the first job that trained on one device with the same model, data and batch size."""
-    work = itemgetter("model", "data", "batch_size")
+    """Return the first job that trained on one device with the same options, but those of where it runs."""
     alone = (other for other in jobs if other.results and other.devices == 1 and other.speed)
-    return next((other for other in alone if work(other.config) == work(job.config)), None)
+    return next((other for other in alone if other.work == job.work), None)
 
 
 def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> dict[str, Any]:
@@ -184,10 +195,9 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
         from lockstep.runs.compare import compare_runs
 
         comparison = compare_runs(reference.record, job.record)
-        loss, configuration = (comparison.quantities.get(name) for name in ("loss", "configuration"))
-        verdict = "another plan" if configuration and configuration.first else comparison.verdict
+        loss = comparison.quantities.get("loss")
         measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
-        measured |= {"verdict": "reference" if job is reference else verdict}
+        measured |= {"verdict": "reference" if job is reference else comparison.verdict}
         measured |= {"max_loss_diff": loss.difference if loss else None}
     differ = job.results.get("within_tolerance") is False
     return measured | ({"verdict": "engines differ"} if differ else {})

@@ -22,6 +22,7 @@ from lockstep.plan.schemas.groups import short_keys
 from lockstep.runs.run_files import METRICS
 from lockstep.runs.sweep.jobs import FAILURE, WORLD, SweepRow, best_text, jobs_of, ranking_metric, rows_of
 from lockstep.runs.sweep.plot import draw
+from lockstep.runs.sweep.search import continue_search
 
 MAX_CELL = 72  # characters of a cell; sweep.csv has all of them
 HEADINGS = {
@@ -49,6 +50,7 @@ class SweepSummary(Callback):
             if "hydra_joblib_launcher" in str(launcher):
                 raise ConfigError(JOBLIB_REFUSED)
             self.locked.enter_context(run_lock(Path(config.hydra.sweep.dir), "hydra.sweep.dir"))
+            continue_search(config.hydra.sweeper)
         except ConfigError as error:  # Hydra would print others of a callback, and go on
             print_exit_reason(str(error), None)
             raise SystemExit(2) from None
@@ -100,7 +102,7 @@ def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
 def _least_first(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
     """Return the columns that may be left out, in this order: speed matters if it is compared, else the metrics do."""
     constant = [name for name in WORLD if len({row.cells[name] for row in rows}) == 1]
-    metrics = sorted(name for name in columns if name.startswith(("test_", "val_")))
+    metrics = sorted(name for name in columns if name.startswith(("test_", "val_")) and name != rows[0].ranked)
     speed = ["epoch_seconds", "max_loss_diff", "efficiency", "verdict", "samples_per_second"]
     order = [*metrics, *speed] if "speed_up" in columns else [*speed, *metrics]
     return ["reason", *constant, *order]

@@ -1,0 +1,59 @@
+"""A search by Optuna: the value of a trial, and the database from which a stopped search goes on."""
+
+from collections.abc import Mapping
+from math import nan
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, read_write
+
+from lockstep.base.config_error import config_error, require
+from lockstep.plan.schemas.groups import better
+from lockstep.runs.run_files import net_metrics
+
+
+def direction_of(metric: str | None) -> str:
+    """Return the direction of a search by its metric, for conf/hydra/sweeper/search.yaml."""
+    return "minimize" if metric and better(metric) == "min" else "maximize"
+
+
+OmegaConf.register_new_resolver("direction_of", direction_of, replace=True)
+
+
+def value_of_trial(metric: str | None, metrics: Mapping[str, Any], sweeper: DictConfig) -> float | None:
+    """Return the `optimized_metric`, or else that of best.ckpt: its negative if the search's direction is another."""
+    direction = str(sweeper.get("direction", "maximize"))
+    if metric is None:
+        is_fitting = str(metrics.get("mode")) == direction[:3]
+        return float(metrics.get("best", nan)) * (1 if is_fitting else -1)
+    logged = [*net_metrics(metrics), "samples_per_second"]
+    known = metric in metrics or "direction" not in sweeper  # other sweepers do without
+    require(known, "optimized_metric", metric, "the run has no such value", f"one of {', '.join(logged)}")
+    return metrics.get(metric)
+
+
+def continue_search(sweeper: DictConfig) -> None:
+    """Create the database of a search; leave out the trials that it has already, and what they have drawn."""
+    storage, name = sweeper.get("storage"), sweeper.get("study_name")
+    if not isinstance(storage, str):
+        return
+    from optuna.storages import RDBStorage
+    from optuna.trial import TrialState
+
+    try:  # without autocommit Optuna 2 and SQLAlchemy 2 lose the version of the tables
+        database = RDBStorage(storage, engine_kwargs={"isolation_level": "AUTOCOMMIT"})
+    except Exception as error:
+        reason = f"it cannot be opened ({type(error).__name__}: {' '.join(str(error).split())})"
+        raise config_error(
+            "hydra.sweeper.storage", storage, reason, "hydra.sweeper.storage=sqlite:///FILE.db"
+        ) from None
+    exists = name in {study.study_name for study in database.get_all_study_summaries()}
+    trials = database.get_all_trials(database.get_study_id_from_name(str(name))) if exists else []
+    finished = sum(trial.state is TrialState.COMPLETE for trial in trials)
+    with read_write(sweeper):
+        remaining = max(0, sweeper.n_trials - finished)
+        if trials:
+            more = f", {remaining} more" if remaining else f"; hydra.sweeper.n_trials={finished + 20} goes on"
+            print(f"trials of {name} in {storage}: {finished}{more}", flush=True)
+        sweeper.n_trials = remaining
+        if isinstance(sweeper.sampler.get("seed"), int):
+            sweeper.sampler.seed += len(trials)  # it would draw the same values again

@@ -1,0 +1,73 @@
+"""Metrics of torchmetrics over batches and ranks, beside those of the whole split at once."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torchmetrics.classification import MulticlassAUROC, MulticlassRecall
+from torchmetrics.regression import R2Score
+
+from lockstep.base.private_api.torchmetrics import widen_counts
+from lockstep.command.inference import load
+from lockstep.datamodules import Digits, Line
+from tests.comparing import metrics_in
+from tests.conftest import MakePlan, MakeUserPlan, require_refused
+from tests.test_user_module import trained
+from tests.user_code.strange_metrics import Metrics, split
+
+EXACT = ("precision=64-true", "max_epochs=1")
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+@pytest.mark.parametrize("world", [("strategy=single",), ("strategy=ddp", "devices=2")], ids=lambda world: world[0])
+def test_metrics_are_those_of_the_whole_split(
+    engine: str, world: tuple[str, ...], make_user_plan: MakeUserPlan
+) -> None:
+    """Of counts, sums, all scores, and scores in groups; a rank of two has no sample of the last batch."""
+    folder = trained(make_user_plan("model=measured", "data=none", f"engine={engine}", *EXACT, *world))
+    net, measured = load(folder).net.double(), metrics_in(folder)
+    for stage in ("val", "test"):
+        x, *targets = split(stage).tensors
+        metrics = Metrics()
+        metrics.update(net(x.double()).detach(), *targets)
+        for name, metric in metrics.values().items():
+            widen_counts(metric)
+            assert measured[f"{stage}/{name}"] == pytest.approx(float(metric.compute()), abs=1e-12), (stage, name)
+
+
+def chosen(make_plan: MakePlan, metrics: str, *words: str) -> tuple[nn.Module, dict[str, float]]:
+    plan = make_plan(f"++model.metrics={metrics}", "max_epochs=1", "strategy=ddp", "devices=2", "logger=none", *words)
+    folder = trained(plan)
+    return load(folder), metrics_in(folder)
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+def test_metrics_of_a_yaml_beside_a_classifier(engine: str, make_plan: MakePlan) -> None:
+    """By names and by targets, which get the number of classes; exact in float32, too."""
+    recall = "recall:{_target_:torchmetrics.classification.MulticlassRecall}"
+    words = ("data=digits", "data.val_size=41", "data.test_size=61", "batch_size=8", "trainer.limit_train_batches=9")
+    module, measured = chosen(make_plan, f"{{auroc:auroc,{recall}}}", "model=mlp", f"engine={engine}", *words)
+    data = Digits(val_size=41, test_size=61)
+    data.setup()
+    for stage in ("val", "test"):
+        x, targets = data.on_after_batch_transfer([*data.datasets[stage].tensors], 0)
+        scores = module(x).detach().double().softmax(1)
+        for name, metric in (("auroc", MulticlassAUROC(10)), ("recall", MulticlassRecall(10))):
+            expected = float(metric.set_dtype(torch.float64)(scores, targets))
+            assert measured[f"{stage}/{name}"] == pytest.approx(expected, abs=1e-12)
+            assert 0.1 < expected < 0.999
+
+
+def test_metrics_of_a_yaml_beside_a_regressor(make_plan: MakePlan) -> None:
+    module, measured = chosen(make_plan, "[r2]", "model=regression", "data=line", "data.samples=61", "batch_size=8")
+    data = Line(samples=61)
+    data.setup()
+    x, targets = data.on_after_batch_transfer([*data.datasets["test"].tensors], 0)
+    expected = R2Score().set_dtype(torch.float64)(module(x).detach().double(), targets.double())
+    assert measured["test/r2"] == pytest.approx(float(expected), abs=1e-12)
+
+
+def test_a_metric_that_there_is_none_of(make_plan: MakePlan, tmp_path: Path) -> None:
+    words = ("++model.metrics=[aurok]", "data=points")
+    require_refused("model.metrics=aurok: there is no such metric (did you mean auroc?); write", make_plan, *words)
