@@ -83,7 +83,7 @@ def test_killed_with_other_options(case: str, make_plan: MakePlan, tmp_path: Pat
 )
 def test_another_world_resumes_within_the_epoch(before: str, after: str, make_plan: MakePlan, tmp_path: Path) -> None:
     """In float64, without dropout, against an undisturbed run of the raw engine: at every step and in the metrics."""
-    job = (*DROPS, *MOMENTUM, "model.net.dropout=0", "precision=64-true", "accelerator=cpu")
+    job: tuple[str, ...] = (*DROPS, *MOMENTUM, "model.net.dropout=0", "precision=64-true", "accelerator=cpu")
     raw = in_folder(make_plan(*job, *WORLDS[before], "engine=raw"), tmp_path / "raw")
     expected = start_ranks(for_ranks(raw), ENGINES["raw"])
     job += ("checkpoint.every_n_steps=2",)

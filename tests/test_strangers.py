@@ -87,7 +87,10 @@ def test_both_engines_and_both_worlds_are_one(
     assert metrics["steps"] > 1
 
 
-ZOO = ("WGAN", "SimCLR", "VAE", "MaskedLM", "Segmenter", "ImageNet", "DQN")
+ZOO = (
+    *("zoo.WGAN", "zoo.SimCLR", "zoo.VAE", "zoo.MaskedLM"),
+    *("pictures.Segmenter", "pictures.ImageNet", "pictures.DQN"),
+)
 
 
 @pytest.mark.slow
@@ -100,7 +103,7 @@ def test_the_raw_engine_trains_what_people_train(
     job = ("model=line", "data=none", "precision=64-true", "memory_format=contiguous", "engine.fast_loop=false", *world)
     plans = []
     for name in ZOO[: -1 if world is DDP else None]:
-        plan = make_user_plan(*job, f"model._target_=strange_zoo.{name}", folder=name)
+        plan = make_user_plan(*job, f"model._target_=strange_{name}", folder=name)
         for engine in (plan.engine, schemas.Raw("raw", "ddp")):
             plans.append(replace(plan, engine=engine, run_dir=str(tmp_path / name / engine.name)))
             require_repeatable(plans[-1])
@@ -108,7 +111,7 @@ def test_the_raw_engine_trains_what_people_train(
     for plan in plans[::2]:
         require_identical(Path(plan.run_dir), Path(plan.run_dir).with_name("raw"))
     if world is DDP:
-        job = (*job, "model._target_=strange_zoo.DQN")
+        job = (*job, "model._target_=strange_pictures.DQN")
         with pytest.raises(ConfigError, match=r"^strategy.find_unused_parameters=false: a parameter received no grad"):
             trained(make_user_plan(*job, folder="unused"))
 

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.base.config_error import ConfigError, typed_command
+from lockstep.base.config_error import ConfigError, require, typed_command
 from lockstep.base.files import CONF
 from lockstep.base.private_api.hydra import get_args_parser
 from lockstep.command.compose import check_words, sets_folder, swept_keys

@@ -89,8 +89,8 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
 def with_earlier_words(words: Sequence[str]) -> list[str]:
     """Return what was typed for the run that `resume=true` resumes, followed by the words, which replace the same keys.
 
-    For a checkpoint that `train=false` tests, what was typed about the module and its data. In a sweep, which has to name
-    its folder to resume, the words are returned alone: it resumes by the whole command.
+    For a checkpoint that `train=false` tests, what was typed about the module and its data. In a sweep, which has to
+    name its folder to resume, the words are returned alone: it resumes by the whole command.
     """
     words = [each for word in words for each in replacing(without_plus(word))]
     words = [word for place, word in enumerate(words) if word[:1] != "~" or word not in words[:place]]

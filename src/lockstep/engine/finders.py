@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
-from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr
 
 from lockstep.base.config_error import require
@@ -85,9 +85,10 @@ def fit(options: Mapping[str, Any], finder: Any, size_name: str) -> Any:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # the run itself will repeat those that count
         stack.enter_context(user_errors(f"callbacks: {type(finder).__name__}", "its trial steps fail."))
+        silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+        chosen: dict[str, Any] = {name: options[name] for name in NAMES} | dict.fromkeys(silent, False)
         trainer = pl.Trainer(
-            **{name: options[name] for name in NAMES},
-            **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
+            **chosen,
             devices=1,
             plugins=[LightningEnvironment()],
             callbacks=[finder],
