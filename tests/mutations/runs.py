@@ -43,7 +43,7 @@ runs/checkpoint/saving.py test_resume.py::test_killed_with_other_options[batchno
 +                pass
 # a resume with the options of another run
 command/job.py test_resume.py::test_resume_and_last_on_the_command_line
--    earlier = typed_words(run_dir if sets_folder(words) else None, config.name)
+-    earlier = typed_words(run_dir if resumes and sets_folder(words) else None, config.name, config.ckpt_path)
 +    earlier: list[str] = []
 # a damaged checkpoint is chosen
 runs/checkpoint/files.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
@@ -227,8 +227,8 @@ runs/compare/recorded_run.py test_compare.py::test_ranks_that_differ_in_one_kind
 +            if run
 # a sweep's reference has another batch size
 runs/sweep/jobs.py test_sweep_table.py::test_jobs_are_compared_with_the_first_of_their_plan
--itemgetter("model", "data", "batch_size")
-+itemgetter("model", "data")
+-    *(*WORLD, "num_nodes",
++    *(*WORLD, "num_nodes", "batch_size",
 # job 10 comes before job 2
 runs/sweep/jobs.py test_sweep_best.py::test_jobs_are_in_the_order_of_their_numbers
 -key=lambda path: (len(path.name), path.name)

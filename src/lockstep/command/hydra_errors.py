@@ -38,8 +38,8 @@ SENTENCES = {
         r"hydra.sweeper.study_name: this search has the direction \1; write hydra.sweeper.study_name=ANOTHER"
     ),
     r"Unknown plugin class : 'hydra_plugins\.(\w+)": r"\1: Hydra needs this package; write pip install \1 first",
-    r"Could not override '(\w+)'\.\s+No match": r"\1: there is no such group with --config-name; write KEY=VALUE",
     r"Could not override 'hydra'": "hydra: it has no options; write nothing in its place, or hydra.KEY=VALUE",
+    r"Could not override '(\w+)'\.\s+No match": r"\1: there is no such group with --config-name; write KEY=VALUE",
     r"Cannot find primary config '(.+?)'": (
         r"--config-name=\1: there is no such file; write --config-dir=FOLDER beside it, where \1.yaml lies, or "
         r"train=false ckpt_path=best to test a run"
