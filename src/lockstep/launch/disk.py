@@ -46,21 +46,21 @@ def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") 
 
 def find_disk_error(error: BaseException, folder: Path) -> OSError | None:
     """Return the disk's error among the causes of an error, or None if none is of what the run writes to its folder."""
-    return next((each for each in causes(error) if isinstance(each, OSError) and is_own_write(each, folder)), None)
+    return next((each for each in causes(error) if isinstance(each, OSError) and is_of_the_run(each, folder)), None)
 
 
-def is_own_write(error: OSError, folder: Path) -> bool:
+def is_of_the_run(error: OSError, folder: Path) -> bool:
     """Whether an error is of writing to a folder: it names the folder, or no file, and no code of the user's raised it.
 
     A file that is missing, or a file without a name, may be a library's: then Lockstep's code must have raised it.
     """
     frames = [each.filename for each in traceback.extract_tb(error.__traceback__) if not is_standard(each.filename)]
-    is_own, name = bool(frames) and any(each in frames[-1] for each in WRITERS), error.filename
+    is_raised_here, name = bool(frames) and any(each in frames[-1] for each in WRITERS), error.filename
     file = Path(os.fsdecode(name) if isinstance(name, bytes) else str(name))  # TensorBoard's are bytes
     is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
     is_full = name is None and error.errno in NO_ROOM
-    is_within = file.is_relative_to(folder) and (is_own or error.errno != errno.ENOENT)
-    return (is_missing or is_within or (is_full and is_own)) and not has_user_frames(error)
+    is_within = file.is_relative_to(folder) and (is_raised_here or error.errno != errno.ENOENT)
+    return (is_missing or is_within or (is_full and is_raised_here)) and not has_user_frames(error)
 
 
 @contextmanager

@@ -60,8 +60,8 @@ def unknown_key(key: str, value: object, candidates: Collection[str], command: s
     namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
     near = next(iter(namesakes), siblings.get(nearest(name, siblings) or ""))
     if near is None:
-        own = f", or +model.{name}=… for an argument of your module" if isinstance(value, Mapping) else ""
-        return config_error(key, value, reason, f"one that {command or typed_command()} --help lists{own}")
+        argument = f", or +model.{name}=… for an argument of your module" if isinstance(value, Mapping) else ""
+        return config_error(key, value, reason, f"one that {command or typed_command()} --help lists{argument}")
     return config_error(key, value, f"{reason} (did you mean {near}?)", f"{near}={as_typed(value)}")
 
 
