@@ -12,7 +12,8 @@ import torch
 import lockstep
 from lockstep import schemas
 from lockstep.config_error import ConfigError
-from lockstep.job import raw_job, require_repeatable
+from lockstep.job import raw_job
+from lockstep.plan import check
 from lockstep.schemas.plan_json import from_json, to_json
 from tests.comparing import lines, metrics_in
 from tests.conftest import IN_PROCESS, ROOT, Command, MakePlan, MakeUserPlan, require_refused
@@ -27,7 +28,7 @@ SMALL = (
 )
 
 DIRECT = {
-    *("errors", "files", "world", "launch.topology", "parallel.messages", "private_api.torch"),
+    *("config_error", "errors", "files", "world", "launch.topology", "parallel.messages", "private_api.torch"),
     *("private_api.torchmetrics", "safe_loading", "targets.kinds", "targets.locate"),
 }
 """What raw/ imports: to raise, to write files, to send messages, and to find the user's code."""
@@ -107,6 +108,7 @@ REFUSED = {
     "trainer.detect_anomaly=true": "trainer.detect_anomaly=true: engine=raw only repeats",
     "trainer.deterministic=true": "trainer.deterministic=true: engine=raw only repeats",
     "trainer.benchmark=true": "trainer.benchmark=true: engine=raw only repeats",
+    "trainer.num_sanity_val_steps=2": "trainer.num_sanity_val_steps=2: engine=raw only repeats",
     "trainer.barebones=true": "trainer.barebones=true: engine=raw only repeats",
     "test=best": "test=best: engine=raw keeps the final weights alone",
     "callbacks=ema": "callbacks=EMAWeightAveraging: engine=raw runs no callbacks",
@@ -146,8 +148,8 @@ def test_what_it_leaves_out_is_said_once(command: Command) -> None:
 def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     strange_hooks = importlib.import_module("strange_hooks")
     words = ("model=boring", "model._target_=strange_hooks.Module", "data=boring_data", "engine.fast_loop=false")
-    plan = make_user_plan(*words, "trainer.limit_train_batches=2", "trainer.num_sanity_val_steps=1", "batch_size=8")
-    require_repeatable(replace(plan, engine=schemas.Raw("raw", "ddp")))
+    plan = make_user_plan(*words, "trainer.limit_train_batches=2", "batch_size=8")
+    check(replace(plan, engine=schemas.Raw("raw", "ddp")))
     calls = []
     for engine in (plan.engine, schemas.Raw("raw", "ddp")):
         folder = Path(plan.run_dir) / engine.name
@@ -160,13 +162,12 @@ def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monk
 
 def test_a_hook_that_is_not_called_is_refused(make_plan: MakePlan) -> None:
     plan = make_plan(*SMALL)
-    require_repeatable(plan)
     plan = replace(plan, model=replace(plan.model, hooks=("on_fit_end", "configure_callbacks", "on_predict_start")))
     with pytest.raises(ConfigError, match="engine=raw does not call configure_callbacks, which it overrides"):
-        require_repeatable(plan)
-    require_repeatable(replace(plan, engine=schemas.Lightning("lightning", fast_loop=True)))
+        check(plan)
+    check(replace(plan, engine=schemas.Lightning("lightning", fast_loop=True)))
 
 
 def test_a_checkpoint_to_begin_from_is_refused(make_plan: MakePlan) -> None:
     plan = replace(make_plan(*SMALL), ckpt_path="last.ckpt")
-    require_refused("ckpt_path=last.ckpt: engine=raw only repeats a training", lambda: require_repeatable(plan))
+    require_refused("ckpt_path=last.ckpt: engine=raw only repeats a training", lambda: check(plan))

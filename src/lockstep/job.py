@@ -21,20 +21,20 @@ from lockstep.build import plan_from
 from lockstep.checkpoint.files import choose_checkpoint, require_start, typed_words
 from lockstep.command_line.compose import compose_job, sets_folder, without_plus
 from lockstep.command_line.hydra_errors import planning
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.config_error import ConfigError
 from lockstep.disk import disk_errors_as_config_errors, run_lock
 from lockstep.files import save_json, short_path
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import Plan
-from lockstep.raw import CALLED, Job
+from lockstep.raw import Job
 from lockstep.run_files import METRICS, Metrics, clear_records, run_of, save_config
 from lockstep.run_result import RunResult
 from lockstep.run_summary import run_summary, run_title
 from lockstep.schemas.groups import key_of
 from lockstep.schemas.plan_json import to_json
-from lockstep.schemas.run import ENGINES, ONCE
+from lockstep.schemas.run import ENGINES
 from lockstep.schemas.target import tensorboard_of
 from lockstep.targets.from_python import targets_of
 from lockstep.targets.locate import FROM_DATA
@@ -97,23 +97,12 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     require_start(config.ckpt_path, config.resume, config.name, has_folder)
     plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
     check_launchable(plan.world)
-    require_repeatable(plan)
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
         print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
     if damaged and is_rank_zero():
         print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)
     return plan
-
-
-def require_repeatable(plan: Plan) -> None:
-    """Raise if engine=raw would leave out a hook that the LightningModule overrides, or begin at a checkpoint."""
-    fits = plan.engine.name == "lightning" or plan.ckpt_path is None
-    require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
-    left_out = [name for name in plan.model.hooks if name not in CALLED and "predict" not in name]
-    if plan.engine.name != "lightning" and left_out:
-        reason = f"engine=raw does not call {', '.join(left_out)}, which it overrides"
-        raise config_error("model", plan.model.name, reason, "engine=lightning")
 
 
 def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:

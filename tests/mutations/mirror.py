@@ -11,21 +11,21 @@ raw/step.py test_raw_reduce.py::test_by_hand[2-ring_of_any_size]
 +arrived
 # raw clips before the sum
 raw/step.py test_raw_reduce.py::test_every_method_trains_to_the_same_weights[2-32-true-0.0]
--        rank.average()
--        before_update(rank, optimizer)
-+        before_update(rank, optimizer)
+-        trainer.average()
+-        before_update(trainer, optimizer)
++        before_update(trainer, optimizer)
 # raw weighs each batch of a step alike
 raw/step.py test_parity_matrix.py::test_cell
--(share.step_total or share.total * accumulate))
-+(share.total * accumulate))
+-/ share.step_total)
++/ (share.total * accumulate))
 # a rank of raw takes a contiguous part of the batch
 raw/data.py test_parity_matrix.py::test_cell
 -first, mine = number - number % accumulate, ids[self.rank :: self.world]
 +first, mine = number - number % accumulate, ids.tensor_split(self.world)[self.rank]
 # raw averages the values of ranks in place of samples
-raw/log.py test_parity_matrix.py::test_cell
--    return None if not weight else total / weight if how == "mean" else total
-+    return None if not weight else sum(a / b for a, b in pairs if b) / len(pairs) if how == "mean" else total
+raw/record.py test_parity_matrix.py::test_cell
+-    return None if not count else total / count if how == "mean" else total
++    return None if not count else sum(a / b for a, b in pairs if b) / len(pairs) if how == "mean" else total
 # raw steps a schedule of steps by epochs
 raw/step.py test_parity_matrix.py::test_cell
 -"step": (step_ends, index)

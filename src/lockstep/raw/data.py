@@ -4,20 +4,26 @@ Epoch e of n samples is `torch.randperm(n)` under seed + e, if the user's DataLo
 k·B … (k+1)·B of it, of which rank r of W takes r, r + W, r + 2W, … So the samples of a step are the same for any W.
 """
 
+import inspect
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
 import torch
 import torch.utils.data as td
-from torch import Tensor
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor, nn
+from torchmetrics import Metric
+
+from lockstep.targets.kinds import overrides
 
 END = object()
 
@@ -33,12 +39,8 @@ class Share:
     batch: Any
     ids: Tensor
     total: int
-    step_total: int | None
+    step_total: int
     is_last: bool
-
-    @property
-    def count(self) -> int:
-        return len(self.ids)
 
 
 def seed_by(*numbers: int) -> None:
@@ -56,31 +58,42 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def generator_states() -> tuple[Any, ...]:
+def generators() -> tuple[Any, ...]:
+    """Return the states of all generators."""
     gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     return random.getstate(), np.random.get_state(), torch.get_rng_state(), gpu
 
 
 @contextmanager
-def preserved_generators(seed: int | None = None, states: Any = None) -> Iterator[None]:
+def preserved_generators(seed: int | None = None, states: tuple[Any, ...] | None = None) -> Iterator[None]:
     """Put the generators back afterwards; within, they may begin at a seed, or in states of before."""
-    before = generator_states()
+    before = generators()
     if seed is not None:
         seed_all(seed)
-    set_generators(states)
+    if states is not None:
+        set_generators(*states)
     try:
         yield
     finally:
-        set_generators(before)
+        set_generators(*before)
 
 
-def set_generators(states: tuple[Any, ...] | None) -> None:
-    if states is not None:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
-        if states[3] is not None:
-            torch.cuda.set_rng_state(states[3])
+def set_generators(python: Any, numpy: Any, cpu: Tensor, gpu: Tensor | None) -> None:
+    random.setstate(python)
+    np.random.set_state(numpy)
+    torch.set_rng_state(cpu)
+    if gpu is not None:
+        torch.cuda.set_rng_state(gpu)
+
+
+@contextmanager
+def preserved_metrics(module: nn.Module) -> Iterator[None]:
+    """Restore the torchmetrics of a module afterwards."""
+    kinds, metrics = (Tensor, list, int, float, type(None)), [m for m in module.modules() if isinstance(m, Metric)]
+    states = [{name: deepcopy(value) for name, value in vars(m).items() if isinstance(value, kinds)} for m in metrics]
+    yield
+    for metric, state in zip(metrics, states, strict=True):
+        vars(metric).update(state)
 
 
 class Loader:
@@ -90,8 +103,8 @@ class Loader:
     smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first, in order.
     """
 
-    def __init__(self, loader: Any, rank: Any, stage: str, smallest: int) -> None:
-        config, self.loader, self.rank, self.world = rank.config, loader, rank.rank, rank.world
+    def __init__(self, loader: Any, trainer: Any, stage: str, smallest: int) -> None:
+        config, self.loader, self.rank, self.world = trainer.config, loader, trainer.global_rank, trainer.world_size
         self.trains, self.seed, self.limit = stage == "train", config.seed, config.trainer[f"limit_{stage}_batches"]
         self.fixed, self.smallest = self.trains and config.trainer.overfit_batches > 0, 1 if self.trains else smallest
         self.is_plain = isinstance(loader, td.DataLoader) and type(loader).__iter__ is td.DataLoader.__iter__
@@ -138,8 +151,7 @@ class Loader:
         """Return what a sampler of the user's draws in an epoch, once, under seed + epoch."""
         if self.drawn[0] != epoch:
             with preserved_generators(self.seed + epoch):
-                several: list[Any] = [sampler, getattr(sampler, "sampler", None)]
-                for each in several:
+                for each in (sampler, getattr(sampler, "sampler", None)):
                     if isinstance(generator := getattr(each, "generator", None), torch.Generator):
                         generator.manual_seed(self.seed + epoch)
                     if hasattr(each, "set_epoch"):
@@ -151,16 +163,14 @@ class Loader:
         """Yield this rank's share of each batch of an epoch; in an evaluation of those in which it has samples."""
         epoch = epoch if self.trains and not self.fixed else 0
         shares = self.of_stream if self.batch_sampler is None else self.of_samples
-        for share in shares(epoch, accumulate):
-            if share.count or self.trains:
-                yield share
+        return (share for share in shares(epoch, accumulate) if self.trains or len(share.ids))
 
     def of_samples(self, epoch: int, accumulate: int) -> Iterator[Share]:
         batches = self.batches(epoch)
         for number, ids in enumerate(batches):
             first, mine = number - number % accumulate, ids[self.rank :: self.world]
             step_total = sum(map(len, batches[first : first + accumulate]))
-            batch = self.read(epoch, mine if len(mine) else ids[:1]) if len(mine) or self.trains else None
+            batch = self.read(epoch, mine if len(mine) else ids[:1])
             yield Share(batch, mine, len(ids), step_total, is_last=number == len(batches) - 1)
 
     def read(self, epoch: int, ids: Tensor) -> Any:
@@ -178,39 +188,35 @@ class Loader:
     def of_stream(self, epoch: int, accumulate: int) -> Iterator[Share]:
         """Every rank reads all samples of an iterable, under (seed, epoch, -1), and takes its rows of each batch."""
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1.0 else self.count
-        following: Any
-        batches: Any = islice(self.read_stream(epoch), most)
-        end, following = 0, next(batches, None)
-        while following is not None:
-            (batch, total, rows), following = following, next(batches, None)
+        joins, end = (
+            self.is_plain and self.loader.batch_size is not None,
+            0,
+        )  # a batch is a list of samples, if it joins
+        batches: Iterator[Any] = chain(islice(self.read_stream(epoch, joins), most), [END])
+        for batch, following in pairwise(batches):
+            total = len(batch) if joins else samples_in(batch)
             mine = torch.arange(end, end + total)[self.rank :: self.world]
-            chosen = slice(self.rank, None, self.world) if len(mine) else slice(1)
-            yield Share(rows(batch, chosen), mine, total, total if accumulate == 1 else None, following is None)
+            rows = slice(self.rank, None, self.world) if len(mine) else slice(1)
+            part = self.loader.collate_fn(batch[rows]) if joins else rows_of(batch, rows, total)
+            yield Share(part, mine, total, total * accumulate, is_last=following is END)
             end += total
 
-    def read_stream(self, epoch: int) -> Iterator[tuple[Any, int, Callable[[Any, slice], Any]]]:
-        """Yield each batch, the number of its samples, and what takes rows of it."""
-        loader, joins = self.loader, self.is_plain and self.loader.batch_size is not None
+    def read_stream(self, epoch: int, joins: bool) -> Iterator[Any]:
+        """Yield each batch, drawn by generators that go on where the last one left them."""
+        loader = self.loader
         with preserved_generators():
             seed_by(self.seed, epoch, -1)
             if self.is_plain:
-                options: dict[str, Any] = {"num_workers": loader.num_workers, "worker_init_fn": loader.worker_init_fn}
-                options["generator"] = torch.Generator().manual_seed(self.seed + epoch)
-                options |= {"batch_size": self.size, "drop_last": loader.drop_last} if joins else {"batch_size": None}
-                if not isinstance(loader.dataset, td.IterableDataset):
-                    options["sampler"] = loader.sampler
-                loader = td.DataLoader(loader.dataset, collate_fn=list if joins else loader.collate_fn, **options)
-            batches, states = iter(loader), generator_states()
+                loader = copy(loader)
+                loader.generator = torch.Generator().manual_seed(self.seed + epoch)  # of its workers
+                loader.collate_fn = list if joins else loader.collate_fn
+            batches, states = iter(loader), generators()
         batch: Any = None
-        while True:
+        while batch is not END:
             with preserved_generators(states=states):
-                batch, states = next(batches, END), generator_states()
-            if batch is END:
-                return
-            if joins:
-                yield batch, len(batch), lambda batch, rows: self.loader.collate_fn(batch[rows])
-            else:
-                yield batch, samples_in(batch), rows_of
+                batch, states = next(batches, END), generators()
+            if batch is not END:
+                yield batch
 
 
 def samples_in(batch: Any) -> int:
@@ -221,9 +227,8 @@ def samples_in(batch: Any) -> int:
     return next((samples for part in parts if (samples := samples_in(part))), 0)
 
 
-def rows_of(batch: Any, rows: slice, samples: int | None = None) -> Any:
+def rows_of(batch: Any, rows: slice, samples: int) -> Any:
     """Return rows of every tensor, array and list in a batch that has one for each sample."""
-    samples = samples or samples_in(batch)
     if isinstance(batch, dict):
         return {name: rows_of(part, rows, samples) for name, part in batch.items()}
     is_array, is_list = isinstance(batch, Tensor | np.ndarray), isinstance(batch, list | tuple)
@@ -233,13 +238,47 @@ def rows_of(batch: Any, rows: slice, samples: int | None = None) -> Any:
     return batch[rows] if is_list or (is_array and batch.ndim and len(batch) == samples) else batch
 
 
-def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """Return a structure with a function of each tensor in it."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {name: mapped(function, part) for name, part in value.items()}
-    if not isinstance(value, list | tuple):
-        return value
-    parts = [mapped(function, part) for part in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+def loaders_of(trainer: Any, stage: str) -> list[Loader]:
+    """Return this rank's views of the loaders of a stage, if it runs."""
+    owner, returned = trainer.owners[0], None
+    if stage not in trainer.loaders:
+        if trainer.runs(stage):
+            with trainer.as_one_process():
+                returned = getattr(owner, f"{stage}_dataloader")()
+        several = [*returned.values()] if isinstance(returned, Mapping) else returned
+        several = several if isinstance(several, list | tuple) else [several] if several is not None else ()
+        smallest = getattr(owner, "evaluation_batch", 1)
+        trainer.loaders[stage] = [Loader(each, trainer, stage, smallest) for each in several]
+    loaders: list[Loader] = trainer.loaders[stage]
+    return loaders
+
+
+def transfer(trainer: Any, batch: Any, loader: int = 0) -> Any:
+    """Convert floats to the dtype of the run, and move the batch by the hooks of the data module or the module."""
+    batch = apply_to_collection(
+        batch, Tensor, lambda each: each.to(trainer.dtype) if each.is_floating_point() else each
+    )
+    for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"):
+        owner = next((each for each in trainer.owners if overrides(each, name)), trainer.module)
+        device = (trainer.device,) if name.startswith("transfer") else ()
+        batch = getattr(owner, name)(batch, *device, loader)
+    return batch
+
+
+def arguments_for(method: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+    """Return those of batch, batch_idx and dataloader_idx that a step of the user's takes."""
+    kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
+    takes_all = inspect.Parameter.VAR_POSITIONAL in kinds
+    return arguments if takes_all else arguments[: sum(kind in (0, 1) for kind in kinds)]
+
+
+def hash_ids(ids: Tensor, first: int, step: int) -> int:
+    """Return the sum of a hash of each (id, its position in the order of the epoch), modulo 2^64.
+
+    The positions are first, first + step, … The hash is SplitMix64's, of id · (2^64 over the golden ratio) + position.
+    """
+    position = np.arange(first, first + step * len(ids), step, dtype=np.uint64)[: len(ids)]
+    mixed = ids.numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + position
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
