@@ -111,6 +111,7 @@ REFUSED = {
     "trainer.num_sanity_val_steps=2": "trainer.num_sanity_val_steps=2: engine=raw only repeats",
     "trainer.barebones=true": "trainer.barebones=true: engine=raw only repeats",
     "test=best": "test=best: engine=raw keeps the final weights alone",
+    "memory_format=channels_last": "memory_format=channels_last: engine=raw computes contiguous nets alone",
     "callbacks=ema": "callbacks=EMAWeightAveraging: engine=raw runs no callbacks",
     "callbacks=early_stopping": "callbacks=EarlyStopping: engine=raw runs no callbacks",
     "callbacks=timer": "callbacks=Timer: engine=raw runs no callbacks",

@@ -4,15 +4,15 @@ Epoch e of n samples is `torch.randperm(n)` under seed + e, if the user's DataLo
 k·B … (k+1)·B of it, of which rank r of W takes r, r + W, r + 2W, … So the samples of a step are the same for any W.
 """
 
+import hashlib
 import inspect
 import random
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from itertools import chain, islice, pairwise
 from typing import Any
 
@@ -46,7 +46,7 @@ class Share:
 def seed_by(*numbers: int) -> None:
     """Seed all generators by a hash: the first 8 bytes of BLAKE2b over the numbers, each a little-endian int64."""
     packed = struct.pack(f"<{len(numbers)}q", *numbers)
-    seed = int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
+    seed = int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
     torch.default_generator.manual_seed(seed >> 1)
     np.random.seed(seed & 0xFFFFFFFF)
     random.seed(seed)
@@ -282,3 +282,11 @@ def hash_ids(ids: Tensor, first: int, step: int) -> int:
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
+
+
+def digest(tensors: Iterable[Tensor]) -> str:
+    """Return the SHA-256 of tensors, each in logical order."""
+    sha = hashlib.sha256()
+    for tensor in tensors:
+        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()

@@ -1,6 +1,5 @@
 """What a run measures and leaves: the values of `self.log`, record.jsonl, last.ckpt and the content of metrics.json."""
 
-import hashlib
 import json
 import math
 import re
@@ -22,8 +21,7 @@ from lockstep.files import atomic_write, finite
 from lockstep.parallel.messages import all_gather_json
 from lockstep.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.private_api.torchmetrics import last_forward, widen_counts, widen_metric
-from lockstep.raw.data import Share, hash_ids
-from lockstep.raw.step import rate_of
+from lockstep.raw.data import Share, digest, hash_ids
 from lockstep.safe_loading import is_loadable, plain
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
@@ -74,8 +72,7 @@ class Record:
 
     epoch, batches, steps: complete epochs, batches of the next one, optimizer steps in all. lines: the steps of this
     epoch. window: sums over the batches of the current step. values, epoch_values: the latest results, and those of
-    the epoch. logged: by stage and name. samples: of this rank in the current batch; None between batches. suffix:
-    names the loader, if there are several.
+    the epoch. logged: by stage and name. samples: of this rank in the batch; None between two. suffix: of the loader.
     """
 
     epoch = batches = steps = all_samples = 0
@@ -207,7 +204,7 @@ class Record:
                 pair: Any = entry.batch
                 line["logged" if entry.metric is None else "metrics"][entry.named("step")] = (*pair, entry.how)
             updates = trainer.updates[-1:] if trainer.module.automatic_optimization else trainer.updates
-            line["lr"] = updates[0][0] if updates else rate_of(trainer.optimizers[0])
+            line["lr"] = updates[0][0] if updates else float(trainer.optimizers[0].param_groups[0]["lr"])
             squares = added(norm * norm for _, norms in updates for norm in norms)
             line["grad_norm"] = torch.tensor(squares, dtype=torch.float64).sqrt().item()
             self.lines.append(line)
@@ -249,15 +246,16 @@ class Record:
 
     def update_best(self, values: Mapping[str, float]) -> None:
         """Note the best epoch by the value that is monitored, in float32; the first of equals is the best."""
-        monitor, mode = self.trainer.config.checkpoint.monitor, self.trainer.config.checkpoint.mode
-        candidates = (monitor,) if monitor else (getattr(self.trainer.module, "monitor", None), *LOSSES)
+        chosen = self.trainer.config.checkpoint
+        candidates = (chosen.monitor,) if chosen.monitor else (getattr(self.trainer.module, "monitor", None), *LOSSES)
         name = next((each for each in candidates if each in self.values), None)
-        if name is not None and name in values:
-            mode = mode or ("max" if MORE_IS_BETTER.search(name.lower()) else "min")
-            value, sign = torch.tensor(values[name], dtype=torch.float32).item(), 1 if mode == "min" else -1
-            badness = math.inf if math.isnan(value) else sign * value
-            if not self.best or badness < sign * self.best["best"]:
-                self.best = {"monitor": name, "mode": mode, "best": sign * badness, "best_epoch": self.epoch + 1}
+        if name is None or name not in values:
+            return
+        mode = chosen.mode or ("max" if MORE_IS_BETTER.search(name.lower()) else "min")
+        value, sign = torch.tensor(values[name], dtype=torch.float32).item(), 1 if mode == "min" else -1
+        badness = math.inf if math.isnan(value) else sign * value
+        if not self.best or badness < sign * self.best["best"]:
+            self.best = {"monitor": name, "mode": mode, "best": sign * badness, "best_epoch": self.epoch + 1}
 
     def end(self) -> None:
         """Write the digests of the final weights, and last.ckpt."""
@@ -268,7 +266,8 @@ class Record:
             self.write("tensor", {"name": name, "digest": digest([tensor])})
         position = {"epochs": self.epoch, "batch": self.batches, "steps": self.steps}
         checkpoint = {"epoch": epochs - 1, "global_step": trainer.global_step, "state_dict": state}
-        checkpoint["optimizer_states"] = [each.state_dict() if each.param_groups else {} for each in trainer.optimizers]
+        states = [each.state_dict() for each in trainer.optimizers]
+        checkpoint["optimizer_states"] = [each if each["param_groups"][0]["params"] else {} for each in states]
         checkpoint["lr_schedulers"] = [each.scheduler.state_dict() for each in trainer.lr_scheduler_configs]
         checkpoint["lockstep"] = {"plan": trainer.job.plan, "position": position, "ended": trainer.should_stop}
         checkpoint["pytorch-lightning_version"] = lightning.__version__
@@ -305,11 +304,3 @@ def step_line(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             values |= {} if value is None else {name: value}
         line |= {kind: values} if values else {}
     return line
-
-
-def digest(tensors: Iterable[Tensor]) -> str:
-    """Return the SHA-256 of tensors, each in logical order."""
-    sha = hashlib.sha256()
-    for tensor in tensors:
-        sha.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return sha.hexdigest()

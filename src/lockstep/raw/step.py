@@ -79,12 +79,9 @@ def before_update(trainer: Any, optimizer: Optimizer) -> None:
             dist.all_reduce(total)
         for gradient in gradients if total else ():
             gradient.div_(total.item())
-    trainer.updates.append((rate_of(optimizer), [torch.linalg.vector_norm(gradient).item() for gradient in gradients]))
+    norms = [torch.linalg.vector_norm(gradient).item() for gradient in gradients]
+    trainer.updates.append((float(optimizer.param_groups[0]["lr"]), norms))
     trainer.module.on_before_optimizer_step(optimizer)
-
-
-def rate_of(optimizer: Optimizer) -> float:
-    return next((float(group["lr"]) for group in optimizer.param_groups), 0.0)
 
 
 def clip_gradients(optimizer: Optimizer, value: float | None = None, algorithm: Any = "norm") -> None:

@@ -86,15 +86,12 @@ class Trainer:
         self.record = Record(self)
 
     def convert(self) -> None:
-        """Convert the module to the dtype and the memory format of the run, and BatchNorm to that over all ranks."""
+        """Convert the module to the dtype of the run, and BatchNorm to that over all ranks."""
         self.module.double() if self.dtype == torch.float64 else self.module.float()
         for layer in self.module.modules() if self.config.sync_batchnorm else ():
             if isinstance(layer, BATCHNORM):
                 layer.__class__ = SyncBatchNorm
                 object.__setattr__(layer, "trainer", self)
-        net = getattr(self.module, "net", None)
-        if self.config.memory_format == "channels_last" and isinstance(net, nn.Module):
-            net.to(memory_format=torch.channels_last)
 
     def prepare(self) -> None:
         """Set up data and module, create the optimizers, and choose how gradients are averaged."""
@@ -196,7 +193,6 @@ def configured(returned: Any) -> tuple[list[Any], list[LRSchedulerConfig]]:
             raise ConfigError("scheduler: engine=raw steps ReduceLROnPlateau by epochs; write engine=lightning.")
     if not optimizers:
         optimizers.append(SGD([{"params": []}], lr=0.0))  # changes nothing
-        optimizers[0].param_groups.clear()
     return optimizers, configs
 
 

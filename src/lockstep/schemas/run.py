@@ -64,6 +64,8 @@ class Raw:
             yield attrgetter(key)(plan) == value, key, ONCE, f"{key}={as_typed(value)}, or engine=lightning"
         reason, hint = "engine=raw keeps the final weights alone", "test=true, or engine=lightning"
         yield plan.test != "best", "test", reason, hint
+        reason, hint = "engine=raw computes contiguous nets alone", "memory_format=contiguous, or engine=lightning"
+        yield plan.memory_format != "channels_last", "memory_format", reason, hint
         reason = "engine=raw scales no loss for float16"
         yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or engine=lightning"
         left_out = [name for name in plan.model.hooks if not CALLED.fullmatch(name)]
