@@ -151,7 +151,8 @@ class Loader:
         """Return what a sampler of the user's draws in an epoch, once, under seed + epoch."""
         if self.drawn[0] != epoch:
             with preserved_generators(self.seed + epoch):
-                for each in (sampler, getattr(sampler, "sampler", None)):
+                several: list[Any] = [sampler, getattr(sampler, "sampler", None)]
+                for each in several:
                     if isinstance(generator := getattr(each, "generator", None), torch.Generator):
                         generator.manual_seed(self.seed + epoch)
                     if hasattr(each, "set_epoch"):

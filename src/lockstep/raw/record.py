@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import chain
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -76,9 +75,8 @@ class Record:
     """
 
     epoch = batches = steps = all_samples = 0
-    logs_loss = False
+    stage, suffix, logs_loss = "train", "", False
     samples: int | None = None
-    stage, suffix = "train", ""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer, self.path = trainer, Path(trainer.default_root_dir) / "record.jsonl"
@@ -95,13 +93,11 @@ class Record:
         self.metadata = {**trainer.job.metadata, "dropout_rng": "per_rank" if any(rates) else "none"}
         norms = [each for each in modules if isinstance(each, BATCHNORM) and not trainer.config.sync_batchnorm]
         differ = trainer.world_size > 1 and any(each.track_running_stats for each in norms)
-        if trainer.is_global_zero:
-            self.path.write_text("")
         self.write("run", {**self.metadata, "per_rank_buffers": differ})
 
     def write(self, kind: str, values: Mapping[str, Any]) -> None:
         if self.trainer.is_global_zero:
-            with self.path.open("a") as file:
+            with self.path.open("w" if kind == "run" else "a") as file:
                 file.write(json.dumps({kind: finite(values)}) + "\n")
 
     # what the module logs
@@ -163,7 +159,8 @@ class Record:
         """Reduce what a stage has logged over all ranks: before its last hooks, and again at its end (`ends`)."""
         entries = self.logged[stage]
         pairs: dict[str, list[Sequence[float]]] = {}
-        for values in chain(*all_gather_json([vars(each) for each in entries.values()])):
+        ranks = all_gather_json([vars(each) for each in entries.values()])
+        for values in (values for rank in ranks for values in rank):
             empty = Logged(**values | {"epoch": (0.0, 0.0), "batch": None})
             entry = entries.setdefault(empty.name, empty)  # a rank without samples has logged nothing
             entry.metric = entry.metric or empty.metric
@@ -217,8 +214,8 @@ class Record:
 
     def flush(self) -> None:
         """Write the steps of the epoch up to now, over all ranks."""
-        first = self.steps - len(self.lines) + 1
-        for number, ranks in enumerate(zip(*all_gather_json(self.lines), strict=True), start=first):
+        by_rank = zip(*all_gather_json(self.lines), strict=True)
+        for number, ranks in enumerate(by_rank, start=self.steps - len(self.lines) + 1):
             self.write("step", {"epoch": self.epoch + 1, "step": number, **step_line(ranks)})
         self.lines = []
 
@@ -239,9 +236,8 @@ class Record:
         if validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
             self.update_best(self.values)
         self.epoch, self.batches, self.window = self.epoch + 1, 0, {}
-        if self.trainer.is_global_zero:
-            shown = "  ".join(f"{name} {value:.4f}" for name, value in sorted(self.epoch_values.items()))
-            print(f"epoch {self.epoch}/{config.max_epochs}  {shown}", flush=True)
+        shown = "  ".join(f"{name} {value:.4f}" for name, value in sorted(self.epoch_values.items()))
+        self.trainer.print(f"epoch {self.epoch}/{config.max_epochs}  {shown}", flush=True)
         self.epoch_values = {}
 
     def update_best(self, values: Mapping[str, float]) -> None:

@@ -23,18 +23,6 @@ def run(job: Job, context: RankContext) -> dict[str, Any]:
     """Train, validate and test as the configuration says; return the content of metrics.json, on every rank."""
     trainer = Trainer(job, context)  # with the data and the module, whose weights are alike on every rank
     trainer.prepare()
-    fit(trainer)
-    trainer.call("teardown", "fit")
-    trainer.record.end()
-    if trainer.config.test and trainer.runs("test"):
-        trainer.call("setup", "test")
-        evaluate(trainer, "test")
-        trainer.call("teardown", "test")
-    return trainer.record.results()
-
-
-def fit(trainer: Trainer) -> None:
-    """Train for the epochs of the configuration, or until a limit."""
     module, record = trainer.module, trainer.record
     module.on_fit_start()
     trainer.training, trainer.train_dataloader = True, loaders_of(trainer, "train")[0].loader
@@ -45,12 +33,20 @@ def fit(trainer: Trainer) -> None:
     module.on_train_end()
     trainer.training = False
     module.on_fit_end()
+    trainer.call("teardown", "fit")
+    record.end()
+    if trainer.config.test and trainer.runs("test"):
+        trainer.call("setup", "test")
+        evaluate(trainer, "test")
+        trainer.call("teardown", "test")
+    return record.results()
 
 
 def train_epoch(trainer: Trainer) -> None:
     """Train on each batch once, validate in between or at the end, and record the epoch."""
     module, record, validated = trainer.module, trainer.record, False
     trainer.current_epoch, accumulate = record.epoch, trainer.config.accumulate_grad_batches
+    train_step = automatic_step if module.automatic_optimization else manual_step
     record.begin_stage("train")
     module.on_train_epoch_start()
     for index, share in enumerate(loaders_of(trainer, "train")[0].shares(record.epoch, accumulate)):
@@ -62,10 +58,7 @@ def train_epoch(trainer: Trainer) -> None:
             trainer.is_last_batch = True
             record.between_batches("train")
             break
-        if module.automatic_optimization:
-            outputs = automatic_step(trainer, share, batch, index, is_step)
-        else:
-            outputs = manual_step(trainer, share, batch, index)
+        outputs = train_step(trainer, share, batch, index, is_step)
         step_schedules(trainer, index, is_step, share.is_last)
         record.show_batch()
         module.on_train_batch_end(outputs, batch, index)

@@ -61,12 +61,13 @@ class Trainer:
         gpu, seed = job.world.accelerator == "gpu", config.seed
         self.device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         self.dtype = torch.float64 if config.precision == "64-true" else torch.float32
-        self.strategy: Any = DDPStrategy() if self.world_size > 1 else SingleDeviceStrategy(self.device)
-        self.strategy.parallel_devices = [self.device] * context.local_world_size
-        self.strategy.backward = lambda loss, _, *rest, **options: manual_backward(self, loss, *rest, **options)
+        strategy: Any = DDPStrategy() if self.world_size > 1 else SingleDeviceStrategy(self.device)
+        strategy.parallel_devices = [self.device] * context.local_world_size
+        strategy.backward = lambda loss, _, *rest, **options: manual_backward(self, loss, *rest, **options)
+        self.strategy = strategy
         self.precision_plugin = SimpleNamespace(clip_gradients=step.clip_gradients)
         self.state = SimpleNamespace(fn="fit", stage=None, status="running")
-        self.print = print if self.is_global_zero else lambda *_, **__: None
+        self.print: Any = print if self.is_global_zero else lambda *_, **__: None
         self.optimizers, self.lr_scheduler_configs, self.loggers, self.updates = (list[Any]() for _ in range(4))
         self.callback_metrics, self.logged_metrics, self.progress_bar_metrics = (dict[str, Tensor]() for _ in range(3))
         self.loaders: dict[str, list[Loader]] = {}
@@ -177,10 +178,9 @@ class Trainer:
 def configured(returned: Any) -> tuple[list[Any], list[LRSchedulerConfig]]:
     """Return the optimizers and schedules that configure_optimizers returns, in any form that Lightning takes."""
     entries = [*returned] if isinstance(returned, list | tuple) else [] if returned is None else [returned]
-    schedules: list[Any] = []
+    schedules, optimizers, configs = (list[Any]() for _ in range(3))
     if len(entries) == 2 and isinstance(entries[0], list | tuple):
         entries, schedules = [*entries[0]], [*entries[1]] if isinstance(entries[1], list | tuple) else [entries[1]]
-    optimizers, configs = [], []
     for entry in (each if isinstance(each, Mapping) else {"optimizer": each} for each in entries):
         optimizers.append(entry["optimizer"])
         if "lr_scheduler" in entry:
@@ -245,7 +245,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
 # manual optimization: the module goes backward and steps its optimizers itself
 
 
-def manual_step(trainer: Trainer, share: Share, batch: Any, index: int) -> Mapping[str, Any]:
+def manual_step(trainer: Trainer, share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
     """Run a training step that goes backward by `self.manual_backward`, and steps its optimizers itself."""
     trainer.factor = step.loss_factor(trainer, share, 1)
     with trainer.forward_context(share):
