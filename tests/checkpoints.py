@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from lockstep.checkpoint.files import read_checkpoint
+from lockstep.runs.checkpoint.files import read_checkpoint
 
 
 def net_state(path: Path) -> dict[str, Tensor]:

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lockstep.compare import Comparison, compare
-from lockstep.run_files import METRICS
+from lockstep.runs.compare import Comparison, compare
+from lockstep.runs.run_files import METRICS
 
 
 def require_identical(left: Path, right: Path) -> Comparison:

@@ -19,13 +19,13 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read as torch is loaded: threads th
 import psutil
 import pytest
 
-from lockstep.build import plan_from
-from lockstep.checkpoint.files import choose_checkpoint
-from lockstep.command_line.compose import compose_job
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
+from lockstep.command.build import plan_from
+from lockstep.command.compose import compose_job
 from lockstep.launch import forkserver
-from lockstep.plan import Plan
-from lockstep.schemas.run import EVERY_RUN
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.run import EVERY_RUN
+from lockstep.runs.checkpoint.files import choose_checkpoint
 from tests.composition import remembered
 from tests.zygote import MARK, Forked, zygote
 
@@ -45,7 +45,7 @@ MakeUserPlan = Callable[..., Plan]
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
     *EVERY_RUN,
-    *("lockstep.lit", "lockstep.raw.run", "lockstep.collectives.tour"),
+    *("lockstep.engine", "lockstep.raw.run", "lockstep.collectives.tour"),
     *("tests.rank_helpers", "tests.fault_injection.faulty_engine", "tests.test_launch_worker"),
     "tests.fault_injection.engine_lightning",
 )
@@ -203,7 +203,7 @@ class Command:
 @pytest.fixture(autouse=True)
 def without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under `pytest -s` at a terminal, ranks would be in this process."""
-    monkeypatch.setattr("lockstep.build.at_a_terminal", lambda: False)
+    monkeypatch.setattr("lockstep.command.build.at_a_terminal", lambda: False)
 
 
 @pytest.fixture(scope="session", autouse=True)

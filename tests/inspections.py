@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
+from lockstep.command.build import plan_from
+from lockstep.command.compose import compose_job
 from lockstep.launch import child
-from lockstep.plan import Plan
+from lockstep.plan.plan import Plan
 
 CHANGING = ("PYTEST_CURRENT_TEST",)
 """Variables of the environment that user code does not read."""
@@ -22,7 +22,7 @@ KNOWN: dict[bytes, bytes] = {}
 
 def asked_here(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in this process, once for the same arguments: for Lockstep's modules and data."""
-    from lockstep.random_state import preserve_generators
+    from lockstep.base.random_state import preserve_generators
 
     key = pickle.dumps((function, arguments))
     if key not in KNOWN:

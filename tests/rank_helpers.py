@@ -12,14 +12,14 @@ from unittest.mock import patch
 
 import torch.distributed as dist
 
-import lockstep.lit
+import lockstep.engine
 import lockstep.raw.run
-from lockstep import schemas
-from lockstep.job import raw_job, write_config
+from lockstep.command.job import raw_job, write_config
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext, Stop
-from lockstep.plan import Plan
-from lockstep.run_files import METRICS, Metrics
+from lockstep.plan import schemas
+from lockstep.plan.plan import Plan
+from lockstep.runs.run_files import METRICS, Metrics
 
 ALONE = RankContext(rank=0, world_size=1, local_rank=0, local_world_size=1)
 
@@ -29,7 +29,7 @@ def run_raw(plan: Plan, context: RankContext) -> Metrics:
     return lockstep.raw.run.run(raw_job(plan), context)
 
 
-ENGINES = {"lightning": lockstep.lit.run, "raw": run_raw}
+ENGINES = {"lightning": lockstep.engine.run, "raw": run_raw}
 
 
 class StopAfter(Stop):
@@ -119,7 +119,7 @@ def by_loops(plan: Plan, context: RankContext) -> Metrics:
         folder = Path(plan.run_dir) / name
         folder.mkdir(parents=True, exist_ok=True)
         engine = schemas.Lightning("lightning", fast_loop=fast)
-        metrics = lockstep.lit.run(replace(plan, engine=engine, run_dir=str(folder)), context)
+        metrics = lockstep.engine.run(replace(plan, engine=engine, run_dir=str(folder)), context)
         if context.rank == 0:
             (folder / METRICS).write_text(json.dumps(metrics))
     return {}

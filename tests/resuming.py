@@ -9,12 +9,12 @@ from unittest.mock import patch
 
 import pytest
 
-from lockstep.checkpoint.files import newest_checkpoint
-from lockstep.checkpoint.reading import read_start
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.plan import Plan
-from lockstep.run_files import RECORD, Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.checkpoint.files import newest_checkpoint
+from lockstep.runs.checkpoint.reading import read_start
+from lockstep.runs.run_files import RECORD, Metrics
 
 
 def start(plan: Plan, fault: str = "") -> Metrics:

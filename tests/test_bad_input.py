@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 import lockstep
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from tests.conftest import ROOT, Command, Ended
 
 HUGE = str(10**30)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from lockstep.compare import compare
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
+from lockstep.runs.compare import compare
 from tests.comparing import lines, metrics_in
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.test_user_module import DDP, MODULES, by_both, trained

@@ -21,11 +21,11 @@ from bench.workloads import (
     Variant,
     measurement,
 )
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
-from lockstep.config_error import ConfigError
-from lockstep.entry_point import options
-from lockstep.schemas.run import ENGINES
+from lockstep.base.config_error import ConfigError
+from lockstep.command.build import plan_from
+from lockstep.command.compose import compose_job
+from lockstep.command.entry_point import options
+from lockstep.plan.schemas.run import ENGINES
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_under_torchrun(command: Command) -> None:
 
 APART = """
 import runpy, sys
-from lockstep import job
+from lockstep.command import job
 job.ENGINES["raw"] = "tests.engine_wrong_seed"
 sys.argv = [{script!r}, *sys.argv[1:]]
 runpy.run_path({script!r}, run_name="__main__")

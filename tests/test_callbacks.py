@@ -10,10 +10,10 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from lockstep.compare import compare
-from lockstep.config_error import ConfigError
-from lockstep.lit import create_callbacks, run
-from lockstep.record.fingerprint import digest
+from lockstep.base.config_error import ConfigError
+from lockstep.engine import create_callbacks, run
+from lockstep.runs.compare import compare
+from lockstep.runs.record.fingerprint import digest
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakePlan, MakeUserPlan, require_refused

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.callbacks import ConfusionMatrix, FittedLine
-from lockstep.callbacks.pictures import Pictures
-from lockstep.config_error import ConfigError
-from lockstep.lit.virtual import join_outputs
-from lockstep.loggers.writers import TensorBoardWriter
-from lockstep.run_files import CONFUSION
-from lockstep.structures import predictions_of
+from lockstep.base.config_error import ConfigError
+from lockstep.base.structures import predictions_of
+from lockstep.engine.callbacks import ConfusionMatrix, FittedLine
+from lockstep.engine.callbacks.pictures import Pictures
+from lockstep.engine.virtual import join_outputs
+from lockstep.runs.loggers.writers import TensorBoardWriter
+from lockstep.runs.run_files import CONFUSION
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import USER_CODE, MakeUserPlan, events_of

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.checkpoint.content import SECTION
-from lockstep.checkpoint.reading import check_checkpoint, identity, require_same
-from lockstep.config_error import ConfigError
-from lockstep.lit import run
-from lockstep.loaders.source import create_module
-from lockstep.parallel.sync_batchnorm import convert_batchnorm
-from lockstep.plan import Plan
-from lockstep.record import depends_on_world
+from lockstep.base.config_error import ConfigError
+from lockstep.engine import run
+from lockstep.engine.loaders.source import create_module
+from lockstep.plan.plan import Plan
+from lockstep.runs.checkpoint.content import SECTION
+from lockstep.runs.checkpoint.reading import check_checkpoint, identity, require_same
+from lockstep.runs.record import depends_on_world
+from lockstep.strategies.parallel.sync_batchnorm import convert_batchnorm
 from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE
 

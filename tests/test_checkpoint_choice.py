@@ -9,8 +9,9 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from lockstep.checkpoint import files
-from lockstep.checkpoint.files import (
+from lockstep.base.config_error import ConfigError
+from lockstep.runs.checkpoint import files
+from lockstep.runs.checkpoint.files import (
     BEST,
     FOLDER,
     LAST,
@@ -20,8 +21,7 @@ from lockstep.checkpoint.files import (
     resume_after_restart,
     typed_words,
 )
-from lockstep.config_error import ConfigError
-from lockstep.run_files import CONFIG, METRICS
+from lockstep.runs.run_files import CONFIG, METRICS
 from tests.conftest import MakePlan
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.checkpoint.files import LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
-from lockstep.files import atomic_write
+from lockstep.base.files import atomic_write
+from lockstep.runs.checkpoint.files import LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
 
 
 def an_archive(path: Path, text: str = "numbers") -> Path:

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint.content import SECTION, Progress, before_fit_end, state_of_rank
-from lockstep.checkpoint.saving import CheckpointManager, replace_weights, save
-from lockstep.plan import Plan
-from lockstep.record import Recorder
+from lockstep.plan.plan import Plan
+from lockstep.runs.checkpoint.content import SECTION, Progress, before_fit_end, state_of_rank
+from lockstep.runs.checkpoint.saving import CheckpointManager, replace_weights, save
+from lockstep.runs.record import Recorder
 from tests.conftest import MakePlan
 
 NET = nn.Linear(1, 1)

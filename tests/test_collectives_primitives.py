@@ -11,7 +11,7 @@ from lockstep.collectives import tour
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.tour import TourPayload, check, compare
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
+from lockstep.plan.plan import Plan
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.compare import Comparison, compare
-from lockstep.compare.__main__ import main
-from lockstep.compare.tolerance import FLOAT64, LIKELY
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
+from lockstep.compare import main
+from lockstep.runs.compare import Comparison, compare
+from lockstep.runs.compare.tolerance import FLOAT64, LIKELY
 from tests.test_tolerance import run_metadata
 
 SMALL = [

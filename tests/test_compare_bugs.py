@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-import lockstep.lit
-from lockstep.compare import compare
+import lockstep.engine
+from lockstep.engine.loaders import map_loader
 from lockstep.launch.topology import RankContext
-from lockstep.loaders import map_loader
 from lockstep.models import Classifier
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import compare
+from lockstep.runs.run_files import Metrics
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 from tests.test_compare import SMALL, first_of
@@ -25,7 +25,7 @@ def trained(plan: Plan, context: RankContext, name: str) -> Metrics:
     """Train in a subfolder."""
     folder = Path(plan.run_dir) / name
     folder.mkdir(exist_ok=True)
-    return lockstep.lit.run(replace(plan, run_dir=str(folder)), context)
+    return lockstep.engine.run(replace(plan, run_dir=str(folder)), context)
 
 
 def plant_an_unreduced_gradient(rank: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.compare import compare
+from lockstep.runs.compare import compare
 from tests.test_compare import SMALL, first_of
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.compare import Comparison, differing_options
-from lockstep.compare.comparison import MISSING, difference
-from lockstep.compare.tolerance import FLOAT64, IDENTICAL, tolerance_between
+from lockstep.runs.compare import Comparison, differing_options
+from lockstep.runs.compare.comparison import MISSING, difference
+from lockstep.runs.compare.tolerance import FLOAT64, IDENTICAL, tolerance_between
 from tests.test_tolerance import ALONE, DROPOUT, run_metadata
 
 DIGESTS = "f" * 64, "0" * 64

@@ -13,12 +13,12 @@ import torch
 import yaml
 
 import lockstep
-from lockstep.checkpoint.files import LAST
-from lockstep.compare import compare
-from lockstep.compare.comparison import Comparison, Values, furthest
-from lockstep.compare.comparison_rules import UNKNOWN, rule_of
-from lockstep.compare.recorded_run import leaves
-from lockstep.compare.tolerance import IDENTICAL
+from lockstep.runs.checkpoint.files import LAST
+from lockstep.runs.compare import compare
+from lockstep.runs.compare.comparison import Comparison, Values, furthest
+from lockstep.runs.compare.comparison_rules import UNKNOWN, rule_of
+from lockstep.runs.compare.recorded_run import leaves
+from lockstep.runs.compare.tolerance import IDENTICAL
 from tests.comparing import metrics_in
 
 JOB = (

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from lockstep.compare import compare
-from lockstep.compare.tolerance import FLOAT64
-from lockstep.config_error import ConfigError
-from lockstep.lit import run
-from lockstep.lit.compiling import _called, compile_errors, silence_compiler
-from lockstep.lit.session import torch_flags
-from lockstep.plan import Plan
-from lockstep.private_api.torch import compile_error_class
-from lockstep.run_files import Metrics
+from lockstep.base.config_error import ConfigError
+from lockstep.base.private_api.torch import compile_error_class
+from lockstep.engine import run
+from lockstep.engine.compiling import _called, compile_errors, silence_compiler
+from lockstep.engine.session import torch_flags
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import compare
+from lockstep.runs.compare.tolerance import FLOAT64
+from lockstep.runs.run_files import Metrics
 from tests.conftest import USER_CODE, Command, MakePlan, require_refused
 from tests.rank_helpers import ALONE, with_engine
 

@@ -6,9 +6,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from lockstep.command_line.compose import compose_job
-from lockstep.files import CONF
-from lockstep.schemas.groups import GROUPS
+from lockstep.base.files import CONF
+from lockstep.command.compose import compose_job
+from lockstep.plan.schemas.groups import GROUPS
 from tests.conftest import Command
 
 

@@ -75,7 +75,7 @@ FORMER = {
     ),
     "optimizer/mine.yaml: {_target_: torch.optim.Adam, _partial_: true, _decay_bias_and_norm_: false}": (
         "optimizer._decay_bias_and_norm_: there is no such key any more;",
-        "write _target_: lockstep.optimizers.adamw_groups, _partial_: true.",
+        "write _target_: lockstep.models.optimizers.adamw_groups, _partial_: true.",
     ),
     "scheduler/mine.yaml: {_target_: torch.optim.lr_scheduler.StepLR, step_size: 2, _interval_: step}": (
         "scheduler._interval_: there is no such key any more;",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.datamodules.download import DataFile, fetch
 
 CONTENT = bytes(range(256)) * 40

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from tests.comparing import metrics_in, require_close
 from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, trained

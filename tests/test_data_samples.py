@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from lockstep.base.random_state import seed_by
 from lockstep.datamodules.tensors import targets_for_loss
-from lockstep.loaders import RankSlice
-from lockstep.loaders.map_loader import MapLoader
-from lockstep.loaders.seeded import Seeded
-from lockstep.random_state import seed_by
+from lockstep.engine.loaders import RankSlice
+from lockstep.engine.loaders.map_loader import MapLoader
+from lockstep.engine.loaders.seeded import Seeded
 
 
 def draw() -> list[float]:

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.datamodules import MNIST, Digits, Line, Points, RandomRegression, Text
 from lockstep.datamodules.digits import read_rows
 

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, Subset, TensorDataset, default_collate, random_split
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.datamodules import Datasets
 from lockstep.datamodules.datasets import collate_values
-from lockstep.loaders.source import create_data
-from lockstep.schemas import Data
+from lockstep.engine.loaders.source import create_data
+from lockstep.plan.schemas import Data
 from tests.test_datamodules import stock
 from tests.user_code.strange_data import Endless, MappedStream, Noisy, blobs, sine
 

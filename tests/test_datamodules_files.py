@@ -15,7 +15,7 @@ import torchvision
 from PIL import Image
 from torchvision.transforms.v2 import ColorJitter
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.datamodules import CIFAR10, MNIST, NPZ, ImageFolder, Text, cifar10, mnist
 from lockstep.datamodules.cifar10 import ARCHIVE, CLASSES, RECORD
 from lockstep.datamodules.download import DataFile

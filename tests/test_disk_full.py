@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.disk import disk_errors_as_config_errors
+from lockstep.base.disk import disk_errors_as_config_errors
 from tests.checkpoints import net_state
 from tests.conftest import ROOT, Command, Ended
 

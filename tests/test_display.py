@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.checkpoint.content import Progress
-from lockstep.lit.results import Display
+from lockstep.engine.results import Display
+from lockstep.runs.checkpoint.content import Progress
 from tests.conftest import ROOT, MakePlan
 from tests.terminal import Terminal
 

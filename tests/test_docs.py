@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import pytest
 
-from lockstep.command_line.compose import without_plus
-from lockstep.command_line.hydra_errors import planning
-from lockstep.compare.tolerance import tolerance_between
-from lockstep.config_error import ConfigError
-from lockstep.loaders.source import create_module
-from lockstep.record import run_metadata
+from lockstep.base.config_error import ConfigError
+from lockstep.command.compose import without_plus
+from lockstep.command.hydra_errors import planning
+from lockstep.engine.loaders.source import create_module
+from lockstep.runs.compare.tolerance import tolerance_between
+from lockstep.runs.record import run_metadata
 from tests.comparing import metrics_in
 from tests.conftest import MNIST_ROOT, ROOT, Command, MakePlan
 from tests.test_layers import FILES, imports, room

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.schemas.target import Module
-from lockstep.targets.early_checks import check_early, is_light
+from lockstep.plan.schemas.target import Module
+from lockstep.plan.targets.early_checks import check_early, is_light
 from tests.conftest import require_refused
 
 ADAM = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.1}
@@ -26,7 +26,7 @@ WRONG: dict[str, Module] = {
         optimizer={**ADAM, "lr": -1}
     ),
     "scheduler.warmup_fraction=a: one_cycle takes a number": module(
-        scheduler={"_target_": "lockstep.schedulers.one_cycle", "_partial_": True, "warmup_fraction": "a"}
+        scheduler={"_target_": "lockstep.models.schedulers.one_cycle", "_partial_": True, "warmup_fraction": "a"}
     ),
     "model.net.hidden=[]: it lists layer sizes": module(net={**MLP, "hidden": []}),
     "model.net.width=1: MLP takes no such argument": module(net={**MLP, "width": 1}),
@@ -42,8 +42,8 @@ def test_without_lightning_or_the_rest_of_torch() -> None:
     """Neither Lightning nor torch._dynamo is imported."""
     script = f"""
 import sys
-from lockstep.schemas.target import Module
-from lockstep.targets.early_checks import check_early
+from lockstep.plan.schemas.target import Module
+from lockstep.plan.targets.early_checks import check_early
 call = {{"_target_": "lockstep.models.Classifier", "net": {MLP}, "optimizer": {ADAM}}}
 check_early(Module("MLP", "model", call))
 assert not {{"lightning", "lightning.pytorch", "lockstep.datamodules", "torch._dynamo"}} & sys.modules.keys()

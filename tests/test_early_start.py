@@ -16,13 +16,13 @@ from lockstep.__main__ import modules_in, ranks_to_start
 from lockstep.launch.external_launcher import TORCHRUN
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
-from lockstep.schemas.run import EVERY_RUN
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.run import EVERY_RUN
+from lockstep.runs.run_files import Metrics
 from tests.conftest import ROOT, MakePlan
 from tests.rank_helpers import on_ranks
 
-LIT, RAW, TENSORBOARD = "lockstep.lit", "lockstep.raw.run", "torch.utils.tensorboard"
+LIT, RAW, TENSORBOARD = "lockstep.engine", "lockstep.raw.run", "torch.utils.tensorboard"
 SPY = """
 import runpy, sys
 from lockstep.launch import forkserver
@@ -121,8 +121,7 @@ def test_a_signal_while_the_command_imports_leaves_nothing(tmp_path: Path) -> No
 
 def test_the_server_of_a_killed_command_ends_silently() -> None:
     """Some C++ libraries that torch imports report leaks at the interpreter's own end."""
-    killed = (
-        "import os; from lockstep.launch.forkserver import *; start_forkserver('lockstep.lit'); os.kill(os.getpid(), 9)"
-    )
+    start = "from lockstep.launch.forkserver import *; start_forkserver('lockstep.engine')"
+    killed = f"import os; {start}; os.kill(os.getpid(), 9)"
     ended = subprocess.run([sys.executable, "-c", killed], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-9, "", "")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lockstep import run
-from lockstep.compare import compare
+from lockstep.runs.compare import compare
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = f"hydra.searchpath=[file://{ROOT / 'conf'}]"

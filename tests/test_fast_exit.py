@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.entry_point import IN_PROCESS
+from lockstep.command.entry_point import IN_PROCESS
 
 SCRIPT = """
 import atexit, sys, threading, time
@@ -17,7 +17,7 @@ class Freed:
 
 kept = Freed()
 {before}
-from lockstep.entry_point import exit_fast
+from lockstep.command.entry_point import exit_fast
 
 def in_a_thread():
     time.sleep(0.2)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.targets.frames import MEMORY_HINT
+from lockstep.plan.targets.frames import MEMORY_HINT
 from tests.fault_injection.command import SMALL, Faulty
 
 LIMIT = 10.0

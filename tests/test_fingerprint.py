@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adam, Optimizer
 
-from lockstep.record.fingerprint import digest, fingerprints
+from lockstep.runs.record.fingerprint import digest, fingerprints
 
 
 def test_digest_is_sha256_of_the_bytes_in_order() -> None:

@@ -8,9 +8,9 @@ import pytest
 from omegaconf import DictConfig, ListConfig
 from torch import nn
 
-from lockstep.config_error import ConfigError
-from lockstep.schemas.target import Data
-from lockstep.targets.locate import create, filled
+from lockstep.base.config_error import ConfigError
+from lockstep.plan.schemas.target import Data
+from lockstep.plan.targets.locate import create, filled
 
 HERE = "tests.test_from_data"
 CLASSES = Data("Images", "data", {}, sample_shape=(1, 28, 28), num_outputs=10, num_classes=10)

@@ -17,12 +17,12 @@ import pytest
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.command_line.compose import OPTIONS, compose_job
-from lockstep.command_line.hydra_errors import planning
-from lockstep.config_error import ConfigError
-from lockstep.files import CONF
-from lockstep.job import prepare
-from lockstep.schemas.groups import GROUPS, SEVERAL
+from lockstep.base.config_error import ConfigError
+from lockstep.base.files import CONF
+from lockstep.command.compose import OPTIONS, compose_job
+from lockstep.command.hydra_errors import planning
+from lockstep.command.job import prepare
+from lockstep.plan.schemas.groups import GROUPS, SEVERAL
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
 COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "1000"))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.compare import compare
-from lockstep.plan import Plan
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import compare
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan
 from tests.rank_helpers import ENGINES, by_engines, on_ranks

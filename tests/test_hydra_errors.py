@@ -5,11 +5,11 @@ import sys
 import pytest
 import yaml
 
-from lockstep.command_line.compose import OPTIONS, compose_job, without_plus
-from lockstep.command_line.hydra_errors import planning
-from lockstep.config_error import ConfigError, typed_command
-from lockstep.files import CONF
-from lockstep.schemas.former import synonym
+from lockstep.base.config_error import ConfigError, typed_command
+from lockstep.base.files import CONF
+from lockstep.command.compose import OPTIONS, compose_job, without_plus
+from lockstep.command.hydra_errors import planning
+from lockstep.plan.schemas.former import synonym
 from tests.conftest import ROOT, USER_CODE, Command, MakePlan
 
 LONG = "seed=" + "9" * 5000

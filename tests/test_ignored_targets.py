@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lockstep.compare import compare
-from lockstep.loaders.source import create_data
-from lockstep.plan import Plan
+from lockstep.engine.loaders.source import create_data
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import compare
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan

@@ -15,10 +15,10 @@ import lockstep
 from example import lightning_module
 from example.lightning_module import FocalClassifier
 from lockstep import ConfigError
-from lockstep.checkpoint.former import plan_of
+from lockstep.command.run_result import RunResult
 from lockstep.datamodules import Digits
 from lockstep.models import Classifier as OurClassifier
-from lockstep.run_result import RunResult
+from lockstep.runs.checkpoint.former import plan_of
 from tests.conftest import IN_PROCESS, ROOT
 from tests.user_code.former_example import Classifier as Former
 
@@ -201,7 +201,7 @@ def former(**parts: Any) -> str:
 
 
 def part(path: str, name: str, **options: Any) -> dict[str, Any]:
-    return {"__class__": f"lockstep.schemas.{path}", "name": name, **options}
+    return {"__class__": f"lockstep.plan.schemas.{path}", "name": name, **options}
 
 
 FACTS: dict[str, Any] = {

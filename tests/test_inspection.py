@@ -6,10 +6,10 @@ from typing import Any, NoReturn
 
 import pytest
 
-from lockstep.command_line.compose import compose_job
-from lockstep.command_line.hydra_errors import planning
-from lockstep.config_error import ConfigError
-from lockstep.job import prepare
+from lockstep.base.config_error import ConfigError
+from lockstep.command.compose import compose_job
+from lockstep.command.hydra_errors import planning
+from lockstep.command.job import prepare
 from lockstep.launch import forkserver
 from tests.conftest import require_refused
 from tests.inspections import asked_here
@@ -76,6 +76,6 @@ def test_the_title_comes_after_the_checks(
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(forkserver, "start_forkserver", lambda *_: None)
     monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
-    monkeypatch.setattr("lockstep.job.choose_checkpoint", lambda plan, _: (plan, []))
+    monkeypatch.setattr("lockstep.command.job.choose_checkpoint", lambda plan, _: (plan, []))
     make(*words)
     assert capsys.readouterr().out == f"MLP on Points, ddp × 2, lightning, cpu{folder}\n"

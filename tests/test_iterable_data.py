@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from lockstep.config_error import ConfigError
-from lockstep.loaders import RankSlice, seeded
-from lockstep.loaders.stream_loader import StreamLoader, fingerprint
+from lockstep.base.config_error import ConfigError
+from lockstep.engine.loaders import RankSlice, seeded
+from lockstep.engine.loaders.stream_loader import StreamLoader, fingerprint
 from tests.comparing import metrics_in, require_close
 from tests.conftest import MakeUserPlan
 from tests.test_user_module import DDP, trained

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.launch.external_launcher import check_launchable, rank_from_env, rendezvous_variables
 from lockstep.launch.failure import (
     LOST_PEER,

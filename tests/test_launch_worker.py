@@ -12,7 +12,7 @@ from lockstep.collectives.tour import Options, world_of
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import process_group
-from lockstep.world import World
+from lockstep.plan.world import World
 
 LATE = 0.5
 """Seconds that rank 0 takes longer to connect."""

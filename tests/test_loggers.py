@@ -14,14 +14,15 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lockstep import loggers, schemas
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
-from lockstep.command_line.hydra_errors import planning
+from lockstep.command.build import plan_from
+from lockstep.command.compose import compose_job
+from lockstep.command.hydra_errors import planning
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.plan import Plan
-from lockstep.schemas.run import ENGINES
+from lockstep.plan import schemas
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.runs import loggers
 from tests.comparing import lines, metrics_in
 from tests.conftest import ROOT, USER_CODE, Command, MakePlan, events_of, require_refused
 from tests.resuming import start

@@ -9,8 +9,8 @@ import pytest
 import torch
 from lightning.pytorch.plugins.precision import MixedPrecision
 
-from lockstep.lit import run
-from lockstep.plan import Plan
+from lockstep.engine import run
+from lockstep.plan.plan import Plan
 from tests.comparing import lines
 from tests.conftest import IN_PROCESS, MakeUserPlan, require_refused
 from tests.rank_helpers import ALONE

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan

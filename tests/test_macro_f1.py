@@ -7,8 +7,8 @@ from sklearn.metrics import confusion_matrix, f1_score
 from torch.nn.functional import cross_entropy
 
 from lockstep.datamodules import Digits
-from lockstep.loaders.source import create_module
-from lockstep.record.fingerprint import digest
+from lockstep.engine.loaders.source import create_module
+from lockstep.runs.record.fingerprint import digest
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import MakePlan

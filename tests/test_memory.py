@@ -10,15 +10,15 @@ import torch
 
 from lockstep.launch.failure import exit_reason, format_error
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
-from lockstep.targets.frames import MEMORY_HINT
+from lockstep.plan.plan import Plan
+from lockstep.plan.targets.frames import MEMORY_HINT
+from lockstep.runs.run_files import Metrics
 from tests.conftest import ROOT, Command, MakePlan
 from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
 import resource, sys, torch
-from lockstep.memory import set_malloc_trim
+from lockstep.launch.memory import set_malloc_trim
 if sys.argv[1] == "kept":
     set_malloc_trim(False)
 def faults():

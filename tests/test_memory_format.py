@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.checkpoint.reading import identity
-from lockstep.compare.tolerance import tolerance_between
-from lockstep.config_error import ConfigError
-from lockstep.lit.session import prepared_module
-from lockstep.memory import TESTED, is_tested, memory_format_of
+from lockstep.base.config_error import ConfigError
+from lockstep.engine.session import prepared_module
+from lockstep.launch.memory import TESTED, is_tested, memory_format_of
 from lockstep.nets.cnn import CNN
 from lockstep.nets.lenet import LeNet, SplitCNN
+from lockstep.runs.checkpoint.reading import identity
+from lockstep.runs.compare.tolerance import tolerance_between
 from tests.conftest import ROOT, MakePlan
 from tests.user_code.strange_nets import Halving
 

@@ -16,11 +16,11 @@ from torchmetrics.classification import (
     MulticlassRecall,
 )
 
+from lockstep.engine.log import ExactLog
+from lockstep.engine.logged_values import widen_metrics
 from lockstep.launch.topology import RankContext
-from lockstep.lit.log import ExactLog
-from lockstep.lit.logged_values import widen_metrics
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.run_files import Metrics
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 

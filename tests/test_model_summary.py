@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import lockstep.lit
-from lockstep.config_error import ConfigError
-from lockstep.monitor import show_layers
-from lockstep.plan import Plan
+import lockstep.engine
+from lockstep.base.config_error import ConfigError
+from lockstep.plan.plan import Plan
+from lockstep.runs.monitor import show_layers
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE
 from tests.test_user_module import MODULES, SINGLE
@@ -70,7 +70,7 @@ def test_summary_of_each_kind_of_net(
     for asked in (True, False):
         words = (*job, *SINGLE, "max_epochs=1", f"{key}={asked}".lower())
         plan = make_user_plan(*words, folder=str(asked))
-        digests.append(lockstep.lit.run(plan, ALONE)["digest"])
+        digests.append(lockstep.engine.run(plan, ALONE)["digest"])
         out = capsys.readouterr().out
         assert (out.count(text), out.count("Trainable params")) == (asked, asked)
         assert not asked or out.index(text) < out.index("epoch 1/1")

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Adam, lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.models import Autoencoder, Classifier, LanguageModel, Regressor
 from tests.conftest import IN_PROCESS
 

@@ -9,7 +9,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
 from torch.optim import SGD, lr_scheduler
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.models import Regressor
 from tests.conftest import IN_PROCESS
 from tests.test_models import Given, Slow, loader, trainer

@@ -9,15 +9,16 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-import lockstep.lit
-from lockstep import run, schemas
-from lockstep.command_line.compose import swept_keys
-from lockstep.compare import RecordedRun
+import lockstep.engine
+from lockstep import run
+from lockstep.command.compose import swept_keys
 from lockstep.launch.start import start_ranks
-from lockstep.monitor import differences, hparams_of
-from lockstep.plan import Plan
-from lockstep.run_label import folder_of, run_label
-from lockstep.schemas.run import ENGINES
+from lockstep.plan import schemas
+from lockstep.plan.plan import Plan
+from lockstep.plan.run_label import folder_of, run_label
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.runs.compare import RecordedRun
+from lockstep.runs.monitor import differences, hparams_of
 from tests.conftest import MakePlan, MakeUserPlan, events_of
 from tests.rank_helpers import ALONE
 from tests.test_user_module import MODULES, SINGLE
@@ -148,7 +149,7 @@ def test_module_draws_with_its_experiment(make_user_plan: MakePlan) -> None:
     """`self.logger.experiment` of a LightningModule writes into the run's folder."""
     words = ("model=drawing", "data=none", *SINGLE, "logger=tensorboard", "max_epochs=1", "test=false")
     plan = make_user_plan(*words)
-    lockstep.lit.run(plan, ALONE)
+    lockstep.engine.run(plan, ALONE)
     assert [one.step for one in events_of(Path(plan.run_dir), images=0).Images("mine")] == [1]
 
 
@@ -172,7 +173,7 @@ def test_curves_and_pictures_of_each_kind_of_module(
     """Seconds by phase, histograms, first filters."""
     asked = ("logger=tensorboard", "logger.tensorboard.histograms=2", "test=false")
     plan = make_user_plan(*job, *SINGLE, *asked, "max_epochs=2")
-    metrics = lockstep.lit.run(plan, ALONE)
+    metrics = lockstep.engine.run(plan, ALONE)
     events = events_of(Path(plan.run_dir), images=0)
     names = events.Tags()
     phases = {name.rpartition("/")[2]: name for name in names["scalars"] if "/step_seconds/" in name}

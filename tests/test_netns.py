@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockstep.checkpoint.files import newest_checkpoint
+from lockstep.runs.checkpoint.files import newest_checkpoint
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, USER_CODE, Command, Ended
 from tests.fault_injection.command import leaves

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.nets import CNN, MLP, CharRNN, LeNet, Linear, SplitCNN
 
 IMAGE = (1, 28, 28)

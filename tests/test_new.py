@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.new import command, write
 from tests.conftest import ROOT, Command, require_refused
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.errors import NotFinite
+from lockstep.base.errors import NotFinite
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.record import Recorder
-from lockstep.schemas.run import ENGINES
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.runs.record import Recorder
 from tests.checkpoints import net_state
 from tests.comparing import lines
 from tests.conftest import MakePlan

@@ -6,10 +6,11 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
-from lockstep.config_error import ConfigError
-from lockstep.optimizers import adamw_groups, update_together
-from lockstep.schedulers import one_cycle, one_cycle_factor, warmup_linear, warmup_linear_factor
-from lockstep.targets.locate import create
+from lockstep.base.config_error import ConfigError
+from lockstep.base.optimizers import update_together
+from lockstep.models.optimizers import adamw_groups
+from lockstep.models.schedulers import one_cycle, one_cycle_factor, warmup_linear, warmup_linear_factor
+from lockstep.plan.targets.locate import create
 from tests.conftest import MakePlan
 
 

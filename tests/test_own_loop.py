@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lockstep.compare import compare
-from lockstep.lit.loop import FastTrainingEpochLoop
-from lockstep.plan import Plan
+from lockstep.engine.loop import FastTrainingEpochLoop
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import compare
 from tests.comparing import require_identical
 from tests.conftest import IN_PROCESS
 from tests.inspections import plan_here

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lockstep.parallel.cpu_data_parallel import AutocastWrapper, CpuDataParallel
-from lockstep.precision import MIXED
+from lockstep.base.precision import MIXED
+from lockstep.strategies.parallel.cpu_data_parallel import AutocastWrapper, CpuDataParallel
 
 
 def net(seed: int = 0) -> nn.Sequential:

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.optim import LBFGS, Adafactor, Adagrad, Adam, Optimizer
 
-from lockstep.compare import compare
+from lockstep.base.optimizers import needs_no_closure
 from lockstep.launch.topology import RankContext
-from lockstep.optimizers import needs_no_closure
-from lockstep.parallel.divided_optimizer import DividedOptimizer
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import compare
+from lockstep.runs.run_files import Metrics
+from lockstep.strategies.parallel.divided_optimizer import DividedOptimizer
 from tests.checkpoints import net_state
 from tests.comparing import lines, require_close
 from tests.conftest import MakePlan, MakeUserPlan

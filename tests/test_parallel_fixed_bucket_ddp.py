@@ -8,11 +8,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.launch.topology import RankContext
-from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.run_files import Metrics
+from lockstep.strategies.parallel.fixed_bucket_ddp import FixedBucketDDP
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.rank_helpers import on_ranks
 from tests.test_user_module import DDP, trained

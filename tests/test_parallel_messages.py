@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
+from lockstep.base.messages import all_gather_bytes, all_gather_json, gather_bytes
+from lockstep.engine import run
 from lockstep.launch.topology import RankContext
-from lockstep.lit import run
-from lockstep.parallel.messages import all_gather_bytes, all_gather_json, gather_bytes
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.run_files import Metrics
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks, wrong_on
 

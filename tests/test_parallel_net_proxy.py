@@ -6,9 +6,9 @@ import pickle
 import torch
 from torch import Tensor, nn
 
-from lockstep.parallel.cpu_data_parallel import CpuDataParallel
-from lockstep.parallel.net_proxy import replace_forward
-from lockstep.parallel.pipeline_stages import PipelineStages
+from lockstep.strategies.parallel.cpu_data_parallel import CpuDataParallel
+from lockstep.strategies.parallel.net_proxy import replace_forward
+from lockstep.strategies.parallel.pipeline_stages import PipelineStages
 from lockstep.strategies.strategy import net_of
 
 

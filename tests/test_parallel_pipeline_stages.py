@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from lockstep.nets.lenet import SplitCNN
-from lockstep.parallel.pipeline_stages import PipelineStages, schedule
-from lockstep.parallel.tensor_layout import load_optimizer_state
+from lockstep.strategies.parallel.pipeline_stages import PipelineStages, schedule
+from lockstep.strategies.parallel.tensor_layout import load_optimizer_state
 from tests.conftest import MakePlan
 
 CPU, META = torch.device("cpu"), torch.device("meta")

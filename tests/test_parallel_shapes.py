@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.lit.session import show_shapes
-from lockstep.parallel.cpu_data_parallel import CpuDataParallel
+from lockstep.engine.session import show_shapes
+from lockstep.strategies.parallel.cpu_data_parallel import CpuDataParallel
 from tests.conftest import Command
 
 LINE = "a replica sees (15, 5) and returns (15, 2)"

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lockstep.launch.topology import RankContext
-from lockstep.parallel.sync_batchnorm import SyncBatchNorm, convert_batchnorm
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.run_files import Metrics
+from lockstep.strategies.parallel.sync_batchnorm import SyncBatchNorm, convert_batchnorm
 from tests.conftest import MakePlan
 from tests.rank_helpers import on_ranks
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import schemas
-from lockstep.compare import Comparison, compare
-from lockstep.plan import Plan
+from lockstep.plan import schemas
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import Comparison, compare
 from tests.conftest import IN_PROCESS, MakeUserPlan
 from tests.rank_helpers import run_plans
 

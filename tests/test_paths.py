@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.config_error import shell_quote_override
+from lockstep.base.config_error import shell_quote_override
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 
@@ -25,7 +25,7 @@ NASTY = [
 @pytest.mark.slow
 def test_an_override_can_be_pasted_into_a_shell() -> None:
     """All at once by bash, then by Hydra."""
-    script = "import sys; from lockstep.command_line.compose import compose_job as compose; import json; "
+    script = "import sys; from lockstep.command.compose import compose_job as compose; import json; "
     script += "print(json.dumps([compose([one])[0].name for one in sys.argv[1:]]))"
     words = " ".join(shell_quote_override("name", nasty) for nasty in NASTY)
     ended = subprocess.run(["bash", "-c", f"{sys.executable} -c '{script}' {words}"], capture_output=True, text=True)

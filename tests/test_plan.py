@@ -5,10 +5,10 @@ import pickle
 
 import pytest
 
-from lockstep.config_error import ConfigError
-from lockstep.plan import Plan
-from lockstep.schemas import Raw
-from lockstep.schemas.plan_json import from_json, to_json
+from lockstep.base.config_error import ConfigError
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas import Raw
+from lockstep.plan.schemas.plan_json import from_json, to_json
 from tests.conftest import ROOT, MakePlan
 
 REFUSED = [
@@ -124,7 +124,7 @@ def test_devices_that_do_not_share_a_batch_scale_nothing(make_plan: MakePlan) ->
 
 
 def test_threads_are_the_cores_shared_and_at_least_one(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.build.usable_cores", lambda: 8)
+    monkeypatch.setattr("lockstep.command.build.usable_cores", lambda: 8)
     assert make_plan().threads == 8
     assert make_plan("strategy=ddp", "devices=3").threads == 2
     assert make_plan("strategy=ddp", "devices=16").threads == 1

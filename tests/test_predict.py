@@ -15,9 +15,9 @@ from torchvision.transforms import v2
 
 import lockstep
 from lockstep import ConfigError
+from lockstep.command.inference import load_with_plan
 from lockstep.datamodules import Digits
 from lockstep.datamodules.datasets import Datasets
-from lockstep.inference import load_with_plan
 from lockstep.predict import Predictions, predict
 from tests.conftest import IN_PROCESS, Command
 

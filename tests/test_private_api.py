@@ -10,9 +10,9 @@ import lightning.pytorch as pl
 import pytest
 from lightning.pytorch.callbacks import Callback
 
-from lockstep.lit import run
-from lockstep.plan import Plan
-from lockstep.private_api import lightning as private_lightning
+from lockstep.base.private_api import lightning as private_lightning
+from lockstep.engine import run
+from lockstep.plan.plan import Plan
 from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE
 
@@ -41,7 +41,7 @@ def private_names(source: str) -> set[str]:
 
 def test_private_names_stand_in_private_api_alone() -> None:
     files = {path.relative_to(SRC): private_names(path.read_text()) for path in SRC.rglob("*.py")}
-    outside = {str(path): names for path, names in files.items() if names and path.parts[0] != "private_api"}
+    outside = {str(path): names for path, names in files.items() if names and path.parts[1] != "private_api"}
     assert not outside
 
 
@@ -86,6 +86,6 @@ def test_lightning_sets_no_handler_of_sigterm(
     if not disabled:  # the control: Lightning's own would be there
         monkeypatch.setattr(private_lightning, "disable_signal_handlers", lambda _: None)
     default, handler = signal.getsignal(signal.SIGTERM), Handler()
-    monkeypatch.setattr("lockstep.lit.create_callbacks", lambda _: [handler])
+    monkeypatch.setattr("lockstep.engine.create_callbacks", lambda _: [handler])
     run(make_plan(*SMALL, "accelerator=cpu", "logger=none"), ALONE)
     assert (handler.handler == default) is disabled

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.launch.private_dir import private_folder, remove_abandoned_dirs
 from tests.conftest import ROOT, Command
 from tests.sockets import tree

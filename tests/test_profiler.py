@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.lit import run
+from lockstep.engine import run
 from tests.conftest import IN_PROCESS, MakePlan
 from tests.rank_helpers import ALONE
 

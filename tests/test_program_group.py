@@ -12,8 +12,8 @@ import torch.distributed as dist
 from lockstep import ConfigError, run
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
-from lockstep.run_files import METRICS, Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.run_files import METRICS, Metrics
 from tests.conftest import Command, MakePlan, free_port
 from tests.fault_injection.command import SMALL, leaves
 from tests.rank_helpers import on_ranks

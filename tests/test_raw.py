@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import lockstep
-from lockstep import schemas
-from lockstep.config_error import ConfigError
-from lockstep.job import raw_job
-from lockstep.plan import check
-from lockstep.schemas.plan_json import from_json, to_json
+from lockstep.base.config_error import ConfigError
+from lockstep.command.job import raw_job
+from lockstep.plan import schemas
+from lockstep.plan.plan import check
+from lockstep.plan.schemas.plan_json import from_json, to_json
 from tests.comparing import lines, metrics_in
 from tests.conftest import IN_PROCESS, ROOT, Command, MakePlan, MakeUserPlan, require_refused
 from tests.rank_helpers import run_plans
@@ -28,23 +28,22 @@ SMALL = (
 )
 
 DIRECT = {
-    *("config_error", "errors", "files", "world", "launch.topology", "parallel.messages", "private_api.torch"),
-    *("private_api.torchmetrics", "safe_loading", "targets.kinds", "targets.locate"),
+    *(
+        "base.config_error",
+        "base.errors",
+        "base.files",
+        "base.messages",
+        "base.private_api.torch",
+        "base.private_api.torchmetrics",
+    ),
+    *("base.safe_loading", "launch.topology", "plan.targets.kinds", "plan.targets.locate", "plan.world"),
 }
 """What raw/ imports: to raise, to write files, to send messages, and to find the user's code."""
 ALLOWED = {
-    *(
-        "config_error",
-        "constraints",
-        "errors",
-        "files",
-        "lazy",
-        "random_state",
-        "safe_loading",
-        "schemas",
-        "strategies",
-    ),
-    *("streams", "targets", "world", "launch", "parallel", "private_api", "models", "nets", "datamodules", "raw"),
+    *(f"base.{name}" for name in ("config_error", "constraints", "disk", "errors", "files", "lazy", "messages")),
+    *(f"base.{name}" for name in ("private_api", "random_state", "safe_loading", "streams")),
+    *(f"plan.{name}" for name in ("schemas", "targets", "world")),
+    *("launch", "models", "nets", "datamodules", "raw", "strategies"),
 }
 """What a rank has at the end: what reads a configuration, starts processes and finds code besides."""
 SCRIPT = """
@@ -52,7 +51,7 @@ import sys
 import lockstep.raw.run
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
-from lockstep.schemas.plan_json import from_json
+from lockstep.plan.schemas.plan_json import from_json
 lockstep.raw.run.run(from_json(open(sys.argv[1]).read()), RankContext(0, 1, 0, 1))
 print(*(name.removeprefix("lockstep.") for name in sys.modules if name.startswith("lockstep.")))
 """
@@ -72,8 +71,9 @@ def test_a_rank_has_no_module_that_decides_a_number(make_plan: MakePlan, tmp_pat
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
     names = ended.stdout.splitlines()[-1].split()
-    assert {name.partition(".")[0] for name in names} <= ALLOWED
-    assert {name for name in names if name.startswith("parallel.")} == {"parallel.messages"}
+    parts = {".".join(name.split(".")[: 2 if name.startswith(("base.", "plan.")) else 1]) for name in names}
+    assert parts - {"base", "plan"} <= ALLOWED
+    assert not [name for name in names if name.startswith("strategies.parallel")]
 
 
 def test_a_job_survives_json(make_plan: MakePlan) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.config_error import ConfigError
-from lockstep.job import write_config
-from lockstep.plan import Plan
-from lockstep.record import earlier_lines
+from lockstep.base.config_error import ConfigError
+from lockstep.command.job import write_config
+from lockstep.plan.plan import Plan
+from lockstep.runs.checkpoint.reading import check_checkpoint
+from lockstep.runs.record import earlier_lines
 from tests.comparing import lines
 from tests.conftest import IN_PROCESS, Command, MakePlan
 from tests.rank_helpers import ALONE, ENGINES

@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lockstep.parallel.tensor_layout import gradient_norms
-from lockstep.record import Recorder
-from lockstep.record.fingerprint import digest
-from lockstep.record.step_lines import BatchStats, id_digests, step_lines
+from lockstep.runs.record import Recorder
+from lockstep.runs.record.fingerprint import digest
+from lockstep.runs.record.step_lines import BatchStats, id_digests, step_lines
+from lockstep.strategies.parallel.tensor_layout import gradient_norms
 from tests.comparing import lines
 from tests.conftest import MakePlan
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from torch.distributed import Store  # type: ignore[attr-defined]
 
-from lockstep.config_error import ConfigError
-from lockstep.errors import ExpectedError
+from lockstep.base.config_error import ConfigError
+from lockstep.base.errors import ExpectedError
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.rendezvous import group_file, join, master_variables
 from lockstep.launch.start import start_ranks

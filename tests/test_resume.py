@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.checkpoint.content import SECTION
-from lockstep.config_error import ConfigError
-from lockstep.errors import TrainingInterrupted
+from lockstep.base.config_error import ConfigError
+from lockstep.base.errors import TrainingInterrupted
+from lockstep.engine import run
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.topology import RankContext
-from lockstep.lit import run
-from lockstep.plan import Plan
-from lockstep.run_files import RECORD, Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.checkpoint.content import SECTION
+from lockstep.runs.run_files import RECORD, Metrics
 from tests.comparing import metrics_in, require_close
 from tests.conftest import Command, MakePlan, events_of
 from tests.rank_helpers import StopAfter, on_ranks

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.config_error import ConfigError
-from lockstep.files import save_json
-from lockstep.job import run
-from lockstep.run_files import METRICS, Metrics
+from lockstep.base.config_error import ConfigError
+from lockstep.base.files import save_json
+from lockstep.command.job import run
+from lockstep.runs.run_files import METRICS, Metrics
 from tests.comparing import metrics_in
 
 

@@ -3,8 +3,8 @@
 import pytest
 from torch import nn
 
-from lockstep.parallel.sync_batchnorm import convert_batchnorm
-from lockstep.record import depends_on_world, has_rank_buffers, run_metadata
+from lockstep.runs.record import depends_on_world, has_rank_buffers, run_metadata
+from lockstep.strategies.parallel.sync_batchnorm import convert_batchnorm
 from tests.conftest import MakePlan
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lockstep import ConfigError, RankFailed, run
-from lockstep.run_result import RunResult
+from lockstep.command.run_result import RunResult
 from tests.test_tolerance import run_metadata
 
 LINES = [
@@ -37,7 +37,7 @@ def test_history_by_hand(result: RunResult, monkeypatch: pytest.MonkeyPatch, wit
     if with_pandas:
         pytest.importorskip("pandas", reason="needs pandas")
     else:
-        monkeypatch.setattr("lockstep.run_result.find_spec", lambda _: None)
+        monkeypatch.setattr("lockstep.command.run_result.find_spec", lambda _: None)
     history = result.history
     assert type(history).__name__ == ("DataFrame" if with_pandas else "dict")
     expected = {"epoch": [1, 2], "train/loss": [2.5, np.nan], "lr": [0.4, 0.3], "val/acc": [0.5, np.nan]}
@@ -70,5 +70,5 @@ def test_a_sweep_is_no_run() -> None:
 
 
 def test_a_run_without_a_record_has_an_empty_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.run_result.find_spec", lambda _: None)
+    monkeypatch.setattr("lockstep.command.run_result.find_spec", lambda _: None)
     assert RunResult({}, tmp_path).history == {}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.run_summary import run_summary
+from lockstep.runs.run_summary import run_summary
 
 METRICS = {
     **{"engine": "raw", "strategy": "ddp", "devices": 2, "num_nodes": 2, "world_size": 4, "accelerator": "cpu"},

@@ -16,8 +16,8 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
-from lockstep.checkpoint.saving import loadable
-from lockstep.safe_loading import load
+from lockstep.base.safe_loading import load
+from lockstep.runs.checkpoint.saving import loadable
 
 
 def packed(value: Any) -> io.BytesIO:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.launch.start import start_ranks
-from lockstep.schemas.run import ENGINES
+from lockstep.plan.schemas.run import ENGINES
 from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import going_on_with

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, OneCycleLR, SequentialLR, StepLR
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from tests import test_user_code
 from tests.comparing import lines, require_identical
 from tests.conftest import MakeUserPlan

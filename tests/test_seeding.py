@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.loaders.source import create_module
-from lockstep.random_state import seed_rank
-from lockstep.record.fingerprint import digest
+from lockstep.base.random_state import seed_rank
+from lockstep.engine.loaders.source import create_module
+from lockstep.runs.record.fingerprint import digest
 from tests.comparing import require_close, require_identical
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained

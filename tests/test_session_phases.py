@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 
-from lockstep.lit import run
-from lockstep.lit.progress import Phases
-from lockstep.lit.training import TrainingCallback
+from lockstep.engine import run
+from lockstep.engine.progress import Phases
+from lockstep.engine.training import TrainingCallback
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE
 

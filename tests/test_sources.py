@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.lit.session import prepared_module
-from lockstep.loaders.source import create_data
+from lockstep.engine.loaders.source import create_data
+from lockstep.engine.session import prepared_module
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command

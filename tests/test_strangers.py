@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.compare import compare
-from lockstep.config_error import ConfigError
-from lockstep.targets.locate import create
+from lockstep.base.config_error import ConfigError
+from lockstep.plan.targets.locate import create
+from lockstep.runs.compare import compare
 from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import same_after_kill

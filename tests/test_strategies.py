@@ -14,7 +14,7 @@ from tests.conftest import ROOT, Command, Ended
 SRC = ROOT / "src" / "lockstep"
 BESIDE = ("strategies", "collectives")
 OTHER_MEANINGS = {
-    **{name: {"ddp"} for name in ("schemas/run.py", "schemas/target.py", "raw/step.py")},
+    **{name: {"ddp"} for name in ("plan/schemas/run.py", "plan/schemas/target.py", "raw/step.py")},
     "launch/child.py": {"single"},
 }
 """A way to average gradients; the world of a process that only inspects."""
@@ -116,5 +116,5 @@ def test_a_new_strategy_is_one_file_and_one_yaml(checkout: Path, command: Comman
     metrics, expected = (metrics_in(checkout / strategy) for strategy in ("toy", "ddp"))
     assert (metrics["strategy"], metrics["world_size"], metrics["gradient_sync"]) == ("toy", 2, "one")
     assert metrics["digest"] == expected["digest"]
-    counted = "from lockstep.command_line.compose import ranks_of; print(ranks_of('toy', 4), ranks_of('single', 1))"
+    counted = "from lockstep.command.compose import ranks_of; print(ranks_of('toy', 4), ranks_of('single', 1))"
     assert python("-c", counted).out.split() == ["4", "1"]

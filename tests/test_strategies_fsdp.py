@@ -12,13 +12,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lockstep.compare import compare
-from lockstep.config_error import ConfigError
-from lockstep.errors import TrainingInterrupted
+from lockstep.base.config_error import ConfigError
+from lockstep.base.errors import TrainingInterrupted
+from lockstep.engine import run
 from lockstep.launch.topology import RankContext
-from lockstep.lit import run
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import compare
+from lockstep.runs.run_files import Metrics
 from lockstep.strategies.fsdp import FSDP
 from tests.comparing import lines
 from tests.conftest import MakePlan, require_refused

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import lockstep.lit
-from lockstep.compare import compare
-from lockstep.config_error import ConfigError
-from lockstep.lit.session import prepared_module
+import lockstep.engine
+from lockstep.base.config_error import ConfigError
+from lockstep.engine.session import prepared_module
+from lockstep.runs.compare import compare
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
@@ -182,7 +182,7 @@ def test_callbacks_that_read_no_weights_run_beside_shards(make_user_plan: MakeUs
 def test_each_replica_shows_the_shapes_of_its_chunk(
     make_user_plan: MakeUserPlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lockstep.lit.run(make_user_plan(*JOB, *DP2, "show_shapes=true", "max_epochs=1"), ALONE)
+    lockstep.engine.run(make_user_plan(*JOB, *DP2, "show_shapes=true", "max_epochs=1"), ALONE)
     assert capsys.readouterr().out.count("a replica sees (4, 4) and returns (4, 3)") == 2
 
 

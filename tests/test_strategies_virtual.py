@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from lockstep.compare import compare
+from lockstep.base.random_state import seed_by
 from lockstep.launch.start import start_ranks
-from lockstep.parallel.virtual_ranks import VirtualRanks
-from lockstep.plan import Plan
-from lockstep.random_state import seed_by
-from lockstep.schemas.run import ENGINES
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.runs.compare import compare
+from lockstep.strategies.parallel.virtual_ranks import VirtualRanks
 from tests.checkpoints import net_state
 from tests.conftest import MakePlan, require_refused
 from tests.resuming import going_on_with, killed, same_after_kill

@@ -57,7 +57,7 @@ def test_the_exit_status_is_that_of_the_run(command: Command, line: str) -> None
 
 
 def printed(code: str, line: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
-    program = f"import os, sys; from lockstep.streams import *; {code}"
+    program = f"import os, sys; from lockstep.base.streams import *; {code}"
     shell = ["bash", "-c", line, "bash", sys.executable, "-c", program]
     variables = {**os.environ, "PYTHONUNBUFFERED": "", **environment}
     return subprocess.run(shell, capture_output=True, timeout=180, env=variables, check=False)

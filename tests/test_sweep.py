@@ -13,7 +13,7 @@ import yaml
 from matplotlib.image import imread
 from omegaconf import OmegaConf
 
-from lockstep.sweep.summary import SweepSummary
+from lockstep.runs.sweep.summary import SweepSummary
 from tests.comparing import lines, metrics_in
 from tests.conftest import ROOT, Command
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from lockstep.run_files import save_config
-from lockstep.sweep.jobs import WORLD, RankingMetric, SweepJob, best_text, jobs_of, ranking_metric, rows_of
+from lockstep.runs.run_files import save_config
+from lockstep.runs.sweep.jobs import WORLD, RankingMetric, SweepJob, best_text, jobs_of, ranking_metric, rows_of
 
 MONITORED = {"monitor": "val/acc", "mode": "max"}
 

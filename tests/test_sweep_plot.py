@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from lockstep.sweep import plot
-from lockstep.sweep.jobs import RankingMetric, SweepRow
-from lockstep.sweep.plot import Panel, chosen_panels, label
+from lockstep.runs.sweep import plot
+from lockstep.runs.sweep.jobs import RankingMetric, SweepRow
+from lockstep.runs.sweep.plot import Panel, chosen_panels, label
 
 METRIC = RankingMetric("best", "best val/acc", "max")
 

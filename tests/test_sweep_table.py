@@ -4,9 +4,9 @@ import math
 from pathlib import Path
 
 from lockstep import run
-from lockstep.sweep.jobs import SweepJob, SweepRow, rows_of
-from lockstep.sweep.summary import format_table
-from lockstep.text_table import columns_text, figures, fitted_text
+from lockstep.base.text_table import columns_text, figures, fitted_text
+from lockstep.runs.sweep.jobs import SweepJob, SweepRow, rows_of
+from lockstep.runs.sweep.summary import format_table
 
 
 def row(number: int, **varied: object) -> SweepRow:

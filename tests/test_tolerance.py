@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lockstep.compare.tolerance import (
+from lockstep.runs.compare.tolerance import (
     FLOAT32,
     FLOAT64,
     IDENTICAL,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.launch.start import start_ranks
-from lockstep.plan import Plan
-from lockstep.record import Recorder
-from lockstep.schemas.run import ENGINES
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.runs.checkpoint.reading import check_checkpoint
+from lockstep.runs.record import Recorder
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import MakePlan

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.config_error import ConfigError
-from lockstep.lit import silence_warnings
-from lockstep.plan import Plan
-from lockstep.record.step_lines import id_digests
+from lockstep.base.config_error import ConfigError
+from lockstep.engine import silence_warnings
+from lockstep.plan.plan import Plan
+from lockstep.runs.checkpoint.reading import check_checkpoint
+from lockstep.runs.record.step_lines import id_digests
 from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import record, same_after_kill, start, untimed

@@ -6,7 +6,7 @@ from dataclasses import fields
 import lightning.pytorch as pl
 import pytest
 
-from lockstep import schemas
+from lockstep.plan import schemas
 from tests.conftest import MakePlan, require_refused
 
 SMALL = ("data=digits", "model.net.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.checkpoint.reading import check_checkpoint
-from lockstep.compare import compare
-from lockstep.config_error import ConfigError
-from lockstep.job import for_ranks
+from lockstep.base.config_error import ConfigError
+from lockstep.command.job import for_ranks
+from lockstep.engine.loaders.source import create_data
 from lockstep.launch.start import start_ranks
-from lockstep.loaders.source import create_data
-from lockstep.plan import Plan
-from lockstep.schemas.run import ENGINES
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.runs.checkpoint.reading import check_checkpoint
+from lockstep.runs.compare import compare
 from tests import conftest
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in, require_close, require_identical

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from lockstep import schemas
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.datamodules import Datasets
-from lockstep.loaders.source import create_data
+from lockstep.engine.loaders.source import create_data
+from lockstep.plan import schemas
 from tests.conftest import USER_CODE
 
 

@@ -10,11 +10,11 @@ import torch
 from torch.utils.data import default_collate
 
 import lockstep
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.launch.failure import RankFailed, failure_report
 from lockstep.launch.start import start_ranks
-from lockstep.schemas.run import ENGINES
-from lockstep.targets.frames import is_user_file, user_stack, user_traceback
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.plan.targets.frames import is_user_file, user_stack, user_traceback
 from tests import test_user_code
 from tests.conftest import ROOT, USER_CODE, Command, Ended, MakeUserPlan
 from tests.test_user_code import QUIET
@@ -153,7 +153,7 @@ def test_a_data_set_that_ends(
 def test_an_error_of_lockstep_is_shown_with_all_frames(
     make_plan: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.lit.create_trainer", None)
+    monkeypatch.setattr("lockstep.engine.create_trainer", None)
     text = shown(make_plan("logger=none", "strategy.in_process=true"))
     assert frames(text) == [("in_process.py", "run_in_process"), ("worker.py", "run_engine"), ("__init__.py", "run")]
 

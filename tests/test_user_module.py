@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from lockstep.compare import compare
-from lockstep.job import for_ranks
+from lockstep.command.job import for_ranks
+from lockstep.engine.loaders import RankSlice
+from lockstep.engine.loaders.map_loader import MapLoader, epoch_order
 from lockstep.launch.start import start_ranks
-from lockstep.loaders import RankSlice
-from lockstep.loaders.map_loader import MapLoader, epoch_order
-from lockstep.plan import Plan
-from lockstep.schemas.run import ENGINES
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.runs.compare import compare
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import QUIET, USER_CODE, Command, MakeUserPlan

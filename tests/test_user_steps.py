@@ -7,8 +7,8 @@ import torch
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from lockstep.config_error import ConfigError
-from lockstep.inspection import schedules_in
+from lockstep.base.config_error import ConfigError
+from lockstep.engine.inspection import schedules_in
 from lockstep.launch.failure import RankFailed
 from tests.comparing import require_identical
 from tests.conftest import MakeUserPlan, require_refused

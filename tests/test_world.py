@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.launch import accelerator
 from lockstep.launch.accelerator import resolve_accelerator
-from lockstep.schemas import ProcessGroup
-from lockstep.schemas.coerce import coerce
+from lockstep.plan.schemas import ProcessGroup
+from lockstep.plan.schemas.coerce import coerce
+from lockstep.plan.world import World
 from lockstep.strategies.ddp import DDP
 from lockstep.strategies.dp import DP
 from lockstep.strategies.single import Single
-from lockstep.world import World
 from tests.conftest import MakePlan
 
 AUTO = ProcessGroup("auto", "auto", 60.0)

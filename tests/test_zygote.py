@@ -38,7 +38,7 @@ def send_state(pipe):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    start_forkserver("lockstep.lit")
+    start_forkserver("lockstep.engine")
     reader, writer = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("forkserver").Process(target=send_state, args=(writer,))
     process.start()

@@ -7,14 +7,14 @@ from datetime import datetime
 from pathlib import Path
 
 from bench import workloads
-from lockstep.config_error import ConfigError, option_error
-from lockstep.entry_point import make_output_dir, options, output_dir, run_command
-from lockstep.files import save_table
+from lockstep.base.config_error import ConfigError, option_error
+from lockstep.base.files import save_table
+from lockstep.base.text_table import rows_text, width_shown
+from lockstep.command.entry_point import make_output_dir, options, output_dir, run_command
 from lockstep.launch import forkserver
 from lockstep.launch.accelerator import gpu_count
 from lockstep.launch.private_dir import private_folder
-from lockstep.schemas.run import ENGINES
-from lockstep.text_table import rows_text, width_shown
+from lockstep.plan.schemas.run import ENGINES
 
 HELP = f"""Measure what training and starting cost, each beside its baseline:  python -m bench quick=true
 
@@ -44,7 +44,7 @@ def run_bench(options: BenchOptions) -> int:
     for name in names:
         if name not in workloads.WORKLOADS:
             raise option_error("only", name, "there is no such workload", workloads.WORKLOADS)
-    from lockstep.monitor import versions_and_machine  # imports torch
+    from lockstep.runs.monitor import versions_and_machine  # imports torch
 
     folder = output_dir("bench")
     make_output_dir(folder)

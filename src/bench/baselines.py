@@ -18,10 +18,10 @@ from torchvision.datasets import MNIST
 
 from bench.workloads import BenchPayload
 from lockstep import datamodules
+from lockstep.engine.loaders.source import create_data, create_module
+from lockstep.engine.progress import synchronize
 from lockstep.launch.topology import RankContext
-from lockstep.lit.progress import synchronize
-from lockstep.loaders.source import create_data, create_module
-from lockstep.plan import Plan
+from lockstep.plan.plan import Plan
 
 
 def run(payload: BenchPayload, context: RankContext) -> float:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from bench.workloads import BenchPayload
+from lockstep.base.random_state import seed_all
+from lockstep.engine import silence_warnings
 from lockstep.launch.topology import RankContext
-from lockstep.lit import silence_warnings
-from lockstep.random_state import seed_all
-from lockstep.targets.locate import create
+from lockstep.plan.targets.locate import create
 
 
 class Module(pl.LightningModule):

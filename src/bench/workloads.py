@@ -16,13 +16,13 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from lockstep.build import plan_from
-from lockstep.command_line.compose import compose_job
-from lockstep.config_error import ConfigError
-from lockstep.job import run
+from lockstep.base.config_error import ConfigError
+from lockstep.command.build import plan_from
+from lockstep.command.compose import compose_job
+from lockstep.command.job import run
 from lockstep.launch.start import start_ranks
-from lockstep.plan import Plan
-from lockstep.world import World
+from lockstep.plan.plan import Plan
+from lockstep.plan.world import World
 
 BASELINES = {"source": "bench.baselines", "bare": "bench.baselines", "stock": "bench.lightning_baseline"}
 """The module of each baseline, which ranks run; `stock` is Lightning's own Trainer."""

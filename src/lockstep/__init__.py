@@ -15,14 +15,15 @@ if (  # `python -m lockstep.…`: as in train.py
 
 from typing import TYPE_CHECKING
 
-from lockstep.config_error import ConfigError
-from lockstep.lazy import lazy_names
+from lockstep.base.config_error import ConfigError
+from lockstep.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from lockstep.inference import load
-    from lockstep.job import run
+    from lockstep.command.inference import load
+    from lockstep.command.job import run
     from lockstep.launch.failure import RankFailed
 
 __all__ = ["ConfigError", "RankFailed", "load", "run"]
 
-__getattr__, _ = lazy_names(__name__, {"load": "inference", "run": "job", "RankFailed": "launch.failure"})
+MODULES = {"load": "command.inference", "run": "command.job", "RankFailed": "launch.failure"}
+__getattr__, _ = lazy_names(__name__, MODULES)

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.launch import collect_rarely, forkserver
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.signals import ENDING, end_command
-from lockstep.schemas.run import ENGINES, EVERY_RUN
+from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
                 if signal.getsignal(number) is signal.SIG_DFL:
                     signal.signal(number, end_command)
             forkserver.start_forkserver(*modules_in(sys.argv[1:]))
-    from lockstep import cli
+    from lockstep.command import cli
 
     cli.main()
 

@@ -9,8 +9,8 @@ import re
 from argparse import ArgumentParser
 from pathlib import Path
 
-from lockstep.config_error import ConfigError, require
-from lockstep.files import CONF
+from lockstep.base.config_error import ConfigError, require
+from lockstep.base.files import CONF
 
 PACKAGED = Path(__file__).parent / "template"
 TEMPLATE = PACKAGED if PACKAGED.is_dir() else Path(__file__).resolve().parents[2]

@@ -15,19 +15,19 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
 
-from lockstep.config_error import ConfigError, config_error, errors_as, require
+from lockstep.base.config_error import ConfigError, config_error, errors_as, require
+from lockstep.base.disk import disk_errors_as_config_errors
+from lockstep.base.files import atomic_write, save_table
+from lockstep.base.precision import MIXED
+from lockstep.base.streams import outlive_readers
+from lockstep.base.text_table import rows_text, width_shown
+from lockstep.command.inference import load_with_plan
 from lockstep.datamodules.image_folder import SUFFIXES, read_image
 from lockstep.datamodules.npz import read_arrays
 from lockstep.datamodules.tensors import SplitData
-from lockstep.disk import disk_errors_as_config_errors
-from lockstep.files import atomic_write, save_table
-from lockstep.inference import load_with_plan
-from lockstep.loaders.source import create_data
-from lockstep.plan import Plan
-from lockstep.precision import MIXED
-from lockstep.streams import outlive_readers
-from lockstep.targets.kinds import overrides
-from lockstep.text_table import rows_text, width_shown
+from lockstep.engine.loaders.source import create_data
+from lockstep.plan.plan import Plan
+from lockstep.plan.targets.kinds import overrides
 
 BATCH = 64
 SHOWN, SHOWN_COLUMNS = 20, 6  # rows and columns that are printed

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from lockstep.checkpoint.files import newest_checkpoint
-from lockstep.run_files import METRICS, RECORD
+from lockstep.runs.checkpoint.files import newest_checkpoint
+from lockstep.runs.run_files import METRICS, RECORD
 from tests.conftest import ROOT, Command, Ended, events_of
 
 TRAIN = str(ROOT / "tests" / "fault_injection" / "train.py")

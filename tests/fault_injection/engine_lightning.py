@@ -1,12 +1,12 @@
 """An engine for tests: the Lightning engine, on ranks of which one goes wrong as faults.py says."""
 
-import lockstep.lit
+import lockstep.engine
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.run_files import Metrics
 from tests.fault_injection.faults import arm
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:
     arm(context)
-    return lockstep.lit.run(plan, context)
+    return lockstep.engine.run(plan, context)

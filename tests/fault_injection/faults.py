@@ -22,11 +22,11 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from lockstep.checkpoint import saving
+from lockstep.engine import step as module_step
 from lockstep.launch.signals import ENDING
 from lockstep.launch.topology import RankContext
-from lockstep.lit import step as module_step
-from lockstep.record import Recorder
+from lockstep.runs.checkpoint import saving
+from lockstep.runs.record import Recorder
 
 
 def arm(context: RankContext) -> None:

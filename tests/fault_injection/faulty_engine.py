@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 from lockstep.launch.topology import RankContext
-from lockstep.plan import Plan
-from lockstep.run_files import Metrics
+from lockstep.plan.plan import Plan
+from lockstep.runs.run_files import Metrics
 
 IMPORTED = os.getpid()
 """The process that imported this engine."""

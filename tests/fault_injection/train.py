@@ -1,7 +1,7 @@
 """train.py with engines that go wrong when FAULT says so: see faults.py. All else of it is the real command."""
 
-from lockstep import cli, job
-from lockstep.schemas.run import ENGINES
+from lockstep.command import cli, job
+from lockstep.plan.schemas.run import ENGINES
 from tests.fault_injection.faults import arm_command
 
 if __name__ == "__main__":

@@ -35,15 +35,15 @@ raw/run.py test_parity_matrix.py::test_cell
 -@preserved_generators()
 +
 # the engine alone has another order
-loaders/map_loader.py test_parity_matrix.py::test_cell
+engine/loaders/map_loader.py test_parity_matrix.py::test_cell
 -torch.Generator().manual_seed(seed + epoch)
 +torch.Generator().manual_seed(seed + 2 * epoch)
 # the engine alone weighs each batch of a step alike
-lit/step.py test_parity_matrix.py::test_cell
+engine/step.py test_parity_matrix.py::test_cell
 -(share.step_samples or share.samples * batches)
 +(share.samples * batches)
 # the engine alone logs means over batches
-lit/log.py test_parity_matrix.py::test_cell
+engine/log.py test_parity_matrix.py::test_cell
 -float(self.samples if batch_size is None else batch_size) if self.samples
 +1.0 if self.samples
 """

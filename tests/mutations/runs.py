@@ -10,63 +10,63 @@ RUNS = """
 -len(rounds) > 1
 +len(rounds) > 2
 # resume with another scheduler
-checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[scheduler=onecycle]
+runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[scheduler=onecycle]
 -"scheduler"
 +"seed"
 # resume with another accumulate_grad_batches
-checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[accumulate_grad_batches=2]
+runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[accumulate_grad_batches=2]
 -"accumulate_grad_batches"
 +"seed"
 # resume with another drop_last
-checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[drop_last=true]
+runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[drop_last=true]
 -"drop_last"
 +"seed"
 # resume with another precision
-checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[precision=bf16-mixed]
+runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[precision=bf16-mixed]
 -"precision"
 +"seed"
 # resume with another gradient_clip_val
-checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[gradient_clip_val=1.0]
+runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[gradient_clip_val=1.0]
 -"gradient_clip_val"
 +"seed"
 # resume with another sync_batchnorm
-checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[sync_batchnorm=true]
+runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[sync_batchnorm=true]
 -"sync_batchnorm"
 +"seed"
 # resume with another loss_reduction
-checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[loss_reduction=sum]
+runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[loss_reduction=sum]
 -"sync_batchnorm", "loss_reduction"),
 +"sync_batchnorm"),
 # ranks resume without their own buffers
-checkpoint/saving.py test_resume.py::test_killed_with_other_options[batchnorm]
+runs/checkpoint/saving.py test_resume.py::test_killed_with_other_options[batchnorm]
 -                buffer.copy_(state["buffers"][name])
 +                pass
 # a resume with the options of another run
-job.py test_resume.py::test_resume_and_last_on_the_command_line
+command/job.py test_resume.py::test_resume_and_last_on_the_command_line
 -    earlier = typed_words(run_dir if sets_folder(words) else None, config.name)
 +    earlier: list[str] = []
 # a damaged checkpoint is chosen
-checkpoint/files.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
+runs/checkpoint/files.py test_checkpoint_choice.py::test_newest_undamaged_checkpoint_is_chosen
 -            read_checkpoint(path, mmap=True)
 +            pass
 # gradients of manual optimization are forgotten
-checkpoint/saving.py test_parallel_divided_optimizer.py::test_killed_in_a_step_it_ends_the_same[job1]
+runs/checkpoint/saving.py test_parallel_divided_optimizer.py::test_killed_in_a_step_it_ends_the_same[job1]
 -accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
 +accumulating = position.batch % plan.steps.batches_per_step(position.epochs) > 0
 # a difference in all gradients is taken for noise
-compare/__init__.py test_compare_noise.py::test_noise_that_adam_scales_up_is_named
+runs/compare/__init__.py test_compare_noise.py::test_noise_that_adam_scales_up_is_named
 -> agreement * largest
 +> largest
 # float64 owes less
-compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
+runs/compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
 -FLOAT64 = Tolerance(1e-10,
 +FLOAT64 = Tolerance(1e-9,
 # float32 owes less
-compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
+runs/compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
 -FLOAT32 = Tolerance(1e-4, 3,
 +FLOAT32 = Tolerance(1e-3, 3,
 # bf16 owes less
-compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
+runs/compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
 -MIXED = Tolerance(0.1, 3,
 +MIXED = Tolerance(1.0, 3,
 # a bomb is read
@@ -86,28 +86,28 @@ datamodules/tensors.py test_datamodules_datasets.py::test_a_stream_keeps_its_ord
 -stage == "train" and not is_stream
 +stage == "train"
 # a configuration's containers stay in a checkpoint
-safe_loading.py test_safe_loading.py::test_containers_that_hydra_passes_are_saved_as_plain_ones
+base/safe_loading.py test_safe_loading.py::test_containers_that_hydra_passes_are_saved_as_plain_ones
 -    if OmegaConf.is_config(value):
 +    if False:
 # a sample is drawn alike in each epoch
-loaders/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
+engine/loaders/seeded.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
 -seed_by(self.seed, epoch, sample)
 +seed_by(self.seed, 0, sample)
 # a draw by Python has no seed
-random_state.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
+base/random_state.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
 -    np.random.seed(seed & 0xFFFFFFFF)
 -    random.seed(seed)
 +    np.random.seed(seed & 0xFFFFFFFF)
 # a signal to the group kills the workers of a rank
-loaders/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint[workers]
+engine/loaders/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint[workers]
 -os.setpgid(0, 0)
 +pass
 # a run whose checkpoints are all damaged begins anew
-checkpoint/files.py test_checkpoint_choice.py::test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten
+runs/checkpoint/files.py test_checkpoint_choice.py::test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten
 -    if damaged:
 +    if False:
 # a damaged last.ckpt replaces the undamaged previous.ckpt
-checkpoint/saving.py test_checkpoint_saving.py::test_undamaged_checkpoint_replaces_the_damaged
+runs/checkpoint/saving.py test_checkpoint_saving.py::test_undamaged_checkpoint_replaces_the_damaged
 -hardlink(previous, LAST)
 +pass
 # each output is compared with each target
@@ -135,7 +135,7 @@ launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-63
 -                return absent_rank(running, self.folder, self.world)
 +                pass
 # StopIteration in a data set ends the epoch
-loaders/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in a worker]
+engine/loaders/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in a worker]
 -            except StopIteration as error:
 +            except ZeroDivisionError as error:
 # random numbers stay
@@ -150,55 +150,55 @@ launch/rendezvous.py test_rendezvous.py::test_a_group_is_of_one_start
 -secrets.token_hex()
 +"0"
 # the list of one run's hyper-parameters for all
-loggers/writers.py test_monitor.py::test_run_in_tensorboard[raw]
+runs/loggers/writers.py test_monitor.py::test_run_in_tensorboard[raw]
 -            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[0])
 +            self.writer.add_hparams(self.options, {})
 # a difference that is always zero
-monitor.py test_monitor.py::test_differences_of_two_runs
+runs/monitor.py test_monitor.py::test_differences_of_two_runs
 -line["loss_sum"] / line["samples"] for
 +line["loss_sum"] * 0 for
 # pictures at every validation, whatever they take
-callbacks/pictures.py test_callbacks_monitoring.py::test_pictures_take_a_share_of_the_time
+engine/callbacks/pictures.py test_callbacks_monitoring.py::test_pictures_take_a_share_of_the_time
 -if time.perf_counter() >= self.next_pictures:
 +if True:
 # a summary draws
-monitor.py test_model_summary.py::test_net_and_generators_are_unchanged
+runs/monitor.py test_model_summary.py::test_net_and_generators_are_unchanged
 -with torch.no_grad(), preserve_generators([device]):
 +with torch.no_grad():
 # the record adds a batch to the step after it
-record/__init__.py test_recorder.py::test_each_optimizer_step_has_a_line
+runs/record/__init__.py test_recorder.py::test_each_optimizer_step_has_a_line
 -        self.batches.append((stats, ids, len(self.steps)))
 +        self.batches.append((stats, ids, len(self.steps) + (self.batches != [])))
 # the record is not synced
-record/__init__.py test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed
+runs/record/__init__.py test_record_file.py::test_record_is_synced_before_the_checkpoint_is_renamed
 -            os.fsync(record.fileno())
 +            pass
 # an optimizer without its state
-record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<lambda>-optimizer0]
+runs/record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<lambda>-optimizer0]
 -for name, state in sorted(states,
 +for name, state in sorted(states[:0],
 # buffers that are not looked at
-record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<lambda>-buffers0]
+runs/record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<lambda>-buffers0]
 -sorted(buffers_of(net).items())
 +[]
 # the dropout of a recurrent net is overlooked
-record/__init__.py test_run_metadata.py::test_by_the_types_of_modules
+runs/record/__init__.py test_run_metadata.py::test_by_the_types_of_modules
 -isinstance(module, nn.RNNBase | nn.MultiheadAttention)
 +isinstance(module, nn.MultiheadAttention)
 # descriptors stay free
-streams.py test_streams.py::test_a_file_that_is_opened_next_gets_nothing_that_is_printed
+base/streams.py test_streams.py::test_a_file_that_is_opened_next_gets_nothing_that_is_printed
 -    open_closed()
 # a full device raises
-streams.py test_streams.py::test_output_to_a_full_device_is_dropped
+base/streams.py test_streams.py::test_output_to_a_full_device_is_dropped
 -            redirect_to_null(self.fileno())
 +            raise
          return
 # the worst job of a sweep is called the best
-sweep/jobs.py test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_the_checkpoint
+runs/sweep/jobs.py test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_the_checkpoint
 -(min if self.mode == "min" else max)(
 +min(
 # a speed-up of rates
-sweep/jobs.py test_sweep_table.py::test_jobs_are_compared_with_the_first_of_their_plan
+runs/sweep/jobs.py test_sweep_table.py::test_jobs_are_compared_with_the_first_of_their_plan
 -    if reference is not None and has_speed_up:
 +    if reference is not None:
 # inputs are not prepared as the data module does it
@@ -206,11 +206,11 @@ predict.py test_predict.py::test_pictures_and_arrays_of_the_test_split_are_class
 -batch = getattr(owner, name)(batch, 0)
 +pass
 # a net of an earlier version becomes one that is not known to have classes
-checkpoint/former.py test_inference.py::test_a_net_of_the_earlier_version_is_loaded_and_tested
+runs/checkpoint/former.py test_inference.py::test_a_net_of_the_earlier_version_is_loaded_and_tested
 -"classification" if classes else
 +"regression" if classes else
 # test=best loads the last net
-inference.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
+command/inference.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
 -if plan.test == "best" and
 +if plan.test == "worst" and
 # grey pictures become colours for a transform

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from lockstep.entry_point import options, run_command
+from lockstep.command.entry_point import options, run_command
 
 HELP = """Every primitive of torch.distributed on real ranks:  python -m lockstep.collectives devices=4
 

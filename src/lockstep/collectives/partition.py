@@ -10,10 +10,10 @@ from itertools import product
 import torch
 from torch.utils.data import DistributedSampler
 
-from lockstep.constraints import NonNegativeInt, PositiveInt
-from lockstep.loaders.map_loader import epoch_order
-from lockstep.step_plan import batch_count
-from lockstep.text_table import terminal_width
+from lockstep.base.constraints import NonNegativeInt, PositiveInt
+from lockstep.base.text_table import terminal_width
+from lockstep.engine.loaders.map_loader import epoch_order
+from lockstep.plan.step_plan import batch_count
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from lockstep.private_api.torch import all_gather_single, default_store, reduce_scatter_single
+from lockstep.base.private_api.torch import all_gather_single, default_store, reduce_scatter_single
 from lockstep.raw.step import ring_sum
 
 Numbers = Sequence[float] | np.ndarray[Any, Any]

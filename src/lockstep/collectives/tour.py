@@ -10,18 +10,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from lockstep.base.config_error import require
+from lockstep.base.messages import all_gather_json
+from lockstep.base.text_table import columns_text, terminal_width
 from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive, tensor_device
-from lockstep.config_error import require
-from lockstep.entry_point import make_output_dir, output_dir
+from lockstep.command.entry_point import make_output_dir, output_dir
 from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import RankContext
-from lockstep.parallel.messages import all_gather_json
-from lockstep.schemas import ProcessGroup
-from lockstep.schemas.run import Backend, InitMethod, Timeout
-from lockstep.text_table import columns_text, terminal_width
-from lockstep.world import World
+from lockstep.plan.schemas import ProcessGroup
+from lockstep.plan.schemas.run import Backend, InitMethod, Timeout
+from lockstep.plan.world import World
 
 Observation = tuple[list[float], list[float]]  # what one rank held before and after a primitive
 

@@ -5,7 +5,7 @@ Each has `sample_shape`, `num_outputs` and, if targets are classes, `num_classes
 
 from typing import TYPE_CHECKING
 
-from lockstep.lazy import lazy_names
+from lockstep.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lockstep.datamodules.cifar10 import CIFAR10 as CIFAR10

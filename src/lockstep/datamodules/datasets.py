@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, default_collate
 
-from lockstep.config_error import config_error, require
+from lockstep.base.config_error import config_error, require
 from lockstep.datamodules.tensors import STAGES, SplitData, split_rows, targets_for_loss
 
 PLANNED = {"dataset", "shuffle", "sampler", "batch_sampler", "worker_init_fn", "batch_size", "drop_last", "generator"}

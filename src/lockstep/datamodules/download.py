@@ -13,8 +13,8 @@ from typing import IO, NamedTuple
 
 from filelock import FileLock
 
-from lockstep.config_error import config_error
-from lockstep.files import atomic_write
+from lockstep.base.config_error import config_error
+from lockstep.base.files import atomic_write
 
 DOWNLOAD_TIMEOUT = 15  # seconds without a byte after which an address is given up
 DOWNLOAD_LIMIT = 300  # seconds that a file may take

@@ -14,7 +14,7 @@ from torch.utils.data import Subset
 from torchvision.datasets import DatasetFolder
 from torchvision.transforms import v2
 
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.base.config_error import ConfigError, config_error, require
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES, split_rows
 

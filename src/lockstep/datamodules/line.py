@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lockstep.config_error import require
+from lockstep.base.config_error import require
 from lockstep.datamodules.tensors import InMemory, Split, split_three
 
 TEST_SAMPLES = 1000

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lockstep.config_error import require
+from lockstep.base.config_error import require
 from lockstep.datamodules.download import DataFile, fetch
 from lockstep.datamodules.tensors import InMemory, Split, check_size
 

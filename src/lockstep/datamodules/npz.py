@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.config_error import config_error, require
+from lockstep.base.config_error import config_error, require
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from lockstep.config_error import require
+from lockstep.base.config_error import require
 from lockstep.datamodules.tensors import InMemory, Split, split_three
 
 TEST_SAMPLES = 1000

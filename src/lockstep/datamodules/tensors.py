@@ -7,7 +7,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from lockstep.config_error import require
+from lockstep.base.config_error import require
 
 STAGES = ("train", "val", "test")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lockstep.config_error import config_error, require
+from lockstep.base.config_error import config_error, require
 from lockstep.datamodules.tensors import InMemory, Split, split_rows
 
 SHAKESPEARE = Path(__file__).with_name("shakespeare.txt")

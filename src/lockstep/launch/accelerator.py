@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
-from lockstep import schemas
-from lockstep.config_error import config_error, require
+from lockstep.base.config_error import config_error, require
+from lockstep.plan import schemas
 from lockstep.strategies.strategy import Strategy
 
 GPU_FILES = ("nvidia*", "kfd", "dxg")  # of NVIDIA's driver, AMD's, and WSL's; without one torch is not imported

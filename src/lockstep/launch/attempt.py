@@ -12,7 +12,8 @@ from typing import Any
 
 import torch.multiprocessing
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
+from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch.failure import (
     PEER_DELAY,
     TIMEOUT,
@@ -25,7 +26,6 @@ from lockstep.launch.failure import (
 from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.launch.signals import SHUTDOWN_TIMEOUT, kill_trees
 from lockstep.launch.worker import LaunchSpec, run_rank
-from lockstep.private_api.cpython import kill_forkserver
 
 POLL_INTERVAL = 0.5
 KILL_TIMEOUT = 10.0  # s; only the kernel itself, for a disk or a GPU, keeps a killed process longer

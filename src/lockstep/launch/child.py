@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.private_dir import private_folder
 from lockstep.launch.start import run_processes
 from lockstep.launch.topology import RankContext
-from lockstep.schemas.run import ProcessGroup
-from lockstep.world import World
+from lockstep.plan.schemas.run import ProcessGroup
+from lockstep.plan.world import World
 
 
 @dataclass(frozen=True)

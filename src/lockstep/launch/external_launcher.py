@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.config_error import ConfigError, config_error, require
+from lockstep.base.config_error import ConfigError, config_error, require
 from lockstep.launch.topology import RankContext
-from lockstep.world import World
+from lockstep.plan.world import World
 
 TORCHRUN = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}
 SLURM = {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"}

@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.config_error import ConfigError, message_lines
-from lockstep.errors import ExpectedError, NotFinite, causes
+from lockstep.base.config_error import ConfigError, message_lines
+from lockstep.base.errors import ExpectedError, NotFinite, causes
 from lockstep.launch.signals import end_command, is_stopped
 from lockstep.launch.topology import RankContext
-from lockstep.targets.frames import MEMORY_HINT, user_stack, user_traceback
-from lockstep.world import World
+from lockstep.plan.targets.frames import MEMORY_HINT, user_stack, user_traceback
+from lockstep.plan.world import World
 
 DEBUGGERS = ("bdb", "debugpy", "pydevd", "_pydevd_bundle")  # packages of pdb and of IDEs
 

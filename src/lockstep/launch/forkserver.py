@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
+from lockstep.base.private_api import cpython
+from lockstep.base.streams import open_closed
 from lockstep.launch.private_dir import private_folder
 from lockstep.launch.signals import block_signals
-from lockstep.private_api import cpython
-from lockstep.streams import open_closed
 
 PRELOADED: list[str] = []  # by the fork server: engines, and what else a run needs
 FIRST = "lockstep.launch.forkserver_preload"

@@ -18,16 +18,16 @@ from typing import Any, NoReturn
 
 import torch
 
+from lockstep.base.random_state import preserve_generators
 from lockstep.launch import collect_rarely
 from lockstep.launch.failure import RankFailed, failure_report, is_debugged, lost_a_peer
+from lockstep.launch.memory import set_malloc_trim
 from lockstep.launch.private_dir import job_folder
 from lockstep.launch.signals import end_command, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.launch.worker import agreed, process_group, redirect_output, run_engine
-from lockstep.memory import set_malloc_trim
-from lockstep.random_state import preserve_generators
-from lockstep.targets.locate import UserCodeError
-from lockstep.world import Launchable
+from lockstep.plan.targets.locate import UserCodeError
+from lockstep.plan.world import Launchable
 
 
 class EndedBySignal(SystemExit):

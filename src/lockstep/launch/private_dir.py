@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lockstep.config_error import config_error
+from lockstep.base.config_error import config_error
 
 PREFIX = "lockstep-tmp-"
 MAX_PATH = 63  # bytes: a socket's path, one folder deeper, has at most 103 on some systems

@@ -19,12 +19,12 @@ from pathlib import Path
 import psutil
 from torch.distributed import FileStore, PrefixStore, Store  # type: ignore[attr-defined]
 
-from lockstep.config_error import config_error, require
-from lockstep.disk import write_error
-from lockstep.errors import ExpectedError
+from lockstep.base.config_error import config_error, require
+from lockstep.base.disk import write_error
+from lockstep.base.errors import ExpectedError
 from lockstep.launch.failure import timeout_text
 from lockstep.launch.topology import RankContext
-from lockstep.world import World
+from lockstep.plan.world import World
 
 KEY = "process_group.init_method"
 OTHER_FILE = f"{KEY}=file:///FOLDER/FILE, a new file in a folder of yours"

@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lockstep.config_error import ConfigError, shell_quote_override
-from lockstep.errors import TrainingInterrupted
+from lockstep.base.config_error import ConfigError, shell_quote_override
+from lockstep.base.errors import TrainingInterrupted
+from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch import forkserver
 from lockstep.launch.external_launcher import program_group, rank_from_env, rendezvous_variables
 from lockstep.launch.failure import delay_exit, format_error, lost_a_peer, print_exit_reason, timed_out, timeout_text
 from lockstep.launch.private_dir import job_folder, private_folder
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
-from lockstep.private_api.cpython import kill_forkserver
-from lockstep.targets.from_python import pickled_main
-from lockstep.world import Launchable, World
+from lockstep.plan.targets.from_python import pickled_main
+from lockstep.plan.world import Launchable, World
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lockstep.config_error import require
+from lockstep.base.config_error import require
 
 POLL_INTERVAL = 0.1
 STOP_REQUESTED, ACCEPTS_STOP = "stop", "accepts-stop"  # files: the request; the ranks' marker that they accept one

@@ -19,19 +19,19 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
-from lockstep.disk import disk_errors_as_config_errors, silence_thread_errors
-from lockstep.errors import TrainingInterrupted
+from lockstep.base.disk import disk_errors_as_config_errors, silence_thread_errors
+from lockstep.base.errors import TrainingInterrupted
+from lockstep.base.messages import all_gather_bytes
+from lockstep.base.private_api.cpython import release_forkserver
+from lockstep.base.private_api.torch import default_store
+from lockstep.base.streams import outlive_readers
 from lockstep.launch import collect_rarely
 from lockstep.launch.failure import DUMP_SIGNAL, OWN_ERROR, delay_exit, failure_report, root_error
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import ignore_signals
 from lockstep.launch.topology import RankContext, Stop
-from lockstep.parallel.messages import all_gather_bytes
-from lockstep.private_api.cpython import release_forkserver
-from lockstep.private_api.torch import default_store
-from lockstep.schemas.plan_json import from_json, to_json
-from lockstep.streams import outlive_readers
-from lockstep.world import Launchable, World
+from lockstep.plan.schemas.plan_json import from_json, to_json
+from lockstep.plan.world import Launchable, World
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     try:
         redirect_output(Path(world.folder), context)
         if job.main is not None:
-            from lockstep.targets.from_python import restore_main
+            from lockstep.plan.targets.from_python import restore_main
 
             restore_main(job.main)
         with process_group(world, context, job.group_file) as store:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from lockstep.lazy import lazy_names
+from lockstep.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lockstep.models.autoencoder import Autoencoder as Autoencoder

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.models.checks import shape_of, wrong_shape
 from lockstep.models.regressor import Regressor
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lockstep.config_error import ConfigError, require
+from lockstep.base.config_error import ConfigError, require
 
 
 def pair_of(batch: Any) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 from torchmetrics import Metric
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.models.checks import shape_of, wrong_shape
 from lockstep.models.optimizers import configure
 

@@ -1,19 +1,22 @@
 """The optimizer and the learning-rate schedule of a module."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch import LightningModule
-from torch.optim import Optimizer
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from lockstep.config_error import ConfigError, require
+from lockstep.base.config_error import ConfigError, require
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule
 
 
 def configure(
-    module: LightningModule,
+    module: "LightningModule",
     optimizer: Callable[..., Optimizer],
     scheduler: Callable[..., Any] | None,
     interval: str | None,
@@ -60,3 +63,16 @@ def _create(scheduler: Callable[..., Any], optimizer: Optimizer, arguments: dict
         return scheduler(optimizer, **arguments)
     children = [_create(each, optimizer, {}) for each in given["schedulers"]]
     return scheduler(optimizer=optimizer, schedulers=children, **arguments)  # a ChainedScheduler takes it second
+
+
+def adamw_groups(params: Iterable[Tensor], lr: float = 1e-3, weight_decay: float = 0.01) -> AdamW:
+    """Return AdamW without weight decay for biases and norm layers.
+
+    Those are the parameters of one dimension: a shift or a scale has no excess that decay should take away.
+    """
+    parameters = [parameter for parameter in params if parameter.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [parameter for parameter in parameters if parameter.dim() > 1]},
+        {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return AdamW(groups, lr=lr, weight_decay=weight_decay)

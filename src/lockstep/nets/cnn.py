@@ -5,7 +5,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from lockstep.config_error import require
+from lockstep.base.config_error import require
 
 MIN_SIDE = 16  # the least height and width of which the convolutions of the nets for images leave something
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from lockstep.config_error import require
+from lockstep.base.config_error import require
 from lockstep.nets.cnn import check_images, pool_to_4x4
 
 

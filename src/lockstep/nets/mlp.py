@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from lockstep.config_error import require
+from lockstep.base.config_error import require
 
 
 class Linear(nn.Module):

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from lockstep.world import World
+from lockstep.plan.world import World
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from lockstep.targets.kinds import overrides
+from lockstep.plan.targets.kinds import overrides
 
 END = object()
 

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from lockstep.errors import NotFinite
-from lockstep.files import atomic_write, finite
-from lockstep.parallel.messages import all_gather_json
-from lockstep.private_api.torch import BATCHNORM, DROPOUT
-from lockstep.private_api.torchmetrics import last_forward, widen_counts, widen_metric
+from lockstep.base.errors import NotFinite
+from lockstep.base.files import atomic_write, finite
+from lockstep.base.messages import all_gather_json
+from lockstep.base.private_api.torch import BATCHNORM, DROPOUT
+from lockstep.base.private_api.torchmetrics import last_forward, widen_counts, widen_metric
+from lockstep.base.safe_loading import is_loadable, plain
 from lockstep.raw.data import Share, digest, hash_ids
-from lockstep.safe_loading import is_loadable, plain
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 MORE_IS_BETTER = re.compile(r"(acc|accuracy|f1|auc|auroc|precision|recall)$")

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep.launch.topology import RankContext
+from lockstep.plan.targets.kinds import overrides
 from lockstep.raw import Job
 from lockstep.raw.data import arguments_for, loaders_of, preserved_generators, transfer
 from lockstep.raw.step import automatic_step, step_schedules

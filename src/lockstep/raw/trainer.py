@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from lockstep.config_error import ConfigError
+from lockstep.base.config_error import ConfigError
+from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.launch.topology import RankContext
-from lockstep.private_api.torch import BATCHNORM
+from lockstep.plan.targets.kinds import overrides
+from lockstep.plan.targets.locate import create
 from lockstep.raw import Job, configuration, data, step
 from lockstep.raw.data import Loader, Share, preserved_generators
 from lockstep.raw.record import Record
-from lockstep.targets.kinds import overrides
-from lockstep.targets.locate import create
 
 STAGES = {"train": "training", "val": "validation", "test": "test"}
 
@@ -78,7 +78,7 @@ class Trainer:
         self.module: Any = create("model", calls["model"])
         self.model = self.lightning_module = self.module
         chosen = [each for each in (calls.get("callbacks") or {}).values() if isinstance(each, Mapping)]
-        ours = [each for each in chosen if str(each.get("_target_")).startswith("lockstep.callbacks.")]
+        ours = [each for each in chosen if str(each.get("_target_")).startswith("lockstep.engine.callbacks.")]
         self.callbacks: list[Any] = [create("callbacks", each) for each in ours]  # log values at the end of a test
         self.owners = [each for each in (self.datamodule, self.module) if each is not None]
         for each in self.owners:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.constraints import NonNegativeInt, Rules
+from lockstep.base.constraints import NonNegativeInt, Rules
 from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch.optim import Optimizer
 
-    from lockstep.plan import Plan
+    from lockstep.plan.plan import Plan
 
 
 class Replicated(Strategy):
@@ -41,7 +41,7 @@ class Replicated(Strategy):
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
         from lightning.pytorch.strategies import DDPStrategy
 
-        from lockstep.parallel.fixed_bucket_ddp import FixedBucketDDP
+        from lockstep.strategies.parallel.fixed_bucket_ddp import FixedBucketDDP
 
         finds_unused = self.find_unused_parameters or plan.model.manual  # every pass of one optimizer leaves some
         prepare_optimizers = self.prepare_optimizers

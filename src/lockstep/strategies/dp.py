@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.constraints import Rules
+from lockstep.base.constraints import Rules
 from lockstep.strategies.single import Single
 from lockstep.strategies.strategy import Strategy, net_of
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
 
-    from lockstep.plan import Plan
+    from lockstep.plan.plan import Plan
 
 Forward = Callable[..., Any]  # called like a net, it computes its outputs
 
@@ -39,7 +39,7 @@ class NetStrategy(Strategy):
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.pytorch.strategies import SingleDeviceStrategy
 
-        from lockstep.parallel.net_proxy import replace_forward
+        from lockstep.strategies.parallel.net_proxy import replace_forward
 
         forward = self.forward
 
@@ -74,8 +74,8 @@ class DP(NetStrategy):
     def forward(self, plan: "Plan", net: "nn.Module") -> Forward:
         from torch import nn
 
-        from lockstep.parallel.cpu_data_parallel import AutocastWrapper, CpuDataParallel
-        from lockstep.precision import MIXED
+        from lockstep.base.precision import MIXED
+        from lockstep.strategies.parallel.cpu_data_parallel import AutocastWrapper, CpuDataParallel
 
         if plan.accelerator == "cpu":
             return CpuDataParallel(net, plan.devices)

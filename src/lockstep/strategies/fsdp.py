@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.config_error import config_error, require
-from lockstep.constraints import NonNegativeInt, Rules
+from lockstep.base.config_error import config_error, require
+from lockstep.base.constraints import NonNegativeInt, Rules
 from lockstep.strategies.ddp import DDP, Replicated
 from lockstep.strategies.strategy import Strategy, net_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from lockstep.plan import Plan
+    from lockstep.plan.plan import Plan
 
 NEEDS_FULL_TENSORS = {
     "LBFGS": "searches along one vector of all weights",
@@ -98,8 +98,8 @@ class FSDP(Replicated):
 
     def prepare_optimizers(self, optimizers: "Sequence[Optimizer]") -> None:
         """Divide the states of optimizers over ranks, whose weights are not sharded."""
-        from lockstep.optimizers import needs_no_closure
-        from lockstep.parallel.divided_optimizer import DividedOptimizer
+        from lockstep.base.optimizers import needs_no_closure
+        from lockstep.strategies.parallel.divided_optimizer import DividedOptimizer
 
         for optimizer in filter(needs_no_closure, optimizers):  # others may use all parameters at once
             DividedOptimizer(optimizer)
@@ -115,7 +115,7 @@ class FSDP(Replicated):
         from lightning.pytorch.strategies import DDPStrategy
         from lightning.pytorch.trainer.states import TrainerFn
 
-        from lockstep.parallel import tensor_layout
+        from lockstep.strategies.parallel import tensor_layout
 
         class ShardedStrategy(DDPStrategy):
             lightning_restore_optimizer = False  # the session loads shards
@@ -168,7 +168,7 @@ def shard_net(module: Any, device_type: str) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
-    from lockstep.private_api.torch import read_full_scalars
+    from lockstep.base.private_api.torch import read_full_scalars
 
     net = net_of(module)
     assert net is not None

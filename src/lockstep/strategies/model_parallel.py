@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.constraints import PositiveInt, Rules
+from lockstep.base.constraints import PositiveInt, Rules
 from lockstep.strategies.dp import Forward, NetStrategy
 
 if TYPE_CHECKING:
-    from lockstep.plan import Plan
+    from lockstep.plan.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,6 @@ class ModelParallel(NetStrategy):
 
     def forward(self, plan: "Plan", net: Any) -> Forward:
         """Return a function that calls the `stages` of a net, a tuple of modules, one after the other on its device."""
-        from lockstep.parallel.pipeline_stages import PipelineStages
+        from lockstep.strategies.parallel.pipeline_stages import PipelineStages
 
         return PipelineStages(net.stages, self.devices(plan), self.micro_batches)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.constraints import Rules
+from lockstep.base.constraints import Rules
 from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
-    from lockstep.plan import Plan
+    from lockstep.plan.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from lockstep.constraints import Rules
+from lockstep.base.constraints import Rules
 
 if TYPE_CHECKING:
     import torch
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
 
-    from lockstep.plan import Plan
+    from lockstep.plan.plan import Plan
 
 
 NET = "net"  # the attribute of a LightningModule that strategies may replicate, divide into stages, or shard

@@ -1,0 +1,1 @@
+"""What every part uses, and knows of no run."""

@@ -1,0 +1,80 @@
+"""Paths; and text, JSON and CSV files that are complete or absent, even after a kill."""
+
+import contextlib
+import csv
+import io
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+CARRIED = Path(__file__).parents[1] / "conf"
+CONF = CARRIED if CARRIED.is_dir() else Path(__file__).parents[3] / "conf"
+"""The folder of the configuration groups: in the package of a wheel, else at the top of the checkout."""
+
+
+def is_utf8(path: Path | str) -> bool:
+    """Whether a path is UTF-8: on Linux it may be any bytes, which Python represents by surrogates."""
+    return all(not 0xD800 <= ord(letter) < 0xE000 for letter in str(path))
+
+
+def absolute(path: Any) -> Any:
+    """Return an absolute path, `~` expanded; pathlib raises if there is no such home. Other values stay."""
+    return os.path.abspath(os.path.expanduser(path)) if isinstance(path, str) else path  # noqa: PTH100, PTH111
+
+
+def short_path(path: Path | str) -> Path:
+    """Return a path relative to the working directory, if it lies there."""
+    return Path(path).relative_to(Path.cwd()) if Path(path).is_relative_to(Path.cwd()) else Path(path)
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield the temporary name under which to write a file, which is synced and renamed, or removed on an error."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def save_text(path: Path, text: str) -> None:
+    """Save a text so that it survives a loss of power."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text)
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder, if it can be, so that a new name in it survives a loss of power."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def save_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Save a JSON object, floats in full precision; NaN and infinities become null."""
+    save_text(path, json.dumps(finite(values), indent=2) + "\n")
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace NaN and infinity, which JSON does not have, by None."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values.items()
+    }
+
+
+def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Save a CSV file; all rows have the keys of the first."""
+    file = io.StringIO()
+    writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    save_text(path, file.getvalue())

@@ -1,0 +1,91 @@
+"""Collectives of bytes, sums and buffers.
+
+Bytes may have any length. torch's collectives of objects pickle them, and unpickling can run any code.
+"""
+
+import io
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from lockstep.base.config_error import ConfigError
+from lockstep.base.safe_loading import load
+
+MISMATCH = (
+    "Ranks call different collectives: call each on every rank, in the same order, and self.all_gather in an evaluation"
+    " only if each rank has samples of its last batch; write another batch_size."
+)
+
+
+def all_reduce_sums(sums: Tensor, device: torch.device) -> Tensor:
+    """Return the sums over all ranks, by one message through the rank's device, which nccl needs."""
+    if not dist.is_initialized():
+        return sums
+    summed = sums.to(device, copy=True)
+    dist.all_reduce(summed)
+    return summed.cpu()
+
+
+def broadcast_buffers(net: nn.Module) -> None:
+    """Give every rank the buffers of rank 0 (BatchNorm's running statistics), so that all evaluate the saved net."""
+    if dist.is_initialized():
+        for buffer in net.buffers():
+            dist.broadcast(buffer, src=0)
+
+
+def gather_values(value: Any) -> list[Any]:
+    """Return what all ranks pass, in tensors and plain values, on rank 0, or in a single process; nothing elsewhere."""
+    message = io.BytesIO()
+    torch.save(value, message)
+    return [load(io.BytesIO(received)) for received in gather_bytes(message.getvalue())]
+
+
+def gather_json(value: Any) -> list[Any]:
+    """Return the plain values of all ranks on rank 0, or of this process alone without a process group."""
+    if not dist.is_initialized():
+        return [value]
+    return [json.loads(message) for message in gather_bytes(json.dumps(value).encode())]
+
+
+def all_gather_json(value: Any) -> list[Any]:
+    """Return the plain values of all ranks, on every rank, or of this process alone without a process group."""
+    if not dist.is_initialized():
+        return [value]
+    values = [json.loads(message) for message in all_gather_bytes(json.dumps(value).encode())]
+    if len({*map(type, values)}) > 1:
+        raise ConfigError(MISMATCH)
+    return values
+
+
+def all_gather_bytes(message: bytes) -> list[bytes]:
+    """Return all ranks' messages, on every rank."""
+    return gather_bytes(message, to_all=True)
+
+
+def gather_bytes(message: bytes, to_all: bool = False) -> list[bytes]:
+    """Return all ranks' messages on rank 0, on every rank, or in a single process; an empty list elsewhere."""
+    if not dist.is_initialized():
+        return [message]
+    lengths = [int(length) for length in all_gather_tensor(torch.tensor(len(message)))]
+    padded = torch.frombuffer(bytearray(message.ljust(max(1, *lengths), b"\0")), dtype=torch.uint8).to(_device())
+    if to_all:
+        received = all_gather_tensor(padded)
+    else:
+        received = [torch.empty_like(padded) for _ in lengths] if dist.get_rank() == 0 else []
+        dist.gather(padded, received or None, dst=0)
+    return [tensor.cpu().numpy().tobytes()[:length] for tensor, length in zip(received, lengths, strict=False)]
+
+
+def all_gather_tensor(tensor: Tensor) -> list[Tensor]:
+    """Return the tensors of all ranks, which have one shape, on every rank, on the device of the group."""
+    tensor = tensor.to(_device())
+    received = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(received, tensor)
+    return received
+
+
+def _device() -> str:
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"

@@ -1,0 +1,50 @@
+"""Loading what torch.save has written, without running anybody's code.
+
+Beside torch's own types these are some of numpy and Python, which modules and callbacks keep in their checkpoints.
+"""
+
+import datetime
+import io
+from pathlib import Path, PosixPath
+from typing import IO, Any
+
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+
+from lockstep.base.files import is_utf8
+
+TYPES = (
+    *(frozenset, datetime.date, datetime.datetime, datetime.timedelta, PosixPath),
+    *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]),
+    *(getattr(np.dtypes, name) for name in np.dtypes.__all__ if name != "ObjectDType"),
+)
+
+
+def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
+    """Return what a file holds, on the CPU; a damaged file may raise anything.
+
+    `mmap` is ignored for a name that is not UTF-8: torch's C++ takes none.
+    """
+    with torch.serialization.safe_globals([*TYPES]):
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap and is_utf8(str(file)))
+
+
+def plain(value: Any) -> Any:
+    """Return a state with the lists and mappings of a configuration, as targets get them, replaced by Python's."""
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=True)
+    if type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
+
+
+def is_loadable(value: object) -> bool:
+    """Whether `load` can read what torch.save writes of a value."""
+    packed = io.BytesIO()
+    try:
+        torch.save(value, packed)
+        load(io.BytesIO(packed.getvalue()))
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""The configuration that Hydra composes from overrides, checks that Hydra leaves out, and the folder of a run."""
+
+import atexit
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from lockstep.base.config_error import ConfigError, config_error, require
+from lockstep.base.disk import write_error
+from lockstep.base.files import CONF
+from lockstep.command.build import KEYS, named_options
+from lockstep.command.help import help_page
+from lockstep.launch.failure import print_exit_reason
+from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, key_of, parts_of
+from lockstep.plan.schemas.target import KEY
+from lockstep.strategies import STRATEGIES
+
+OPTIONS = {
+    group: sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    for group in (*GROUPS, *TARGETS, "experiment", "debug")
+}
+"""The options of each group, by their files in conf/."""
+
+
+def ranks_of(strategy: str, devices: int) -> int:
+    """Return how many processes a strategy has on one machine, for launchers that start them."""
+    return devices if STRATEGIES[strategy].distributed else 1
+
+
+def gpus_of(accelerator: str, devices: int) -> int | None:
+    return devices if accelerator == "gpu" else None
+
+
+for resolver in (help_page, ranks_of, gpus_of):
+    OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
+
+
+def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
+    """Return the configuration of one job, and the folder of its run. Hydra's errors are for `hydra_errors.explain`."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", overrides, return_hydra_config=True)
+        run_dir = Path(config.hydra.run.dir).absolute()
+    with open_dict(config):
+        del config["hydra"]
+    check_words(overrides, config)
+    return config, run_dir
+
+
+def sets_folder(overrides: Iterable[str]) -> bool:
+    """Whether the overrides name the folder of the run; otherwise the clock does."""
+    return any(override.lstrip("+").startswith(("hydra.run.dir=", "hydra.sweep.dir=")) for override in overrides)
+
+
+def without_plus(word: str) -> str:
+    """Return an override without `+`, as Lightning's arguments are often typed; arguments of user code get `++`."""
+    rest = word.lstrip("+")
+    key = rest.partition("=")[0]
+    group = key.partition(".")[0]
+    if rest in (word, key) or group not in (*KEYS, *OPTIONS):
+        return word
+    return f"++{rest}" if group in TARGETS and group != key else rest
+
+
+def parse(words: Iterable[str]) -> list[Override]:
+    """Parse overrides as Hydra does, without those that it cannot parse (flags, syntax errors)."""
+    overrides = []
+    for word in words:
+        with suppress(Exception):  # Hydra raises it again
+            overrides.append(OverridesParser.create().parse_override(word))
+    return overrides
+
+
+def check_words(words: Iterable[str], config: DictConfig) -> None:
+    """Reject what Hydra accepts: several options for a group of one, merged options, keys without an effect."""
+    parts = parts_of(OmegaConf.to_container(config.model, resolve=False)) if config.get("model") else PARTS
+    for override in parse(words):
+        group, value = override.key_or_group, override.value()
+        typed = (override.input_line or "").partition("=")[2]
+        part = group.partition(".")[0]
+        if part in PARTS and part not in parts:
+            hint = f"an argument of the module, such as model.{group}, or {part}: ${{{part}}} in its YAML"
+            raise config_error(group, typed, f"the chosen model configures its {part} itself", hint)
+        if group == "data.batch_size" and str(config.data.get(KEY)).startswith("lockstep."):
+            raise config_error(group, typed, "the size of a batch is a key of the run", f"batch_size={typed}")
+        if not isinstance(value, list) or group not in (*GROUPS, *TARGETS):
+            continue
+        if group not in SEVERAL and len(value) > 1:
+            raise config_error(group, typed, "this group takes one option", f"{group}={value[0]}")
+        if group in SEVERAL and len(named_options(group, config.get(group))) < len({*map(str, value)} - {"none"}):
+            reason = "two of these files have a _target_, and were merged into one"
+            raise config_error(group, typed, reason, f"'# @package {group}.NAME' as the first line of each")
+
+
+def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
+    """Return the keys of a job's overrides that the sweep varies: all but those with one value in the command."""
+    varies = {override.key_or_group: override.is_sweep_override() for override in parse(command)}  # the last counts
+    return tuple(dict.fromkeys(key for word in job if varies.get(key := key_of(word), True)))
+
+
+def options_with(key: str) -> list[str]:
+    """Return the options of a key's group that have this key."""
+    group, _, name = key.partition(".")
+    files = {option: yaml.safe_load((CONF / group / f"{option}.yaml").read_text()) for option in OPTIONS.get(group, ())}
+    return [option for option, keys in files.items() if name.removeprefix(f"{option}.") in dict(nested(keys))]
+
+
+def nested(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all keys of a nested mapping, those of mappings too, with their values."""
+    for name, value in values.items() if isinstance(values, dict) else ():
+        yield f"{prefix}{name}", value
+        yield from nested(value, f"{prefix}{name}.")
+
+
+class RunFolder(Callback):
+    """The folder of a run, which Hydra creates before the plan is checked: created here first, to be removed if empty.
+
+    Hydra instantiates it (conf/hydra/callbacks). It would only log an exception of a callback: this one exits.
+    """
+
+    def on_run_start(self, config: DictConfig, key: str = "hydra.run.dir", **_: Any) -> None:
+        """Create the folder of a run, to be removed at exit if it is empty; exit if it cannot be created."""
+        try:
+            folder = OmegaConf.select(config, key)
+        except OmegaConfBaseException:
+            return  # Hydra raises it again
+        path = Path(str(folder)).absolute()
+        atexit.register(remove_empty, [parent for parent in (path, *path.parents) if not os.path.lexists(parent)])
+        try:
+            require(folder not in ("", None), key, folder, "it names no folder", f"{key}=FOLDER, or leave it out")
+            path.mkdir(parents=True, exist_ok=True)
+        except (ConfigError, OSError) as error:
+            print_exit_reason(str(write_error(str(folder), error, key) if isinstance(error, OSError) else error), None)
+            raise SystemExit(2) from None
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        self.on_run_start(config, "hydra.sweep.dir")
+
+
+def remove_empty(folders: Sequence[Path]) -> None:
+    """Remove the folders that hold nothing, or only Hydra's words of a sweep without jobs; children first."""
+    for folder in folders:
+        with suppress(OSError):
+            if os.listdir(folder) == ["multirun.yaml"]:  # noqa: PTH208
+                (folder / "multirun.yaml").unlink()
+            folder.rmdir()

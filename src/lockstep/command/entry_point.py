@@ -1,0 +1,115 @@
+"""What all commands share: the exit status, and for `lockstep.collectives` and `bench` arguments and a folder."""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from traceback import print_exception, walk_stack
+from typing import NoReturn, TypeVar
+
+import yaml
+
+from lockstep.base.config_error import ConfigError
+from lockstep.base.disk import write_error
+from lockstep.base.private_api import cpython
+from lockstep.base.streams import outlive_readers
+from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.failure import RankFailed, delay_exit, is_debugged, print_exit_reason
+from lockstep.launch.private_dir import remove_private_folder
+from lockstep.launch.signals import end_command, signal_handlers
+from lockstep.plan.schemas.coerce import coerce, unknown_key
+from lockstep.plan.targets.locate import UserCodeError
+
+FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ  # whether unexpected errors are shown with tracebacks
+IN_PROCESS = "lockstep.launch.in_process"  # imported if a rank ran in this process
+PROGRAMS = ("__main__", "lockstep.__main__", "lockstep.command.cli", __name__, "runpy")  # of a command without a caller
+Options = TypeVar("Options")
+
+
+def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], help_page: str | None = None) -> int:
+    """Run a command, and return its exit status: 1 if a rank failed, 2 for invalid input; a single line says why.
+
+    A rank of an external launcher exits here. A debugger gets the original error of the user's code. `help_page` is
+    None if the command itself understands `--help`.
+    """
+    outlive_readers()
+    if help_page is not None and {"--help", "-h"} & set(words):
+        print(help_page, end="")
+        return 0
+    context = None
+    try:
+        context = rank_from_env()
+        with nullcontext() if context else signal_handlers(end_command):
+            status = command(words)
+    except (ConfigError, RankFailed) as error:
+        if isinstance(error, UserCodeError) and error.__context__ is not None and is_debugged():
+            raise error.__context__ from None
+        if FULL_ERRORS and error.__cause__ is not None:
+            print_exception(error.__cause__)
+        print_exit_reason(str(error) if help_page is None else str(error).replace("process_group.", ""), context)
+        if context is not None and context.local_rank > 0:
+            delay_exit()  # the rank that prints ends first
+        return 2 if isinstance(error, ConfigError) else 1
+    except SystemExit as ended:
+        if context is None:
+            raise
+        status = ended.code if isinstance(ended.code, int) else 1
+    if context is not None:
+        exit_now(status)
+    return status
+
+
+def exit_fast(status: object) -> None:
+    """Exit without the interpreter's own clean-up, which takes a second to free what torch holds, piece by piece.
+
+    Exit functions run, threads end and output is flushed before. Return if that is left to the interpreter: a rank ran
+    in this process, or a debugger, a profiler, coverage or a test has called the program.
+    """
+    frames = (frame for frame, _ in walk_stack(inspect.currentframe()))
+    if IN_PROCESS in sys.modules or any(frame.f_globals.get("__name__") not in PROGRAMS for frame in frames):
+        return
+    if status is not None and not isinstance(status, int):
+        print(status, file=sys.stderr)
+        status = 1
+    cpython.run_exit_functions()
+    exit_now(status or 0)
+
+
+def exit_now(status: int) -> NoReturn:
+    """Exit without the interpreter's own clean-up, at which gloo's threads may abort."""
+    remove_private_folder()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status & 0xFF)
+
+
+def output_dir(name: str) -> Path:
+    """Return logs/NAME/<date>_<time>, which `make_output_dir` creates."""
+    return Path("logs", name, f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}").absolute()
+
+
+def make_output_dir(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(path, error, f"logs/{path.parent.name}") from None
+
+
+def options(cls: type[Options], words: Sequence[str], command: str) -> Options:
+    """Return an instance of `cls` from KEY=VALUE words, read as YAML; errors name the command."""
+    values: dict[str, object] = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or key not in values:
+            raise unknown_key(key, text, [*values], command)
+        try:
+            values[key] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"{word}: this cannot be parsed ({reason}); write KEY=VALUE.") from None
+    return coerce(cls, "", values)

@@ -1,0 +1,93 @@
+"""`lockstep.load`: the trained LightningModule of a run, in evaluation mode."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lockstep.base.config_error import ConfigError, config_error, shorten
+from lockstep.base.files import absolute, short_path
+from lockstep.base.precision import convert, default_dtype
+from lockstep.base.random_state import preserve_generators
+from lockstep.engine.loaders.source import create_module
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.plan.targets.kinds import overrides
+from lockstep.runs.checkpoint.content import SECTION, named_as_in
+from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
+from lockstep.runs.checkpoint.former import plan_of
+
+HINT = "the folder of a run, or one of its checkpoints"
+UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, AssertionError, ImportError)
+"""Errors of reading a plan that another version has written."""
+
+
+def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
+    """Return the LightningModule of a run in evaluation mode, with its weights and what `on_load_checkpoint` restores.
+
+    Args:
+        run: the folder of a run: its last weights, or with `test=best` its best ones; or one of its checkpoints.
+
+    Raises:
+        ConfigError: there is no such run or checkpoint, or its code has changed.
+    """
+    return load_with_plan(run, device)[1]
+
+
+def load_with_plan(run: str | Path, device: str | torch.device = "cpu") -> tuple[Plan, Any]:
+    """Return the plan that trained a module, with its checkpoint as `ckpt_path`, and the module as `load` does."""
+    path = Path(absolute(str(run)))
+    last = path if path.is_file() else _last_checkpoint(path)
+    plan, checkpoint = _read(last)
+    if plan.test == "best" and not path.is_file():
+        plan, checkpoint = _read(last.with_name(BEST))
+    module = _restore(plan, checkpoint)
+    try:
+        return plan, module.to(device)
+    except (RuntimeError, AssertionError) as error:  # this machine has no such device
+        reason = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
+        raise config_error("device", str(device), reason, "device=cpu") from None
+
+
+def _last_checkpoint(folder: Path) -> Path:
+    """Return last.ckpt of a run, or of the first engine of `engine=both`; best.ckpt if it is the only one."""
+    runs = (folder, *(folder / engine for engine in ENGINES))
+    candidates = [run / FOLDER / name for name in (LAST, BEST) for run in runs]
+    last = next((path for path in candidates if path.is_file()), None)
+    if last is None:
+        reason = f"there is no checkpoint: {short_path(candidates[0])} is missing"
+        raise config_error("run", short_path(folder), reason, HINT)
+    return last
+
+
+def _read(path: Path) -> tuple[Plan, Mapping[str, Any]]:
+    try:
+        checkpoint = read_checkpoint(path)
+        return replace(plan_of(checkpoint[SECTION]["plan"]), ckpt_path=str(path)), checkpoint
+    except DamagedCheckpoint as error:
+        reason = str(error)
+    except UNREADABLE as error:
+        reason = f"it is no checkpoint of this version ({shorten(str(error))})"
+        reason = str(error) if isinstance(error, ConfigError) else reason
+    raise config_error("run", short_path(path), reason, HINT)
+
+
+def _restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
+    """Return the module of a plan with the weights of a checkpoint, on the CPU; the generators are preserved."""
+    with preserve_generators():
+        module = create_module(plan.model, plan.seed)
+        if overrides(module, "configure_model"):
+            with default_dtype(torch.float32):
+                module.configure_model()
+    convert(plan, module)
+    module.on_load_checkpoint(checkpoint)
+    try:
+        module.load_state_dict(named_as_in(module, checkpoint["state_dict"]), strict=module.strict_loading)
+    except RuntimeError as error:
+        differing = " ".join(str(error).partition("\n")[2].split()).rstrip(".")
+        reason = f"{plan.model.name} has other weights than it had in this run: {differing}"
+        hint = "the code as it was; layers that `setup` adds cannot be loaded"
+        raise config_error("run", short_path(str(plan.ckpt_path)), shorten(reason), hint) from None
+    return module.eval()

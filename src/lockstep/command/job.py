@@ -1,0 +1,232 @@
+"""One job, from overrides to metrics.json: `run` from Python, the other functions for the command line too.
+
+Compose the configuration, build the plan, choose the checkpoint; then create the folder, launch the ranks, write the
+metrics. `planning` makes a sentence of any error of the first three, `execute` of the disk's errors in the others.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from lockstep.base.config_error import ConfigError
+from lockstep.base.disk import disk_errors_as_config_errors, run_lock
+from lockstep.base.files import save_json, short_path
+from lockstep.command.build import plan_from
+from lockstep.command.compose import compose_job, sets_folder, without_plus
+from lockstep.command.hydra_errors import planning
+from lockstep.command.run_result import RunResult
+from lockstep.launch import forkserver
+from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group, rank_from_env
+from lockstep.launch.start import external_process_group, start_ranks
+from lockstep.plan import schemas
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.groups import key_of
+from lockstep.plan.schemas.plan_json import to_json
+from lockstep.plan.schemas.run import ENGINES
+from lockstep.plan.schemas.target import tensorboard_of
+from lockstep.plan.targets.from_python import targets_of
+from lockstep.plan.targets.locate import FROM_DATA
+from lockstep.plan.world import Launchable
+from lockstep.raw import Job
+from lockstep.runs.checkpoint.files import choose_checkpoint, require_start, typed_words
+from lockstep.runs.run_files import METRICS, Metrics, clear_records, run_of, save_config
+from lockstep.runs.run_summary import run_summary, run_title
+
+
+def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
+    """Do what `python train.py OVERRIDES` does, and return the metrics, the folder, the history and the net.
+
+    Args:
+        user_code: by group (`model`, `data`, …) a class, a function, a functools.partial of one with its arguments,
+            or the content of its YAML file as a mapping.
+
+    Raises:
+        ConfigError: an override, or a combination of them, is invalid.
+        RankFailed: a rank failed.
+    """
+    began, typed = time.perf_counter(), overrides or []
+    if sweeping := {"-m", "--multirun"} & {*typed}:
+        raise ConfigError(f"{sweeping.pop()}: run(…) runs one job; call it once for each, or write train.py -m ….")
+    with planning(typed):
+        words = with_earlier_words(typed)
+        targets = targets_of(user_code, [*typed, *words])
+        config, run_dir = compose_job(words)
+        with open_dict(config):
+            config.update(targets)
+        plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
+    if program_group():
+        from lockstep.base.messages import all_gather_bytes  # with torch
+
+        folders = all_gather_bytes(os.fsencode(plan.run_dir))  # the clock may name them
+        plan = replace(plan, run_dir=os.fsdecode(folders[0]))
+    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test, None if plan.train else plan.ckpt_path)
+
+
+def with_earlier_words(words: Sequence[str]) -> list[str]:
+    """Return what was typed for the run that `resume=true` resumes, followed by the words, which replace the same keys.
+
+    In a sweep the words are returned alone: it resumes by the whole command.
+    """
+    words = [*map(without_plus, words)]
+    resumes = any(key_of(word) == "resume" and word.lower().endswith("=true") for word in words)
+    if not resumes or {"-m", "--multirun"} & {*words}:
+        return words
+    try:
+        config, run_dir = compose_job(words)
+    except Exception:  # some words may need those that were typed for the earlier run
+        config, run_dir = compose_job([word for word in words if key_of(word) in ("name", "hydra.run.dir")])
+    earlier = typed_words(run_dir if sets_folder(words) else None, config.name)
+    keys = (*map(key_of, words), "resume", "ckpt_path", "train", "hydra.run", "hydra.sweep", "hydra.mode")
+    replaced = tuple(f"{key}." for key in keys)
+    return [*(word for word in earlier if not f"{key_of(word)}.".startswith(replaced)), *words]
+
+
+def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schemas.Command | None = None) -> Plan:
+    """Return the plan of a configuration, with the checkpoint to begin from.
+
+    `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
+    """
+    require_start(config.ckpt_path, config.resume, config.name, has_folder)
+    plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
+    check_launchable(plan.world)
+    plan, damaged = choose_checkpoint(plan, has_folder)
+    if is_rank_zero():  # a resumed run says the folder with its checkpoint
+        print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
+    if damaged and is_rank_zero():
+        print(*damaged, f"damaged; resuming from {plan.ckpt_path}", sep=": ", file=sys.stderr, flush=True)
+    return plan
+
+
+def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
+    """Run a plan in its folder, which no other command may use meanwhile; write config.yaml and metrics.json there.
+
+    Args:
+        began: the time.perf_counter() that total_seconds counts from.
+        keep_finished: return the metrics of a resumed run that is finished already, without running it.
+    """
+    run_dir, is_first = Path(plan.run_dir), is_rank_zero()
+    with disk_errors_as_config_errors(run_dir):
+        if plan.ckpt_path is not None:
+            from lockstep.runs.checkpoint.reading import check_checkpoint  # with torch
+
+            if check_checkpoint(plan, keep_finished):
+                (run_dir / METRICS).touch()  # a sweep's table has the results that are newer than its start
+                print(f"finished before: {run_dir}", flush=True)
+                metrics: Metrics = json.loads((run_dir / METRICS).read_text())
+                return metrics
+        if is_first and plan.ckpt_path is not None:
+            print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
+        with external_process_group(plan.world) as is_launched, run_lock(run_dir) if is_first else nullcontext():
+            if plan.engine.name == "both":
+                metrics, verdict = _run_both(plan, began, is_launched)
+            else:
+                if plan.engine.name == "raw" and is_first:
+                    print("engine=raw keeps the record, the results and last.ckpt: no curves, pictures or best.ckpt")
+                metrics, verdict = _run_engine(plan, began, is_launched), ""
+    if is_first:
+        board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
+        summary = run_summary(metrics, plan.test, board, resumed=plan.ckpt_path is not None)
+        print(f"\n{summary}\n{verdict}\n  {run_dir}", flush=True)
+    return metrics
+
+
+def _run_engine(plan: Plan, began: float, is_launched: bool) -> Metrics:
+    if plan.engine.name == "raw":
+        plan = with_one_layout(plan)
+    write_config(plan)
+    metrics: Metrics = start_ranks(for_ranks(plan), ENGINES[plan.engine.name], is_launched)
+    metrics["total_seconds"] = time.perf_counter() - began
+    if is_rank_zero():
+        save_json(Path(plan.run_dir) / METRICS, metrics)
+    return metrics
+
+
+def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str]:
+    """Run the plan by Lightning's own loop, then by the raw engine, each in a subfolder; return the verdict, too."""
+    folder = Path(plan.run_dir)
+    write_config(plan)
+    plan = with_one_layout(plan)
+    if rank_from_env() is None and not plan.world.in_process:
+        forkserver.start_forkserver(*ENGINES.values())
+    lightning = replace(plan, engine=schemas.Lightning("lightning", False), run_dir=str(folder / "lightning"))
+    engine, (strategy, devices) = schemas.Raw("raw", plan.engine.gradient_sync), plan.strategy.mirrored(plan)
+    raw = replace(plan, engine=engine, strategy=strategy, devices=devices, run_dir=str(folder / "raw"))
+    in_place = f"strategy={strategy.name} devices={devices}, in place of strategy={plan.strategy.name}"
+    results = {}
+    for each in (lightning, raw):
+        if is_rank_zero():
+            note = f" by {in_place}" if each.strategy is not plan.strategy else ""
+            print(f"engine={each.engine.name}{note}", flush=True)
+        results[each.engine.name] = _run_engine(each, time.perf_counter(), is_launched)
+    metrics: Metrics = {**results["lightning"], "engine": "both"}
+    metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
+    if not is_rank_zero():
+        return metrics, ""
+    from lockstep.runs.compare import compare
+
+    comparison = compare(folder / "lightning", folder / "raw")
+    comparison.save(folder)
+    if tensorboard_of(plan) is not None:
+        from lockstep.runs.monitor import write_difference  # with torch
+
+        write_difference(plan, folder / "lightning", folder / "raw", comparison)
+    metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}
+    metrics["total_seconds"] = time.perf_counter() - began
+    save_json(folder / METRICS, metrics)
+    note = f"\nraw ran {in_place}" if strategy is not plan.strategy else ""
+    return metrics, f"\n{comparison.text(for_terminal=True)}{note}\n"
+
+
+def with_one_layout(plan: Plan) -> Plan:
+    """Return a plan without `memory_format=auto`: the layout decides the last bits, and raw chooses none."""
+    return replace(plan, memory_format="contiguous") if plan.memory_format == "auto" else plan
+
+
+def write_config(plan: Plan) -> None:
+    """Write the plan as config.yaml, and remove an earlier run's files but those that this run resumes from."""
+    if not is_rank_zero():
+        return
+    folder = Path(plan.run_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    if plan.train:  # otherwise it tests the net of this folder, perhaps
+        resumes_here = plan.ckpt_path is not None and run_of(Path(plan.ckpt_path)).is_relative_to(folder.resolve())
+        clear_records(folder, keep_record=plan.resume or resumes_here)
+    save_config(folder, OmegaConf.to_yaml(config_of(plan)), plan.command.words, plan.command.swept)
+
+
+def config_of(plan: Plan) -> Any:
+    """Return the composed configuration, with what the inspection tells, and the engine and strategy of this run."""
+    config = OmegaConf.create(plan.config)
+    config.engine = {**asdict(plan.engine)}  # one of the two of engine=both, perhaps by another strategy
+    if config.strategy.name != plan.strategy.name:
+        config.strategy, config.devices = {**vars(plan.strategy)}, plan.devices
+    config.batch_size, config.memory_format = config.batch_size or plan.batch_size, plan.memory_format
+    model: Any = plan.model.call
+    for node, call in ((config.model, model), (config.model.get("net"), model.get("net"))):
+        for name in FROM_DATA if OmegaConf.is_dict(node) else ():
+            if name in call and name not in node:  # without these Hydra could not instantiate it
+                node[name] = call[name]
+    return config
+
+
+def for_ranks(plan: Plan) -> Launchable:
+    """Return what the ranks of the plan's engine are started with."""
+    return raw_job(plan) if plan.engine.name == "raw" else plan
+
+
+def raw_job(plan: Plan) -> Job:
+    """Return what a rank of engine=raw knows of a plan: values that are typed, and none that is computed from them."""
+    config = config_of(plan)
+    if config.devices != OmegaConf.create(plan.config).devices:  # in place of a strategy that counts its devices
+        config.batch_size, config.batch_size_per_device, config.scale_lr = plan.batch_size, None, False
+        if plan.model.optimizer is not None and config.get("optimizer"):
+            config.optimizer.lr = plan.model.optimizer["lr"]
+    return Job(plan.world, OmegaConf.to_yaml(config), plan.metadata(), to_json(plan))

@@ -1,0 +1,30 @@
+"""`python -m lockstep.compare RUN_A RUN_B`: show where two runs differ."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lockstep.base.config_error import ConfigError
+from lockstep.base.streams import outlive_readers
+from lockstep.runs.compare import compare
+
+
+def main() -> int:
+    """Return 0 if the runs agree within the tolerance, 1 if they differ, 2 if there is nothing to compare."""
+    outlive_readers()
+    parser = argparse.ArgumentParser(prog="python -m lockstep.compare", description="Show where two runs differ.")
+    parser.add_argument("run_a", type=Path)
+    parser.add_argument("run_b", type=Path)
+    parser.add_argument("--tolerance", type=float, help="instead of the expected agreement: 0 for identical bits")
+    arguments = parser.parse_args()
+    try:
+        comparison = compare(arguments.run_a, arguments.run_b, arguments.tolerance)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(comparison.text(for_terminal=True))
+    return 0 if comparison.within_tolerance else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,157 @@
+"""The Lightning engine: a Trainer with three callbacks of Lockstep, and a faster loop over an epoch."""
+
+import logging
+import warnings
+from typing import Any
+
+import lightning
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback, Checkpoint, ModelSummary, ProgressBar
+
+from lockstep.base.config_error import require
+from lockstep.base.messages import all_gather_json
+from lockstep.base.private_api import lightning as private
+from lockstep.base.progress import notice
+from lockstep.engine.callbacks import ConfusionMatrix
+from lockstep.engine.evaluation import EvaluationCallback
+from lockstep.engine.inspection import check_callback
+from lockstep.engine.session import Session
+from lockstep.engine.state import RankState, SessionCheckpointIO
+from lockstep.engine.training import BatchCallback, TrainingCallback
+from lockstep.launch.topology import RankContext
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.target import tensorboard_of
+from lockstep.plan.targets.locate import create
+from lockstep.runs.checkpoint.files import BEST, read_checkpoint
+from lockstep.runs.checkpoint.reading import require_net
+from lockstep.runs.run_files import Metrics
+
+IRRELEVANT_WARNINGS = (
+    "It is recommended to use `self.log.*sync_dist=True",  # logged values are already summed over ranks
+    "The number of training batches .* is smaller than the logging interval",
+    "You're resuming from a checkpoint that ended before the epoch ended",  # RankLoader resumes within it
+    "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint
+    "You defined a `validation_step` but have no `val_dataloader`",  # a run may go without
+    "Total length of `list` across ranks is zero",  # no validation split
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # between Lightning and torch
+)
+
+
+def run(plan: Plan, context: RankContext) -> Metrics:
+    """Train and test as the plan says. Every rank returns the same metrics."""
+    silence_warnings()
+    session = Session(plan, context)
+    plan, start, fitted = session.plan, session.start, {"datamodule": session.data.source.data_module}
+    with session.running():
+        state = RankState(session)
+        training = TrainingCallback(session, state)
+        first = (EvaluationCallback(session), BatchCallback(session), training)
+        callbacks = [*monitoring_callbacks(session), *create_callbacks(plan)]
+        if any(isinstance(each, ProgressBar) for each in callbacks):
+            session.results.display.has_bar = False
+        trainer = create_trainer(session, state, [*first, *callbacks])
+        for callback in first:
+            callback.attach(trainer)
+        if start.checkpoint is not None and start.is_finished:  # Lightning would not even restore it
+            session.begin([])
+            require_net(plan, session.module, start.checkpoint)
+            session.load_weights(start.checkpoint)
+            training.end_finished()
+        elif plan.train:
+            with session.progress.accepting_stop():
+                trainer.fit(session.module, **fitted, ckpt_path=plan.ckpt_path, weights_only=True)
+        if plan.test and session.data.runs("test"):
+            if plan.test == "best":
+                all_gather_json(None)  # rank 0 has saved it
+                best = session.checkpoints.last.with_name(BEST)
+                require(best.is_file(), "test", "best", "this run has saved no best.ckpt", "test=true")
+                session.load_weights(read_checkpoint(best))
+            ckpt_path = None if plan.train else plan.ckpt_path
+            trainer.test(session.module, **fitted, ckpt_path=ckpt_path, weights_only=True, verbose=False)
+        session.loggers.close()
+        return session.results.finish()
+
+
+def monitoring_callbacks(session: Session) -> list[Callback]:
+    """Return the callbacks that show a module's predictions, on every rank, and profile its operations, on rank 0."""
+    plan, board, options = session.plan, session.loggers.board, tensorboard_of(session.plan)
+    callbacks: list[Callback] = []
+    shows = options is not None and options.images and plan.train and session.data.runs("val")
+    if shows or plan.test:
+        confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
+        callbacks.append(confusion)
+    if shows and board is not None:
+        from lockstep.engine.callbacks.pictures import Pictures  # on rank 0 alone
+
+        filters, progress = not plan.strategy.sharded, session.progress
+        callbacks.append(Pictures(board, confusion, lambda: progress.position.steps, filters))
+    if plan.profiler == "pytorch" and session.context.rank == 0:
+        from lockstep.engine.profiler import OperationsProfile
+
+        callbacks.append(OperationsProfile(plan))
+    return callbacks
+
+
+def create_callbacks(plan: Plan) -> list[Callback]:
+    """Create the callbacks that a plan names, in the order of the command; raise a ConfigError for another object."""
+    callbacks: list[Any] = [create(choice.key, choice.call) for choice in plan.callbacks]
+    for choice, callback in zip(plan.callbacks, callbacks, strict=True):
+        check_callback(choice, type(callback), saves=not plan.trainer.barebones)  # before, a function was not called
+    return callbacks
+
+
+def silence_warnings() -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # its callback prints by it
+    for message in IRRELEVANT_WARNINGS:
+        warnings.filterwarnings("ignore", message)
+
+
+def create_trainer(session: Session, state: RankState, callbacks: list[Callback]) -> pl.Trainer:
+    """Create the Trainer of a plan, without Lightning's own samplers, summaries and signal handlers."""
+    plan, clips = session.plan, session.plan.gradient_clip_val is not None
+    trainer = pl.Trainer(
+        accelerator=plan.accelerator,
+        devices="auto" if plan.strategy.share_device else plan.world.local_world_size,
+        num_nodes=plan.num_nodes,
+        strategy=plan.strategy.lightning(plan),
+        plugins=[SessionCheckpointIO(state)],
+        precision=plan.precision,
+        max_epochs=plan.max_epochs,
+        max_steps=plan.trainer.max_steps,
+        val_check_interval=plan.trainer.val_check_interval,
+        check_val_every_n_epoch=plan.trainer.check_val_every_n_epoch,
+        gradient_clip_val=plan.gradient_clip_val,
+        gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm if clips else None,
+        detect_anomaly=plan.trainer.detect_anomaly,
+        accumulate_grad_batches=plan.accumulate_grad_batches,
+        log_every_n_steps=plan.log_every_n_steps,
+        logger=session.loggers.loggers,
+        callbacks=callbacks,
+        default_root_dir=plan.run_dir,
+        limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves
+        use_distributed_sampler=False,
+        num_sanity_val_steps=plan.trainer.num_sanity_val_steps,
+        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
+        enable_model_summary=False,
+        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
+    )
+    trainer.barebones = plan.trainer.barebones  # as an argument it would reject callbacks and loggers
+    private.disable_signal_handlers(trainer)
+    use_fast_loop(trainer, session)
+    private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)
+    return trainer
+
+
+def use_fast_loop(trainer: pl.Trainer, session: Session) -> None:
+    """Replace the epoch loop by the faster one, if the plan says so and it is tested with this version of Lightning."""
+    loop = trainer.fit_loop.epoch_loop
+    if not session.plan.engine.fast_loop:
+        return
+    if lightning.__version__ in private.TESTED:
+        from lockstep.engine.loop import FastTrainingEpochLoop  # its base class has a private name
+
+        trainer.fit_loop.epoch_loop = FastTrainingEpochLoop(session, trainer, loop.min_steps, loop.max_steps)
+    elif trainer.is_global_zero:
+        version = lightning.__version__
+        notice(f"Lightning {version} is not tested: its own loop trains, which is slower and computes the same")

@@ -1,0 +1,111 @@
+"""Evaluations: seeded, so that none depends on another one or on training, and with values over all ranks."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from lockstep.base.messages import broadcast_buffers
+from lockstep.base.random_state import random_state, restore_random_state, seed_by
+from lockstep.engine.logged_values import preserve_metrics, widen_metrics
+from lockstep.engine.session import Session
+from lockstep.plan.step_plan import STAGES
+from lockstep.plan.targets.kinds import replace_method
+
+
+def stage_of(trainer: pl.Trainer) -> str:
+    """Return `train`, `val` or `test`."""
+    return trainer.state.stage.dataloader_prefix  # type: ignore[return-value, union-attr]
+
+
+def call_after(module: pl.LightningModule, name: str, function: Callable[..., None]) -> None:
+    """Wrap a hook of the module so that `function` is called after it, with the same arguments."""
+
+    def hook(original: Callable[..., Any], *arguments: Any) -> Any:
+        returned = original(*arguments)
+        function(*arguments)
+        return returned
+
+    replace_method(module, name, hook)
+
+
+class EvaluationCallback(Callback):
+    """Runs before all other callbacks; `attach` adds what follows the hooks of the module, which may log values."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.sanity_check = session, ExitStack()
+
+    def attach(self, trainer: pl.Trainer) -> None:
+        session, module = self.session, self.session.module
+        for name in ("validation", "test"):
+            call_after(module, f"on_{name}_epoch_start", lambda: broadcast_buffers(module))
+            call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
+            call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
+            call_after(module, f"on_{name}_end", lambda: self._end(stage_of(trainer)))
+
+    def on_sanity_check_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Discard everything that a validation before training measures."""
+        self.session.progress.checking = True
+        self.sanity_check.enter_context(preserve_metrics(self.session.module))
+
+    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.sanity_check.close()
+        self.session.progress.checking = self.session.results.validated = False
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        session, stage = self.session, stage_of(trainer)
+        if stage == "test":
+            session.phases.begin_epoch()
+        else:
+            session.phases.synchronize()
+            session.results.validated = True
+        session.random = random_state(session.plan.strategy.devices(session.plan))
+        widen_metrics(session.plan, session.module)
+        session.log.begin_epoch(stage)
+        if session.step.virtual is not None:
+            session.step.virtual.buffers = {}  # as under DDP, all ranks evaluate with rank 0's
+        self._seed(stage)
+
+    def on_validation_batch_start(
+        self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        session, stage = self.session, stage_of(trainer)
+        session.step.share, session.step.loader = session.data.next_share(stage, dataloader_idx), dataloader_idx
+        has_several = len(session.data.by_stage[stage]) > 1
+        session.log.begin_batch(stage, session.step.samples, dataloader_idx if has_several else None)
+        self._seed(stage, dataloader_idx, batch_idx, session.context.rank)
+
+    def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+        self.session.results.update_step_metrics(trainer)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Reduce the values of the stage, so that its last hooks can read them."""
+        self._seed(stage_of(trainer))
+        self.session.results.reduce_stage(trainer, stage_of(trainer))
+
+    on_test_start, on_test_batch_start = on_validation_start, on_validation_batch_start
+    on_test_batch_end, on_test_epoch_end = on_validation_batch_end, on_validation_epoch_end
+
+    def _seed(self, stage: str, loader: int = -1, batch_idx: int = -1, rank: int = 0) -> None:
+        """Seed the generators for a batch on a rank; without a batch for the hooks around them, alike on every rank."""
+        session = self.session
+        epoch = session.progress.position.epochs if stage == "val" else 0
+        key = (session.plan.seed, epoch, STAGES.index(stage), loader, batch_idx)
+        seed_by(*key, rank)
+        if session.device.type == "cuda":
+            torch.cuda.manual_seed(torch.initial_seed())
+        if session.step.virtual is not None:
+            session.step.virtual.evaluation = key
+
+    def _end(self, stage: str) -> None:
+        """Restore the generators of training; the evaluation's time does not count as training."""
+        session = self.session
+        restore_random_state(session.random, session.plan.strategy.devices(session.plan))
+        session.random = None
+        session.log.enter("train")
+        if session.step.virtual is not None:
+            session.step.virtual.evaluation = ()
+        session.phases.begin(stage)

@@ -1,0 +1,183 @@
+"""Facts about a module and its data, found in a process of their own before any rank starts."""
+
+import fcntl
+import inspect
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from lockstep.base.config_error import ConfigError, config_error, require
+from lockstep.base.random_state import preserve_generators, seeded
+from lockstep.base.safe_loading import is_loadable, plain
+from lockstep.base.structures import map_leaves
+from lockstep.engine.loaders import RankSlice
+from lockstep.engine.loaders.source import LoaderSource, create_data, create_module, create_source
+from lockstep.plan import schemas
+from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
+from lockstep.plan.step_plan import StepPlan
+from lockstep.plan.targets.early_checks import check_partials
+from lockstep.plan.targets.kinds import derives_from, is_lightning_module, overridden_hooks, overrides
+from lockstep.plan.targets.locate import FROM_DATA, check, filled, locate, user_errors
+from lockstep.strategies.strategy import NET, net_of
+
+NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
+ONE_PROCESS = {
+    **dict.fromkeys(("world_size", "num_devices", "num_nodes"), 1),
+    **dict.fromkeys(("global_rank", "local_rank", "node_rank"), 0),
+    "is_global_zero": True,
+}
+"""Attributes of `self.trainer` and of its strategy before any rank starts."""
+SINGLE = RankSlice(0, 1)
+UNMADE = "its loaders cannot be made."
+
+
+@preserve_generators()  # in a notebook it runs in the user's process
+def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work."""
+    model, data, seed = options["model"], options["data"], options["seed"]
+    for logger in options["logger"]:
+        if logger.options is None:
+            from lockstep.runs.loggers import lightning_adapter
+
+            lightning_adapter.check(logger)
+    for callback in options["callbacks"]:
+        target = check(callback.key, callback.call)
+        if isinstance(target, type):
+            check_callback(callback, target, saves=not options["trainer"].barebones)
+    trainer = SimpleNamespace(**{name: options[name] for name in NAMES}, max_steps=options["trainer"].max_steps)
+    check_partials(model)
+    check("model", {**model.call, RECURSIVE: False}, dict.fromkeys(FROM_DATA))
+    owner = None
+    if data.is_module:
+        owner = create_data(data, seed)
+        _set_up(owner, data, seed, trainer)
+        data = replace(data, **_attributes(owner))
+        model = replace(model, call=filled(model.call, data))
+    module = _create_module(model, seed, on_meta=data.is_module)
+    model = replace(model, **_facts_of_module(model, module))
+    if owner is None:
+        _set_up(module, data, seed, trainer)
+    facts, defaults = _facts_of_loaders(create_source(data, module, seed, options["batch_size"], owner or module))
+    data = replace(data, **facts)
+    options = {**options, "model": model, "data": data}
+    options |= {name: options[name] or default for name, default in defaults.items()}
+    if model.optimizer is not None:
+        planned: Any = SimpleNamespace(**{**options, "batch_size": options["batch_size"] or BATCH_SIZE})
+        trainer.estimated_stepping_batches = StepPlan(planned).total_steps or float("inf")
+        _check_optimizers(module, trainer)
+    return options
+
+
+def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
+    """Create the module, without memory for its weights if that works: it may be larger than the memory."""
+    kind = locate(f"model.{KEY}", model.path)
+    if isinstance(kind, type) and issubclass(kind, nn.Module) and not derives_from(kind, "lightning.pytorch"):
+        from lockstep.plan.schemas.former import net_error
+
+        raise net_error(model.call)
+    if on_meta:
+        with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again
+            return create_module(model, seed)
+    return create_module(model, seed)
+
+
+def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
+    key, kind = f"model.{KEY}", type(module).__name__
+    reason = f"it makes a {kind}, and not a LightningModule"
+    require(is_lightning_module(module), key, model.path, reason, "the path of one")
+    require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")
+    net = net_of(module)
+    weights = dict(module.named_parameters(remove_duplicate=False)).items()
+    can_shard = all(name.startswith(f"{NET}.") and weight.dim() and weight.is_contiguous() for name, weight in weights)
+    stages = getattr(net, "stages", ())
+    stages = [*stages] if isinstance(stages, Iterable) else []
+    fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
+    if net is not None and fits:  # stages that do not hold all weights of the net are not all of it
+        fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
+    facts: dict[str, Any] = {"manual": not module.automatic_optimization, "has_net": net is not None}
+    facts["hooks"] = overridden_hooks(module)
+    return {**facts, "can_shard_net": net is not None and can_shard, "stages": len(stages) if fits else 0}
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    """Return what a data module tells of its samples."""
+    facts = {name: getattr(owner, name, None) for name in ("num_outputs", "num_classes")}
+    shape, names = getattr(owner, "sample_shape", None), getattr(owner, "class_names", None) or ()
+    facts["sample_shape"] = None if shape is None else tuple(map(int, shape))
+    return {**facts, "class_names": tuple(map(str, names))}
+
+
+def check_callback(choice: schemas.Callback, cls: type, saves: bool) -> None:
+    """Raise if a class is no callback of Lightning, or saves checkpoints in a run that `saves` none."""
+    from lightning.pytorch.callbacks import Callback, Checkpoint
+
+    reason = f"it makes a {cls.__name__}, and not a Callback of Lightning"
+    require(issubclass(cls, Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
+    reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
+    require(saves or not issubclass(cls, Checkpoint), "callbacks", cls.__name__, reason, hint)
+
+
+def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
+    """Raise if a schedule does not fit the run or a checkpoint. Other errors may be of a module without weights."""
+    module.trainer = trainer
+    try:
+        states = [(schedule, schedule.state_dict()) for schedule in schedules_in(module.configure_optimizers())]
+    except ConfigError:
+        raise
+    except Exception:  # raised again on the ranks, if it is one there
+        return
+    for schedule, state in states:
+        reason = "its state is more than plain values and tensors, so no checkpoint can be loaded that holds it"
+        hint = "one without what cannot be pickled safely"
+        require(is_loadable(plain(state)), "scheduler", type(schedule).__name__, reason, hint)
+
+
+def schedules_in(configured: Any) -> list[Any]:
+    """Return the schedules in what `configure_optimizers` returns, in any form that Lightning takes."""
+    stateful: list[Any] = []
+    map_leaves(stateful.append, lambda each: hasattr(each, "state_dict"), configured)
+    return [each for each in stateful if not isinstance(each, Optimizer)]
+
+
+def _set_up(owner: Any, data: schemas.Data, seed: int, trainer: SimpleNamespace) -> None:
+    """Prepare the data, and set it up for training. `trainer` has the attributes that are known already.
+
+    Under a lock of its source file: it may download, and all ranks of torchrun call this.
+    """
+    vars(trainer).update(ONE_PROCESS)
+    trainer.strategy = owner.trainer = trainer
+    with ExitStack() as stack:
+        with suppress(OSError, TypeError):  # it may be defined in no file
+            file = stack.enter_context(Path(str(inspect.getsourcefile(type(owner)))).open())
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with user_errors(f"data.{KEY}={data.name}", UNMADE):
+            owner.prepare_data()
+            seeded(seed, lambda: owner.setup("fit"))
+
+
+def _facts_of_loaders(source: LoaderSource) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return facts about loaders whose data is set up, and their batch size and drop_last for the plan."""
+    owner, name = source.owner, source.choice.name
+    with user_errors(f"data.{KEY}={name}", UNMADE):
+        if not source.has("train"):
+            chosen = name if source.choice.is_module else "none"
+            raise config_error("data", chosen, "it has no train_dataloader", "data with one")
+        train = source.loaders("train", SINGLE)[0]
+        defaults = {"batch_size": train.global_batch_size, "drop_last": train.drop_last}
+        facts: dict[str, Any] = {"train_samples": train.samples, "regular": train.regular}
+        with suppress(TypeError, NotImplementedError):  # of unknown length
+            facts["train_batches"] = len(train)
+        for stage in ("val", "test"):
+            if stage == "test" and source.has("test"):
+                seeded(source.seed, lambda: owner.setup("test"))
+            loaders = source.loaders(stage, SINGLE) if source.has(stage) else []
+            facts[f"{stage}_size"] = sum(loader.samples or 1 for loader in loaders)
+            facts[f"{stage}_batch_sizes"] = tuple(loader.global_batch_size for loader in loaders)
+    return facts, defaults

@@ -1,0 +1,203 @@
+"""The user's module and data: how they are created, and the loaders of this rank, each a slice of one of the user's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from lockstep.base.config_error import ConfigError, require
+from lockstep.base.precision import dtype_of
+from lockstep.base.random_state import preserve_generators, seed_all, seeded
+from lockstep.base.structures import map_tensors
+from lockstep.engine.loaders import BatchShare, RankLoader, RankSlice, is_plain
+from lockstep.engine.loaders.map_loader import MapLoader
+from lockstep.launch.topology import RankContext
+from lockstep.plan import schemas
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.target import KEY
+from lockstep.plan.step_plan import STAGES
+from lockstep.plan.targets.kinds import is_combined_loader, is_data_module, overrides, replace_method
+from lockstep.plan.targets.locate import create
+from lockstep.runs.checkpoint.content import Progress
+
+METHOD = {stage: f"{stage}_dataloader" for stage in STAGES}
+STEP = {"train": "training_step", "val": "validation_step", "test": "test_step"}
+TO_DEVICE = "transfer_batch_to_device"
+TRANSFER_HOOKS = ("on_before_batch_transfer", TO_DEVICE, "on_after_batch_transfer")
+
+
+def create_module(choice: schemas.Module, seed: int) -> Any:
+    """Create the module, its weights drawn before anything else: the same on every rank."""
+    seed_all(seed)
+    return create("model", choice.call)
+
+
+def create_data(choice: schemas.Data, seed: int) -> Any:
+    """Create the data module under the run's seed, so that it draws the same on every rank."""
+    owner = seeded(seed, lambda: create(choice.key, choice.call))
+    if not is_data_module(owner) and (hasattr(owner, "__getitem__") or isinstance(owner, IterableDataset)):
+        from lockstep.plan.schemas.former import data_error
+
+        raise data_error(choice.call, type(owner).__name__)
+    reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
+    require(is_data_module(owner), f"data.{KEY}", choice.path, reason, "the path of one")
+    return owner
+
+
+def create_source(
+    choice: schemas.Data, module: Any, seed: int, batch_size: int | None, owner: Any = None
+) -> "LoaderSource":
+    """Return the source of the loaders of a run; without their owner, create the data module or take the module."""
+    if owner is None:
+        owner = create_data(choice, seed) if choice.is_module else module
+    methods = {stage: getattr(owner, name) for stage, name in METHOD.items() if overrides(owner, name)}
+    return LoaderSource(choice, module, seed, batch_size, methods, owner)
+
+
+@dataclass
+class LoaderSource:
+    """The source of the loaders.
+
+    create: functions that return the loaders of a stage, as `train_dataloader` does.
+    owner: the LightningDataModule or LightningModule whose methods they are.
+    """
+
+    choice: schemas.Data
+    module: Any
+    seed: int
+    batch_size: int | None
+    create: Mapping[str, Callable[[], Any]]
+    owner: Any
+
+    @property
+    def data_module(self) -> Any:
+        return self.owner if self.owner is not self.module else None
+
+    def has(self, stage: str) -> bool:
+        """Whether there is a loader for this stage, and a step of the module that takes it."""
+        return stage in self.create and overrides(self.module, STEP[stage])
+
+    def loaders(self, stage: str, rank_slice: RankSlice) -> list[RankLoader]:
+        """Return loaders of this rank's slices of the user's.
+
+        A loader of an evaluation has the batch size of a single process: a LightningDataModule may divide its batch
+        size by the number of ranks.
+        """
+        user_loaders = self._user_loaders(stage)
+        sizes: Sequence[int | None] = [self.batch_size if self.choice.regular else None]
+        if stage != "train":
+            sizes = getattr(self.choice, f"{stage}_batch_sizes")
+            sizes = sizes if len(sizes) == len(user_loaders) else [None] * len(user_loaders)
+        loaders: list[RankLoader] = []
+        for loader, size in zip(user_loaders, sizes, strict=True):
+            has_index = is_plain(loader) and not isinstance(loader.dataset, IterableDataset)
+            kind: Any = MapLoader
+            if not has_index or loader.batch_sampler is None:
+                from lockstep.engine.loaders.stream_loader import StreamLoader
+
+                kind = StreamLoader
+            loaders.append(kind(loader, rank_slice, self.seed, stage == "train", size or None))
+        return loaders
+
+    def _user_loaders(self, stage: str) -> list[Any]:
+        """Return the loaders of a stage; none if the method returns None."""
+        returned = seeded(self.seed, self.create[stage])
+        loaders = [*returned.values()] if isinstance(returned, Mapping) else [] if returned is None else returned
+        loaders = [*loaders] if isinstance(loaders, list | tuple) else [loaders]
+        if is_combined_loader(returned) or (stage == "train" and len(loaders) != 1):
+            kind = "a CombinedLoader" if is_combined_loader(returned) else f"{len(loaders)} loaders at a time"
+            raise ConfigError(
+                f"{type(self.owner).__name__}.{METHOD[stage]}: it returns {kind}, and only single loaders are divided "
+                f"among ranks; return {'one loader' if stage == 'train' else 'a list of loaders'}."
+            )
+        return loaders
+
+
+class RankData:
+    """The loaders of one rank by stage (train, val, test), in place of the user's; and how a batch gets to the device.
+
+    begin: where training begins, which may be within an epoch.
+    """
+
+    def __init__(self, plan: Plan, context: RankContext, source: LoaderSource, begin: Progress) -> None:
+        self.plan, self.source, self.module, self.begin = plan, source, source.module, begin
+        self.slice = RankSlice(context.rank, context.world_size, plan.strategy.virtual_ranks(plan))
+        self.device: torch.device = plan.strategy.devices(plan)[0]
+        self.by_stage: dict[str, list[RankLoader]] = {}
+        for owner in (self.module, source.data_module):
+            if hasattr(owner, "setup"):  # it draws under the run's seed, the same on every rank
+                replace_method(owner, "setup", lambda setup, stage=None: seeded(plan.seed, lambda: setup(stage)))
+                replace_method(owner, "prepare_data", lambda _: None)  # it was called before any rank started
+        for stage in STAGES:
+            if self.runs(stage):
+                object.__setattr__(source.owner, METHOD[stage], lambda stage=stage: self._dataloader(stage))
+
+    def runs(self, stage: str) -> bool:
+        """Whether there is a loader and a step for a stage, and the plan leaves it some batches."""
+        return self.source.has(stage) and getattr(self.plan.trainer, f"limit_{stage}_batches") != 0
+
+    def loaders(self, stage: str) -> list[RankLoader]:
+        if stage not in self.by_stage:
+            plan, training = self.plan, stage == "train"
+            self.by_stage[stage] = loaders = self.source.loaders(stage, self.slice)
+            for loader in loaders:
+                loader.begin = (self.begin.epochs, self.begin.batch)
+                loader.set_epoch(self.begin.epochs if training else 0)
+                loader.accumulation = plan.steps.batches_per_step
+                loader.pads_ranks = training or plan.strategy.shards_weights(plan)
+                loader.limit = getattr(plan.trainer, f"limit_{stage}_batches")
+                if training:
+                    loader.fixed = plan.trainer.overfit_batches > 0
+                    loader.drop_last = loader.drop_last or plan.drop_last
+                else:
+                    loader.evaluation_batch = getattr(self.source.owner, "evaluation_batch", 1)
+        return self.by_stage[stage]
+
+    def _dataloader(self, stage: str) -> Any:
+        """Return what `train_dataloader` and its like return: a loader, or a list of several."""
+        loaders = self.loaders(stage)
+        return loaders[0] if len(loaders) == 1 else loaders
+
+    def next_share(self, stage: str, loader: int = 0) -> BatchShare:
+        """Return this rank's share of the next batch, in the order in which the loader has yielded them."""
+        return self.by_stage[stage][loader].shares.popleft()
+
+    def transfer(self, batch: Any, loader: int = 0) -> Any:
+        """Convert a batch to the plan's dtype, and move it by the hooks of the module or its LightningDataModule."""
+        dtype = dtype_of(self.plan)
+
+        def converted(tensor: Tensor) -> Tensor:
+            return tensor if tensor.dtype == dtype or not tensor.is_floating_point() else tensor.to(dtype)
+
+        batch = map_tensors(converted, batch)
+        for name, hook in self._transfer_hooks.items():
+            batch = hook(batch, self.device, loader) if name == TO_DEVICE else hook(batch, loader)
+        return batch
+
+    @cached_property
+    def _transfer_hooks(self) -> dict[str, Callable[..., Any]]:
+        """Return the overridden transfer hooks in their order; on a CPU a batch needs no other."""
+        owners = [owner for owner in (self.source.data_module, self.module) if owner is not None]
+        hooks = {}
+        for name in TRANSFER_HOOKS:
+            if overriding := [owner for owner in owners if overrides(owner, name)]:
+                hooks[name] = getattr(overriding[0], name)
+            elif name == TO_DEVICE and self.device.type != "cpu":
+                hooks[name] = getattr(self.module, name)
+        return hooks
+
+    def example(self) -> Any:
+        """Return the module's `example_input_array`, or else the first inputs of data that tells its sample shape."""
+        array = self.module.example_input_array
+        if array is not None:
+            return self.transfer(array)
+        [loader] = self.loaders("train")
+        if self.plan.data.sample_shape is None or not isinstance(loader, MapLoader):
+            return None
+        with preserve_generators():
+            batch = self.transfer(loader.loader.collate_fn([loader.loader.dataset[0]]))
+        return batch[0] if isinstance(batch, list | tuple) else batch

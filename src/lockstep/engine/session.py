@@ -1,0 +1,185 @@
+"""The objects of one run on one rank, which the callbacks of the Trainer use."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from lockstep.base.config_error import require
+from lockstep.base.precision import convert, default_dtype
+from lockstep.base.random_state import seed_rank, seeded
+from lockstep.base.structures import tensors_in
+from lockstep.engine.loaders.source import RankData, create_module, create_source
+from lockstep.engine.log import ExactLog, attach_log
+from lockstep.engine.progress import Phases, RunProgress
+from lockstep.engine.results import Results
+from lockstep.engine.step import ModuleStep
+from lockstep.launch.memory import memory_format_of, set_malloc_trim
+from lockstep.launch.topology import RankContext
+from lockstep.plan.plan import Plan
+from lockstep.plan.targets.kinds import overrides, replace_method
+from lockstep.runs.checkpoint.content import named_as_in
+from lockstep.runs.checkpoint.files import resume_after_restart
+from lockstep.runs.checkpoint.reading import read_start
+from lockstep.runs.checkpoint.saving import CheckpointManager
+from lockstep.runs.monitor import open_loggers, show_layers
+from lockstep.runs.record import Recorder
+from lockstep.strategies.parallel.tensor_layout import load_full_state_dict
+from lockstep.strategies.strategy import net_of
+
+SCHEDULER = "GradientAccumulationScheduler"
+
+
+class Session:
+    """`data`: this rank's batches; `step`: the weight of their loss; `log`: the values of `self.log`.
+
+    `progress`: where training stands; `phases`: its seconds; `recorder`, `checkpoints`: set when training begins.
+    random: during an evaluation, the state of the generators of training.
+    """
+
+    random: Any = None
+    recorder: Recorder
+    checkpoints: CheckpointManager
+
+    def __init__(self, plan: Plan, context: RankContext) -> None:
+        """Create the module, its weights first, the same on every rank."""
+        set_malloc_trim(False)
+        if context.restarts:
+            plan = resume_after_restart(plan)
+        self.plan, self.context = plan, context
+        self.start = read_start(plan)
+        self.device, *_ = plan.strategy.devices(plan)
+        self.module = prepared_module(plan)
+        source = create_source(plan.data, self.module, plan.seed, plan.batch_size)
+        self.data = RankData(plan, context, source, self.start.position)
+        self.log = ExactLog(self.module, context.rank)
+        self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
+        self.step = step_type(plan)(plan, self.module, self.log, self.data)
+        attach_log(self.module, self.log if plan.saves else None)
+        self.progress = RunProgress(plan, context, self.start, self.device, self.data.runs("val"))
+        self.phases = Phases(self.device, waits=plan.profiler == "simple")
+        self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
+        with self.loggers, torch_flags(self.plan), closing(self.results.display):
+            yield
+
+    def begin(self, callbacks: Sequence[Any]) -> None:
+        """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet."""
+        plan, rank = self.plan, self.context.rank
+        # Lightning sets this on import; with it every step of Adam would load the driver to ask whether there is a GPU
+        os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
+        require_planned_steps(plan, callbacks)
+        reason, hint = "it sets automatic_optimization after it was created", "one that sets it in its __init__"
+        require(plan.model.manual != self.module.automatic_optimization, "model", plan.model.name, reason, hint)
+        seed_rank(plan.seed, rank)  # after Lightning, which seeds as seed_everything did
+        if self.data.runs("val") and not self.start.is_finished:
+            self.data.loaders("val")  # raises for wrong ones before the first step
+        at, content = self.start.position, self.start.content
+        self.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, content["record"] if content else None)
+        self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
+        self.results.checkpoints = self.checkpoints
+        if plan.model_summary or plan.trainer.enable_model_summary:
+            show_layers(plan, rank, self.module, self.data.example(), self.device)
+        if plan.compile:
+            from lockstep.engine.compiling import compile_nets
+
+            compile_nets(plan, rank, self.module)
+
+    def load_weights(self, checkpoint: Mapping[str, Any]) -> None:
+        weights = named_as_in(self.module, checkpoint["state_dict"])
+        load_full_state_dict(self.module, weights, self.module.strict_loading)
+
+
+@contextmanager
+def torch_flags(plan: Plan) -> Iterator[None]:
+    """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
+    trainer = plan.trainer
+    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
+    deterministic = trainer.deterministic
+    if deterministic is None and plan.compile and plan.accelerator == "cpu":
+        deterministic = "warn"  # else threads of a compiled graph add the gradients of an embedding in any order
+    if deterministic is not None:
+        torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
+    if trainer.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
+        torch.backends.cudnn.benchmark = False
+    if trainer.benchmark is not None:
+        torch.backends.cudnn.benchmark = trainer.benchmark
+    errors: AbstractContextManager[None] = nullcontext()
+    if plan.compile:
+        from lockstep.engine.compiling import compile_errors
+
+        errors = compile_errors(plan)
+    try:
+        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), errors, plan.strategy.errors():
+            yield
+    finally:
+        torch.set_deterministic_debug_mode(before[0])
+        torch.backends.cudnn.benchmark = before[1]
+
+
+def prepared_module(plan: Plan) -> Any:
+    """Return the module with weights under the run's seed, in the plan's dtype and memory format."""
+    module = create_module(plan.model, plan.seed)
+
+    def convert_module() -> None:
+        if plan.sync_batchnorm:
+            from lockstep.strategies.parallel.sync_batchnorm import convert_batchnorm
+
+            convert_batchnorm(module)
+        convert(plan, module)
+        if (net := net_of(module)) is not None:
+            net.to(memory_format=memory_format_of(plan, net))
+
+    def configure_model(original: Any) -> None:
+        with default_dtype(torch.float32):  # weights are drawn in float32, whatever the plan's dtype
+            seeded(plan.seed, original)
+        convert_module()
+
+    convert_module()
+    if overrides(module, "configure_model"):
+        replace_method(module, "configure_model", configure_model)
+    if plan.show_shapes and (net := net_of(module)) is not None:
+        show_shapes(net, plan.devices if plan.strategy.replicates else 1)
+    return module
+
+
+def show_shapes(net: nn.Module, replicas: int) -> None:
+    """Have each of the net's replicas, in a process or a thread, print the shapes of its first training batch."""
+    remaining = replicas
+
+    def show(module: nn.Module, inputs: Any, outputs: Any) -> None:
+        nonlocal remaining
+        if remaining > 0 and module.training:
+            remaining -= 1
+            shapes = " ".join(str(tuple(tensor.shape)) for tensor in tensors_in(outputs))
+            print(f"a replica sees {tuple(inputs[0].shape)} and returns {shapes}", flush=True)
+
+    net.register_forward_hook(show)
+
+
+def step_type(plan: Plan) -> type[ModuleStep]:
+    if plan.strategy.virtual_ranks(plan) == 1:
+        return ModuleStep
+    from lockstep.engine.virtual import VirtualSteps
+
+    return VirtualSteps
+
+
+def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
+    """Raise if a callback changes the batches of an optimizer step, or the strategy cannot have it."""
+    for callback in callbacks:
+        kind = type(callback)
+        plan.strategy.check_callback(plan, f"{kind.__module__}.{kind.__qualname__}")
+        name, *bases = (kind.__name__ for kind in kind.__mro__)
+        if SCHEDULER in (name, *bases):
+            planned = name == SCHEDULER and {0: 1, **callback.scheduling} == plan.steps.accumulation
+            reason = "it changes how many batches a step has, and the configuration does not say so"
+            hint = "callbacks=gradient_accumulation_scheduler in its place"
+            require(planned, "callbacks", name, reason, hint)

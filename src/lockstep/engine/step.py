@@ -1,0 +1,284 @@
+"""The training step of a LightningModule: its loss is weighted so that the gradient is of the global batch.
+
+Lightning averages gradients over ranks, and over the batches of an optimizer step, whatever samples each has. So a
+rank's loss gets a weight with which the gradient is that of the mean loss over the global batch, ragged or not.
+
+Methods of this one object are wrapped: `training_step` records its loss, `backward` weights the loss, `all_gather`
+checks shapes, and `optimizer_step` gives L-BFGS the loss over all ranks.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lockstep.base.config_error import config_error, require
+from lockstep.base.messages import all_gather_json, all_reduce_sums
+from lockstep.base.optimizers import update_together
+from lockstep.base.random_state import preserve_generators
+from lockstep.base.structures import tensors_in
+from lockstep.engine.loaders import BatchShare
+from lockstep.engine.loaders.source import RankData
+from lockstep.engine.log import ExactLog
+from lockstep.engine.logged_values import preserve_metrics
+from lockstep.plan.plan import Plan
+from lockstep.plan.targets.kinds import overrides, replace_method
+from lockstep.runs.checkpoint.content import Progress
+from lockstep.runs.record import Recorder
+from lockstep.runs.record.step_lines import Scalar, to_scalar
+from lockstep.strategies.parallel.fixed_bucket_ddp import average_late
+from lockstep.strategies.parallel.tensor_layout import gradient_norms
+
+TRAIN_LOSS = "train/loss"
+
+
+def loss_of(outputs: Any) -> Tensor | None:
+    """Return the loss in the return value of a training_step."""
+    loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+    return loss if isinstance(loss, Tensor) else None
+
+
+class ModuleStep:
+    """The step of one batch.
+
+    share, loader: this rank's part of the batch, and the index of its loader in an evaluation.
+    loss, weight: that of the batch, and the factor on it.
+    batches: over which Lightning averages the gradients of an optimizer step.
+    averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
+    virtual: the ranks that run in turn in this process, if there are several.
+    """
+
+    virtual: Any = None
+    share: BatchShare
+    loader = 0
+    loss: Tensor | None = None
+    weight = 1.0
+    batches = 1
+    averaged: frozenset[int] | None = None
+
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
+        self.plan, self.module, self.log, self.data = plan, module, log, data
+        self.ranks = plan.world_size * plan.strategy.virtual_ranks(plan)
+        self.weights = LossWeights(plan)
+        self.backward_passes = 0
+        self.has_default_backward = not overrides(module, "backward")
+        replace_method(module, "training_step", self._training_step)
+        if plan.strategy.shards_weights(plan):
+            self._replace_evaluation_steps(self._padded_step)
+        replace_method(module, "backward", self._weighted_backward)
+        replace_method(module, "all_gather", self._all_gather)
+
+    def _replace_evaluation_steps(self, step: Callable[..., Any]) -> None:
+        for name in ("validation_step", "test_step"):
+            if overrides(self.module, name):
+                replace_method(self.module, name, step)
+
+    def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
+        """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
+        for optimizer in optimizers:
+            update_together(optimizer)
+        if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
+            replace_method(self.module, "optimizer_step", self._lbfgs_step)
+        self.averaged = getattr(wrapped, "averaged", None)
+
+    @property
+    def samples(self) -> int:
+        """Return this rank's samples of the batch; none of a dummy batch."""
+        return 0 if self.share.is_dummy else self.share.count
+
+    def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
+        """Begin a batch of an optimizer step that has `batches` of them."""
+        self.share, self.loader, self.position, self.loss, self.batches = share, 0, position, None, batches
+        self.weights.batch = None
+        if position.batch % batches == 0:
+            self.weights.window = 0.0
+        self.weight = self.loss_weight(self.samples, self.plan.world_size)
+
+    def loss_weight(self, samples: int, averaged_over: int) -> float:
+        """Return the factor on the mean loss over `samples` samples of the batch.
+
+        averaged_over: ranks whose gradients are averaged afterwards; 1 if they are added.
+        """
+        share, batches = self.share, self.batches
+        if samples == 0:
+            return 0.0
+        if self.plan.loss_reduction == "none":
+            return averaged_over / self.ranks
+        if self.plan.loss_reduction == "sum":
+            return float(averaged_over)
+        return averaged_over * batches * samples / (share.step_samples or share.samples * batches)
+
+    def backward(self, loss: Tensor) -> None:
+        """Run backward from the loss of a batch, by the module's `backward` if it overrides it.
+
+        The bits are those of `(loss / batches * weight).backward()`, which takes longer.
+        """
+        if not self.has_default_backward:
+            self.module.backward(loss / self.batches)
+        elif loss.numel() != 1 or self.weight == self.batches == 1:
+            loss.backward()  # type: ignore[no-untyped-call]  # raises torch's error for a loss that is no scalar
+        else:
+            gradient = torch.full_like(loss, self.weight)
+            loss.backward(gradient / self.batches if self.batches > 1 else gradient)  # type: ignore[no-untyped-call]
+
+    def gradient_norms(self, optimizer: Optimizer) -> Sequence[Tensor]:
+        """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if not self.module.automatic_optimization and self.ranks > 1 and self.plan.ckpt_path is None:
+            reason = "it steps by gradients of loss.backward(), which nobody averages over ranks"
+            hint = "one that calls self.manual_backward(loss) instead"
+            averaged = self.backward_passes > 0 or all(parameter.grad is None for parameter in parameters)
+            require(averaged, "model", self.plan.model.name, reason, hint)
+        if self.averaged is not None:
+            average_late(parameters, self.averaged)
+        if self.weights.is_used:
+            self.weights.divide(parameters, self.data.device)
+        return gradient_norms([gradient for each in parameters if (gradient := each.grad) is not None])
+
+    def record_batch(self, recorder: Recorder) -> tuple[Scalar, float, int]:
+        """Record the loss of a training batch; log it as train/loss unless the module logs something of this name.
+
+        Return the loss times what it counts, what it counts, and the samples.
+        """
+        loss_sum: Any = 0.0
+        count, ids, weight = self.samples, self.share.ids, self.weights.batch
+        mean_over = count if weight is None else weight
+        self.weights.window += weight or 0.0
+        has_loss = self.loss is not None and (mean_over > 0 or weight is None)  # the mean over nothing may be NaN
+        if self.loss is not None and has_loss:
+            loss = to_scalar(self.loss)
+            if mean_over:
+                loss_sum = loss if self.plan.loss_reduction == "sum" else loss * mean_over
+            logged = self.log.stages.get("train", {}).get(TRAIN_LOSS)
+            if logged is None or not logged.logger:
+                self.log.log(TRAIN_LOSS, loss, logger=False, on_step=False, on_epoch=True, batch_size=weight)
+        recorder.batch((loss_sum, count, mean_over), ids if count else ids[:0])
+        return loss_sum, mean_over if has_loss else 0.0, count
+
+    # methods of the module
+
+    def _training_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        try:
+            outputs = self._run(original, batch, *rest, **options)
+        except StopIteration as error:
+            raise RuntimeError("StopIteration, raised in training_step, would end the epoch") from error
+        loss = self._require_loss(outputs)
+        self.loss = None if loss is None else loss.detach()
+        if (weight := self.weights.read(outputs)) is not None:
+            self.weights.batch = weight = 0.0 if self.share.is_dummy else weight
+            self.weight = weight * self.plan.world_size * self.batches  # what the engine divides by
+        return outputs
+
+    def _padded_step(self, original: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        """Run a step of an evaluation; of a rank without samples nothing is left, and it returns None."""
+        outputs = self._run(original, batch, *rest, **options)
+        return None if self.share.is_dummy else outputs
+
+    def _run(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
+        """Run a step, of a dummy batch without traces: what it logs, and its loss, have weight 0."""
+        if not self.share.is_dummy:
+            return step(batch, *rest, **options)
+        from lockstep.strategies.parallel.sync_batchnorm import uncounted
+
+        with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
+            return step(batch, *rest, **options)
+
+    def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
+        """Gather tensors of all ranks, after a look at their shapes: unequal ones would abort the process.
+
+        A rank without samples would gather those of its dummy batch.
+        """
+        tensors = [*tensors_in(data)]
+        is_empty = self.share.is_dummy and any(tensor.dim() for tensor in tensors)
+        shapes = "none" if is_empty else ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        ranks = all_gather_json(shapes) if group is None else [shapes]
+        if {*ranks} != {shapes}:
+            place = f"batch {self.position.batch + 1} of epoch {self.position.epochs + 1}"
+            place, hint = (place, "drop_last=true") if self.module.training else ("an evaluation", "another batch_size")
+            reason = f"self.all_gather in {place} gets tensors of unequal shapes, {' and '.join(ranks)}"
+            raise config_error("drop_last", self.plan.drop_last, reason, hint)
+        return original(data, group, sync_grads)
+
+    def _require_loss(self, outputs: Any) -> Tensor | None:
+        """Return the loss in the outputs of a step; None skips a step. Raise if others would wait for one."""
+        loss = loss_of(outputs)
+        if loss is not None:
+            return loss
+        if not self.module.automatic_optimization or (outputs is None and self.ranks == 1):
+            return None
+        reason = f"its training_step returns a {type(outputs).__name__} without a loss"
+        if outputs is None:
+            reason = f"its training_step returns None, and the other of {self.ranks} ranks would wait for its gradient"
+        raise config_error("model", self.plan.model.name, reason, "one that returns a loss, or a dictionary with loss")
+
+    def _weighted_backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
+        self.backward_passes += 1
+        original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **options)
+
+    def _lbfgs_step(
+        self, original: Callable[..., None], epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
+    ) -> None:
+        """Step by the loss over all ranks: L-BFGS judges by it, and by their own losses ranks would diverge."""
+
+        def closure() -> Any:
+            loss = optimizer_closure()
+            reason, hint = "LBFGS judges by a loss, and its training_step returns a weight", "another optimizer"
+            require(not self.weights.is_used, "model", self.plan.model.name, reason, hint)
+            if loss is None or self.plan.world_size == 1:
+                return loss
+            total = (loss.detach() * self.weight).to(torch.float64)
+            dist.all_reduce(total)
+            return (total / self.plan.world_size).to(loss.dtype)
+
+        original(epoch, batch_idx, optimizer, closure)
+
+
+class LossWeights:
+    """A loss that is a mean over something else than samples: tokens that count, pixels that are not ignored.
+
+    Its training_step returns `{"loss": …, "weight": n}`, the loss a mean over n. Gradients of loss × n are added over
+    the batches and ranks of an optimizer step, and divided once by the sum of n: exact, however unequal these are.
+    batch: the weight of this rank's current batch, None if its step returned none.
+    is_used: whether the steps return weights; None before the first one.
+    window: the sum over earlier batches of the optimizer step.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.is_used: bool | None = None
+        self.batch: float | None = None
+        self.window = 0.0
+
+    def read(self, outputs: Any) -> float | None:
+        """Return the weight in the outputs of a training_step; raise if it is invalid, or only some steps have one."""
+        value = outputs.get("weight") if isinstance(outputs, dict) else None
+        if value is None and not self.is_used:
+            if outputs is not None:
+                self.is_used = False
+            return None
+        if outputs is None:  # a step that is left out
+            return None
+        plan, key, name = self.plan, "model", self.plan.model.name
+        reason, hint = "its training_step returns a weight in some steps alone", "one that returns it in every step"
+        require(value is not None and self.is_used is not False, key, name, reason, hint)
+        if self.is_used is None:
+            reason, hint = "it optimizes manually, and its training_step returns a weight", "one that returns a loss"
+            require(not plan.model.manual, key, name, reason, hint)
+            reason, hint = "training_step returns the weight of a mean", "loss_reduction=mean"
+            require(plan.loss_reduction == "mean", "loss_reduction", plan.loss_reduction, reason, hint)
+            self.is_used = True
+        weight = float(value)  # type: ignore[arg-type]
+        reason = f"its training_step returns the weight {weight}"
+        require(0 <= weight < math.inf, key, name, reason, "one that returns a number of 0 or more")
+        return weight
+
+    def divide(self, parameters: Sequence[nn.Parameter], device: torch.device) -> None:
+        """Divide the gradients by the sum of the weights over ranks and batches. To be called by every rank."""
+        total = all_reduce_sums(torch.tensor(self.window + (self.batch or 0.0), dtype=torch.float64), device).item()
+        for parameter in parameters:
+            if total and parameter.grad is not None:
+                parameter.grad.div_(total)

@@ -1,0 +1,237 @@
+"""Training: each batch is weighted and recorded; epochs, checkpoints, and what a run restores from one."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.base.config_error import require
+from lockstep.base.errors import TrainingInterrupted
+from lockstep.base.optimizers import learning_rate
+from lockstep.base.private_api import lightning as private
+from lockstep.engine.evaluation import call_after
+from lockstep.engine.logged_values import widen_metrics
+from lockstep.engine.session import Session
+from lockstep.engine.state import RankState
+from lockstep.plan.targets.kinds import overrides, replace_method
+from lockstep.runs.checkpoint.saving import replace_weights
+from lockstep.runs.monitor import log_histograms, work_of
+from lockstep.runs.record.fingerprint import digest
+from lockstep.strategies.parallel.tensor_layout import full_state_dict
+
+
+class BatchCallback(Callback):
+    """Weights and records each batch of training. Runs before all other callbacks; `attach` adds what follows hooks.
+
+    steps: the rate and the gradient norms of each step of an optimizer in the batch.
+    """
+
+    steps: list[tuple[float, Sequence[Tensor]]]
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.plan, self.results = session, session.plan, session.results
+
+    def attach(self, trainer: pl.Trainer) -> None:
+        self.trainer, module = trainer, self.session.module
+        if overrides(module, "on_train_batch_start"):
+            replace_method(module, "on_train_batch_start", self._start)
+        call_after(module, "on_train_batch_end", self._end)
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        """Begin a batch that the loader has yielded and that is on its device."""
+        session, progress = self.session, self.session.progress
+        session.phases.mark("data")
+        self.steps = []
+        session.step.begin(session.data.next_share("train"), progress.position, progress.batches_per_step)
+        session.log.begin_batch("train", session.step.samples)
+
+    def _start(self, original: Callable[..., int | None], *arguments: Any) -> int | None:
+        if (returned := original(*arguments)) == -1:  # the epoch ends here
+            self.session.log.enter("train")
+        return returned
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
+        """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""
+        step = learning_rate([optimizer]), self.session.step.gradient_norms(optimizer)
+        earlier = self.steps if self.plan.model.manual else []  # an optimizer may call its closure several times
+        self.steps = [*earlier, step]
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.results.update_step_metrics(trainer)
+
+    def _end(self, *_: Any) -> None:
+        """Record and show a batch, after the steps of optimizers and schedules and all hooks."""
+        trainer, session, results, position = self.trainer, self.session, self.results, self.session.progress.position
+        results.update_step_metrics(trainer)  # with what the hooks of this batch have logged
+        counted = session.step.record_batch(session.recorder)
+        if self.plan.logger:
+            results.curve.add(*counted)
+        position.batch += 1
+        if ends_step(trainer, position.batch):
+            self._end_step()
+        session.log.enter("train")
+        results.display.end_batch(trainer.progress_bar_metrics)
+        session.phases.step(session.step.share.samples)
+        if trainer.is_last_batch:
+            results.work = work_of(session.device, session.phases.end_epoch())
+            log_histograms(self.plan, session.loggers, session.module, position.epochs + 1, position.steps)
+
+    def _end_step(self) -> None:
+        """Record an optimizer step, and log its values if a point of the curves is due."""
+        trainer, session, position = self.trainer, self.session, self.session.progress.position
+        rate = self.steps[0][0] if self.steps else learning_rate(trainer.optimizers)
+        norms = [norm for _, norms in self.steps for norm in norms]
+        session.recorder.step(rate, norms, session.log.record_values() if session.log.step_values else None)
+        position.steps += 1
+        session.recorder.stepped(trainer.optimizers, trainer.is_last_batch)
+        if self.plan.logger and position.steps % self.plan.log_every_n_steps == 0:
+            values = session.log.step("logger")
+            curve = {"lr": rate, **self.results.curve.point()}  # of a name that the module logs itself, its value stays
+            points = {name: curve[name] for name in curve if name not in values}
+            session.loggers.log_metrics(points, position.steps)
+            self.results.to_loggers(values, position.epochs)
+
+
+def ends_step(trainer: Any, batches: int) -> bool:
+    """Whether an optimizer steps after so many batches of an epoch; with manual optimization each batch counts."""
+    is_manual = not trainer.lightning_module.automatic_optimization
+    return trainer.is_last_batch or is_manual or batches % trainer.accumulate_grad_batches == 0
+
+
+class TrainingCallback(Callback):
+    """Restores a run, ends its epochs and saves its checkpoints. `attach` adds what follows the module's hooks.
+
+    stop: whether a signal asks for the end.
+    epoch_ended: whether an epoch has ended and is not saved yet.
+    """
+
+    def __init__(self, session: Session, state: RankState) -> None:
+        self.session, self.state = session, state
+        self.plan, self.progress, self.results = session.plan, session.progress, session.results
+        self.stop = self.epoch_ended = False
+
+    def attach(self, trainer: pl.Trainer) -> None:
+        self.trainer, module = trainer, self.session.module
+        # after callbacks that restore groups; Lightning loads the same again, but accepts missing states
+        call_after(module, "on_fit_start", lambda: self.state.restore_optimizers(trainer))
+        call_after(module, "on_train_start", self._after_train_start)
+        call_after(module, "on_train_batch_end", self._follow_batch)
+        call_after(module, "on_train_epoch_end", self._end_stage)
+        call_after(module, "on_fit_end", self.end_fit)
+        call_after(module, "on_validation_end", self._end_validation)
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.step.watch(trainer.optimizers, trainer.strategy.model)
+        self.session.begin(trainer.callbacks)  # type: ignore[attr-defined]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
+        self._watch_plateaus()
+        self.state.restore()
+        self.session.phases.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
+        self.results.display.begin_epoch(self.progress.position)
+        self.results.curve.point_time = time.perf_counter()
+        if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more
+            private.end_restart(trainer.fit_loop)
+
+    def _after_train_start(self) -> None:
+        self.state.restore_metrics()
+        self.trainer.accumulate_grad_batches = self.progress.batches_per_step  # a callback may have set that of epoch 0
+
+    def _watch_plateaus(self) -> None:
+        """Have a ReduceLROnPlateau that steps by a value of each batch get its mean over ranks, which would diverge."""
+        plateaus = [config for config in self.trainer.lr_scheduler_configs if config.reduce_on_plateau]
+        self.session.log.always_synced = {str(config.monitor) for config in plateaus}
+        every = self.plan.checkpoint.every_n_steps
+        saves_within = every is not None or self.plan.trainer.val_check_interval != 1.0
+        fits = not saves_within or all(config.interval == "epoch" for config in plateaus)
+        reason = "ReduceLROnPlateau steps after each batch, and a checkpoint before that would lack its last step"
+        hint = "checkpoint.every_n_steps=null trainer.val_check_interval=1.0"
+        require(fits, "checkpoint.every_n_steps", every, reason, hint)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._finish_epoch()
+
+    def end_fit(self) -> None:
+        """End the record, after the last hook of fit; last.ckpt gets the weights if hooks have replaced them."""
+        session = self.session
+        self.results.display.close()
+        session.recorder.end()
+        weights = full_state_dict(session.module)
+        self.results.digest = digest(weights)
+        if self.plan.saves and session.context.rank == 0:
+            replace_weights(session.checkpoints.last, weights)
+
+    def end_finished(self) -> None:
+        """Restore a run that had finished training, maybe within an epoch, before it is tested."""
+        self.state.restore()
+        if self.progress.position.batch:
+            self.progress.interrupted_epoch = True
+            self.state.restore_metrics()
+            self.results.reduce_stage(self.trainer, "train")
+            self.results.end_stage(self.trainer, "train")
+        self.end_fit()
+
+    def _follow_batch(self, *_: Any) -> None:
+        """Save and stop after a batch, if that is due."""
+        trainer, progress = self.trainer, self.progress
+        if trainer.fit_loop.restarting:  # otherwise no plateau schedule steps after an epoch that was resumed within
+            private.end_restart(trainer.fit_loop)
+        if progress.time_is_over():  # end as by max_steps: should_stop would validate the interrupted epoch
+            trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
+        if trainer.is_last_batch:  # the end of the epoch saves by itself
+            return
+        self.stop, interrupts = progress.should_stop(), progress.interrupts_epoch(trainer)
+        if progress.epoch_goes_on(trainer) and not progress.is_validation_due(trainer):
+            position = progress.position
+            is_due = ends_step(trainer, position.batch) and self.session.checkpoints.due(position.steps)
+            if interrupts or is_due or self.stop:
+                self._save(self.stop)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Save the previous epoch only now: schedules that monitor a metric step after its last hook."""
+        self._finish_epoch()
+        self.session.phases.begin_epoch()
+        self.results.display.begin_epoch(self.progress.position)
+        widen_metrics(self.plan, self.session.module)
+        self.session.log.begin_epoch("train")
+        self.results.curve.begin()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.session.phases.synchronize()  # a stop may have ended the epoch before its last batch
+        self.results.reduce_stage(trainer, "train")
+
+    def _end_stage(self) -> None:
+        self.results.end_stage(self.trainer, "train")
+        self.epoch_ended = True
+
+    def _finish_epoch(self) -> None:
+        """Record an epoch that has ended, print its line, and save a checkpoint. Not for an interrupted one."""
+        if self.epoch_ended and not self.progress.interrupted_epoch:
+            self.progress.ended = self.trainer.should_stop
+            self.results.end_epoch()
+            self._save()
+            if self.progress.should_stop():
+                raise TrainingInterrupted(self.progress.position.steps)
+        self.epoch_ended = False
+
+    def _end_validation(self) -> None:
+        """Record and save a validation within an epoch."""
+        if not self.progress.checking and self.progress.epoch_goes_on(self.trainer):
+            self.results.end_validation()
+            self._save(self.stop)
+
+    def _save(self, stops: bool = False) -> None:
+        """Save a checkpoint, after the values that are logged until now; then end the run if it `stops`."""
+        if self.plan.saves:
+            self.session.loggers.flush()
+            self.trainer.save_checkpoint(self.session.checkpoints.last)
+        if stops:
+            raise TrainingInterrupted(self.progress.position.steps)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        checkpoint |= self.state.saved()

@@ -1,0 +1,100 @@
+"""Convert values of a configuration to the types and constraints that a dataclass declares."""
+
+import types
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from lockstep.base.config_error import (
+    ConfigError,
+    as_typed,
+    config_error,
+    is_number,
+    nearest,
+    option_error,
+    require,
+    typed_command,
+)
+from lockstep.plan.schemas.former import synonym
+
+T = TypeVar("T")
+
+TYPES: dict[type, tuple[str, str]] = {
+    **{int: ("a whole number below 2^63", "1"), float: ("a number below 1e300", "0.1")},
+    **{bool: ("true or false", "true"), str: ("text", "a")},
+}
+"""What to call the plain types, and an example."""
+
+
+def coerce(cls: type[T], key: str, values: object) -> T:
+    """Return an instance of the dataclass `cls` from the options of a key.
+
+    Its ClassVar `inferred` names fields that are not options.
+    """
+    hints, inferred = get_type_hints(cls, include_extras=True), getattr(cls, "inferred", ())
+    names = [field.name for field in fields(cls) if field.name not in inferred]  # type: ignore[arg-type]
+    prefix = f"{key}." if key else ""
+    if not isinstance(values, Mapping):
+        example = next((f"{name}={as_typed(values)}" for name in names if values in get_args(hints[name])), "KEY=VALUE")
+        hint = synonym(f"{key}={as_typed(values)}") or prefix + example
+        raise config_error(key, values, "it is a group of keys", hint)
+    check_keys(prefix, values, names)
+    return cls(**{name: coerce_value(hints[name], prefix + name, values[name]) for name in names})
+
+
+def check_keys(prefix: str, values: Mapping[str, Any], names: Sequence[str]) -> None:
+    for key, value in values.items():
+        if key not in names:
+            raise unknown_key(prefix + key, value, [prefix + name for name in names])
+    for name in names:
+        if name not in values:
+            raise ConfigError(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
+
+
+def unknown_key(key: str, value: object, candidates: Collection[str], command: str | None = None) -> ConfigError:
+    """Return the error of a key that does not exist, with the key that was probably meant.
+
+    Keys of other groups are suggested only if they have the same name.
+    """
+    reason = "there is no such key"
+    if command is None and (hint := synonym(f"{key}={as_typed(value)}")):
+        return config_error(key, value, reason, hint)
+    prefix, _, name = key.rpartition(".")
+    siblings = {each.rpartition(".")[2]: each for each in candidates if each.rpartition(".")[0] == prefix}
+    namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
+    near = next(iter(namesakes), siblings.get(nearest(name, siblings) or ""))
+    if near is None:
+        return config_error(key, value, reason, f"one that {command or typed_command()} --help lists")
+    return config_error(key, value, f"{reason} (did you mean {near}?)", f"{near}={as_typed(value)}")
+
+
+def coerce_value(kind: Any, key: str, value: Any) -> Any:
+    """Return `value` as the type `kind`, e.g. 1e6, a float in YAML, as an int.
+
+    A value that has one of the types of a union keeps it. Types that are not candidates here accept any value.
+    """
+    origin, options = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        value = coerce_value(options[0], key, value)
+        for constraint in options[1:]:
+            require(constraint.is_valid(value), key, value, constraint.reason, f"{key}={constraint.example}")
+        return value
+    if origin is Literal:
+        if value not in options:
+            raise option_error(key, value, "it is not one of the possible values", map(as_typed, options))
+        return options[options.index(value)]
+    if origin in (Union, types.UnionType):
+        return coerce_value(type(value) if type(value) in options else options[0], key, value)
+    if origin is tuple:  # of texts alone
+        values = [value] if isinstance(value, str) else value
+        require(isinstance(values, list | tuple), key, value, "it is a list", f"{key}=[a,b]")
+        return tuple(coerce_value(options[0], key, item) for item in values)
+    if kind not in TYPES:
+        return value
+    name, example = TYPES[kind]
+    if kind in (int, float):
+        fits = is_number(value) and abs(value) < (2**63 if kind is int else 1e300) and kind(value) == value
+    else:
+        fits = isinstance(value, kind) or (kind is str and is_number(value))
+    require(fits, key, value, f"it takes {name}", f"{key}={example}")
+    return kind(value)

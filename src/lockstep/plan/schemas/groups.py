@@ -1,0 +1,72 @@
+"""The config groups, and options by the keys of the command line: `strategy`, `model.net.hidden`, `seed`, …"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args, get_type_hints
+
+from lockstep.plan import schemas
+from lockstep.plan.schemas.target import Target
+from lockstep.strategies import STRATEGIES
+
+GROUPS: dict[str, Mapping[str, Any]] = {
+    "engine": {name: kind for kind in get_args(schemas.Engine) for name in get_args(get_type_hints(kind)["name"])},
+    "strategy": STRATEGIES,
+}
+"""The type of each option of the groups with typed options."""
+
+TARGETS: dict[str, type[Target]] = {
+    "model": schemas.Module,
+    "data": schemas.Data,
+    "optimizer": Target,
+    "scheduler": Target,
+    "logger": schemas.Logger,
+    "callbacks": schemas.Callback,
+}
+"""The groups whose options are targets, of Lockstep and of users alike."""
+
+PARTS = ("optimizer", "scheduler")
+"""The groups that a model refers to, as `${optimizer}`: they are options of no other use."""
+
+
+def parts_of(model: object) -> tuple[str, ...]:
+    """Return those that the composed, unresolved options of a model refer to."""
+    return tuple(part for part in PARTS if f"${{{part}}}" in str(model))
+
+
+SEVERAL = ("logger", "callbacks")
+"""The groups that take several options: `logger=[csv,tensorboard]`; the keys of an option are `logger.csv.KEY`."""
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options by key: `{"engine": {"name": "raw"}}` becomes `{"engine": "raw"}`."""
+    options: dict[str, Any] = {}
+    for key, value in config.items():
+        if not isinstance(value, Mapping):
+            options[key] = value
+            continue
+        options |= {key if name == "name" else f"{key}.{name}": option for name, option in value.items()}
+    return options
+
+
+def better(metric: str) -> Literal["min", "max"]:
+    """Return whether smaller or larger values of a metric are better, by its name."""
+    return "max" if re.search(r"(acc|accuracy|f1|auc|auroc|precision|recall)$", metric.lower()) else "min"
+
+
+def key_of(override: str) -> str:
+    """Return the key of an override, which may begin with `+`, `++` or `~`."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def is_below(key: str, groups: Iterable[str]) -> bool:
+    """Whether `key` is one of the groups, or an option of one."""
+    return any(key == group or key.startswith(f"{group}.") for group in groups)
+
+
+def short_keys(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options by the last part of each key if that is unique."""
+    names = [key.rpartition(".")[2] for key in options]
+    return {
+        name if names.count(name) == 1 else key: value
+        for name, (key, value) in zip(names, options.items(), strict=True)
+    }

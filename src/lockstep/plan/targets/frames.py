@@ -1,0 +1,101 @@
+"""Tracebacks of errors in the user's code, from the user's first frame on.
+
+The text is cut, and not the traceback, since a DataLoader's worker sends its error as text.
+"""
+
+import importlib
+import re
+import sysconfig
+import traceback
+from collections.abc import Callable
+from os import sep
+from pathlib import Path
+
+FRAMES = re.compile(r"Traceback \(most recent call last\):\n((?:  .*\n)+)")
+FRAME = re.compile(r'  File "(.*?)", line .*\n(?:(?!  File ).*\n)*')
+IN_WORKER = re.compile(r"(?:.*\n)*?.*?\bCaught \S+ in (.+)\.\nOriginal (Traceback (?:.*\n?)+)")
+"""torch's message for an error of a DataLoader's worker or of a replica: where it was raised, and its traceback."""
+
+CALLERS = (str(Path(__file__).parents[2]) + sep, "<frozen ", str(importlib.__file__))
+"""Files that call the user's code: Lockstep's, and those of the import system."""
+STANDARD = tuple({sysconfig.get_path(name) + sep for name in ("stdlib", "platstdlib")})
+INSTALLED = tuple(f"{sep}{name}{sep}" for name in ("site-packages", "dist-packages"))
+LIBRARIES = (
+    *("torch", "lightning", "pytorch_lightning", "lightning_fabric", "torchmetrics", "numpy", "tqdm"),
+    *("hydra", "omegaconf"),
+)
+"""Packages with frames between Lockstep's and the user's."""
+HYDRA = f"{sep}site-packages{sep}hydra{sep}"
+"""In the path of the frames of `instantiate`."""
+LOST_WORKER = ("dataloader worker (pid", "in rebuild_storage_fd")
+"""In the traceback where a worker of a DataLoader was killed: before its batch came, or before the batch's tensors."""
+MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
+"""torch adds three frames of this file for each module that is called."""
+
+OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "unable to allocate")
+"""In messages of torch on a CPU, of the system, of torch on a GPU, and of numpy."""
+UNEQUAL = "Samples of a batch have unequal shapes: give them one (image_folder: data.size=64), or write a collate_fn."
+MISMATCH = "All ranks waited, in different collectives: call each collective on every rank, in the same order."
+MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the data"
+
+
+def user_traceback(error: BaseException, is_called: bool = False) -> str:
+    """Format an error with its traceback from the user's first frame on, and with a hint at a likely cause.
+
+    If the code `is_called` by Lockstep, it may be a library's: begin after Lockstep's frames.
+    """
+    text = "".join(traceback.format_exception(error)).rstrip()
+    if inner := IN_WORKER.fullmatch(text):
+        text = f"{inner[2]}\nIn {inner[1]}."
+    message = "".join(traceback.format_exception_only(error)).lower()  # str(error) may raise
+    no_memory = isinstance(error, MemoryError) or any(words in message for words in OUT_OF_MEMORY)
+    is_first = (lambda file: not file.startswith(CALLERS) and HYDRA not in file) if is_called else is_user_file
+    hint = f"\nMemory ran out: {MEMORY_HINT}." if no_memory else ""
+    if any(words in text.lower() for words in LOST_WORKER):
+        hint = "\nA worker process of a DataLoader has ended; if memory ran out, lower num_workers."
+    if "timed out waiting" in message:  # a rank for which others waited is blamed instead
+        hint = f"\n{MISMATCH}"
+    if "equal size" in message and f"{sep}collate.py" in text:
+        hint = f"\n{UNEQUAL}"
+    return cut_frames(text, is_first, is_called or bool(hint)) + hint
+
+
+def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:
+    """Cut the frames before the first of the user's in each traceback of a text, and all in one without any.
+
+    is_explained: whether the text needs no frames. Otherwise all are shown if none of them are the user's.
+    """
+
+    def cut(match: re.Match[str]) -> str:
+        frames = [(frame[1], frame[0]) for frame in FRAME.finditer(match[1])]
+        first = next((number for number, (file, _) in enumerate(frames) if is_first(file)), len(frames))
+        shown = [text for file, text in frames[first:] if not file.endswith(MODULE_CALL)]
+        return "Traceback (most recent call last):\n" + "".join(shown) if shown else ""
+
+    shown = FRAMES.sub(cut, text)
+    return shown if is_explained or FRAMES.search(shown) else text
+
+
+def has_user_frames(error: BaseException) -> bool:
+    """Whether code of the user's has raised an error, or called what has."""
+    frames = traceback.extract_tb(error.__traceback__)
+    is_worker = IN_WORKER.fullmatch("".join(traceback.format_exception(error)).rstrip()) is not None
+    return is_worker or any(is_user_file(frame.filename) for frame in frames)
+
+
+def user_stack(dump: str) -> str:
+    """Format faulthandler's dump of a rank as a traceback, from the user's first frame on."""
+    # the last is the fork server's command
+    frames = reversed(re.findall(r'File "(.*)", line (\d+) in (.*)', dump)[:-1])
+    stack = traceback.StackSummary.from_list((file, int(line), name, None) for file, line, name in frames)
+    text = "".join(["Traceback (most recent call last):\n", *stack.format()])
+    if not any(is_user_file(frame.filename) for frame in stack) and f"{sep}dataloader.py" in text:
+        return "A worker process of a DataLoader does not answer; num_workers=0 shows the line.\n"
+    return cut_frames(text, is_user_file, is_explained=False)
+
+
+def is_user_file(file: str) -> bool:
+    """Whether a file is neither Lockstep's, nor Python's, nor of a library that calls the user's code."""
+    if file.startswith(CALLERS) or (file.startswith(STANDARD) and not any(name in file for name in INSTALLED)):
+        return False
+    return not any(folder + name + sep in file for folder in INSTALLED for name in LIBRARIES)

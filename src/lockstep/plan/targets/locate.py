@@ -1,0 +1,209 @@
+"""Objects from import paths and arguments, by Hydra's `instantiate`, with errors that name the key and show the cause.
+
+Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra#2844).
+"""
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from importlib.util import find_spec
+from math import isfinite
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from lockstep.base.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
+from lockstep.plan.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL, Data
+from lockstep.plan.targets.frames import MEMORY_HINT, has_user_frames, user_traceback
+
+NUMERIC = {"int", "float", "Union", "Optional", "None", "NoneType", "Tensor"}
+"""The words of an annotation that allows no text."""
+
+FROM_DATA = ("sample_shape", "num_classes", "num_outputs")
+"""Arguments of a module and its net that come from its data, as LightningCLI links arguments."""
+
+
+class UserCodeError(ConfigError):
+    """The user's code failed: its traceback from the user's first frame on, and a sentence after it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def create(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
+    """Call a target with its arguments as Hydra's `instantiate` does, after a check of all paths and names.
+
+    Args:
+        key: of the command line, for errors.
+        defaults: arguments to add if the target has parameters of these names.
+    """
+    call = check(key, value, defaults)
+    parameters = parameters_of(call)
+    added = {name: default for name, default in (defaults or {}).items() if name in parameters and name not in value}
+    try:
+        return instantiate({**value}, **added)
+    except InstantiationException as error:
+        named, inner = key, dict(value)
+        for name in re.findall(r"full_key: (\S+)$", str(error))[:1]:  # of the target within that has failed
+            named, inner = f"{key}.{name}", OmegaConf.select(OmegaConf.create(inner), name)
+        with user_errors(f"{named}.{KEY}={inner[KEY]}", "it raises this when it is called."):
+            raise error.__cause__ or error from None
+
+
+def check(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> Any:
+    """Check a target and those among its arguments against their signatures, without a call; return the outermost."""
+    if isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            check(f"{key}[{index}]", item)
+    if not isinstance(value, Mapping):
+        return None
+    for name, item in value.items() if value.get(RECURSIVE, True) else ():
+        check(f"{key}.{name}", item)
+    if KEY not in value:
+        return None
+    call = locate(f"{key}.{KEY}", value[KEY])
+    _check_arguments(key, call, value, defaults or {})
+    return call
+
+
+def locate(key: str, path: Any) -> Any:
+    """Import the class or function at an import path."""
+    if not isinstance(path, str) or "." not in path or not all(part.isidentifier() for part in path.split(".")):
+        raise config_error(key, path, "it is no import path", f"{key}=package.module.Name")
+    from lockstep.base.random_state import preserve_generators  # imports torch; a file may call seed_everything
+
+    names, target = path.split("."), None
+    with user_errors(f"{key}={path}", "its module cannot be imported."), preserve_generators():
+        for count, name in enumerate(names, start=1):
+            try:
+                module = None if hasattr(target, name) else importlib.import_module(".".join(names[:count]))
+            except ModuleNotFoundError as error:
+                if not f"{path}.".startswith(f"{error.name}."):
+                    raise  # a module that the user's imports
+                raise _missing_name(key, path, name, target) from None
+            target = getattr(target, name, module)
+    reason = f"it is a {type(target).__name__}, and not a class or a function"
+    require(callable(target), key, path, reason, "one of them")
+    packages = {base.__module__.partition(".")[0] for base in getattr(target, "__mro__", ())}
+    hint, old = "import lightning.pytorch as pl in its file", "pytorch_lightning"  # whose classes are others
+    require(old not in packages, key, path, f"it derives from {old}, not from lightning", hint)
+    return target
+
+
+def require_package(key: str, path: str) -> None:
+    """Raise if there is no package or module that an import path begins with; nothing is imported."""
+    name = path.partition(".")[0]
+    if name.isidentifier() and name not in sys.modules and find_spec(name) is None:
+        raise _missing_name(key, path, name, None)
+
+
+def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
+    """Return the error for a name that a module or a class does not have; without a parent, for a missing module."""
+    if parent is None:
+        hint = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
+        return config_error(key, path, f"there is no module {name}", hint)
+    if parent.__name__ == "__main__":
+        reason, hint = f"no notebook's cell or script defines {name} here", "its class into a file, or define it first"
+        return config_error(key, path, reason, hint)
+    names = [attribute for attribute in dir(parent) if not attribute.startswith("_")]
+    near = nearest(name, [each for each in names if callable(getattr(parent, each))]) or nearest(name, names)
+    if near is None:
+        return config_error(key, path, f"{parent.__name__} has no {name}", "another path")
+    corrected = ".".join(near if part == name else part for part in path.split("."))
+    return config_error(key, path, f"{parent.__name__} has no {name} (did you mean {near}?)", f"{key}={corrected}")
+
+
+def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
+    """Raise a UserCodeError, with the traceback and the override, for any error of the user's code within.
+
+    An error of a library that no code of the user's has called is a sentence.
+    """
+
+    def convert(error: Exception) -> ConfigError:
+        text = user_traceback(error, is_called=True)
+        if not has_user_frames(error) and not isinstance(error, ImportError):
+            if MEMORY_HINT in text:
+                return ConfigError(f"{override}: memory runs out when it is called; {MEMORY_HINT}.")
+            return ConfigError(f"{override}: it raises {type(error).__name__}: {' '.join(str(error).split())}.")
+        return UserCodeError(f"{text}\n{override}: {reason}")
+
+    return errors_as(convert)
+
+
+def parameters_of(call: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a call that take keywords, by name."""
+    try:
+        signature = inspect.signature(call).parameters
+    except (ValueError, TypeError):  # of some functions in C
+        return {}
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: parameter for name, parameter in signature.items() if parameter.kind in kinds}
+
+
+def _check_arguments(key: str, call: Any, value: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Raise for an argument that a call does not take, a text for a number or one that is missing, but in a partial."""
+    bound, keywords = partial(call, *value.get(ARGS, ())), {name: value[name] for name in value if name not in SPECIAL}
+    try:
+        signature = inspect.signature(bound).parameters
+        outer = inspect.signature(call, follow_wrapped=False).parameters  # a wrapper may take more than it shows
+    except (ValueError, TypeError):  # of some functions in C, or too many arguments
+        return
+    parameters = parameters_of(bound)
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in (*signature.values(), *outer.values()))
+    title = getattr(call, "__qualname__", repr(call))
+    for name, argument in keywords.items():
+        if name in parameters:
+            _check_number(f"{key}.{name}", argument, title, parameters[name].annotation)
+        elif not takes_any:
+            near, listed, meant = nearest(name, parameters), ", ".join(parameters), ""
+            hint = f"one of: {listed}" if listed else f"~{key}.{name} to leave it out"
+            if near is not None:
+                hint, meant = f"{key}.{near}={as_typed(argument)}, or another of {listed}", f" (did you mean {near}?)"
+            raise config_error(f"{key}.{name}", argument, f"{title} takes no such argument{meant}", hint)
+    for name, parameter in parameters.items():
+        is_given = name in keywords or name in defaults or value.get(PARTIAL, False)
+        if not is_given and parameter.default is parameter.empty:
+            raise ConfigError(f"{key}.{name} is missing: {title} needs it; write {key}.{name}=VALUE.")
+
+
+def _check_number(key: str, value: object, title: str, annotation: Any) -> None:
+    """Raise for a text where an annotation allows numbers, and tensors perhaps, and for 1e3, a float, as an int."""
+    words = {*re.findall(r"\w+", str(annotation))} - {"class", "typing", "torch"}
+    if words & {"int", "float"} and words <= NUMERIC:
+        require(not isinstance(value, str), key, value, f"{title} takes a number", f"{key}=0.1, for example")
+        if isinstance(value, float) and not words & {"float", "Tensor"}:
+            hint = f"{key}={round(value) if isfinite(value) else 1}"
+            raise config_error(key, value, f"{title} takes a whole number", hint)
+
+
+def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:
+    """Return the call of a module with what its data tells, for parameters of these names that are not given.
+
+    That of its `net`, too. An explicit null stays null. `num_outputs` is the number of classes if there are some.
+    """
+    known: dict[str, Any] = {name: getattr(data, name) for name in FROM_DATA}
+    known["num_outputs"] = known["num_outputs"] or known["num_classes"]
+    known["sample_shape"] = data.sample_shape and [*data.sample_shape]  # as in a YAML file
+
+    def with_facts(key: str, target: Mapping[str, Any]) -> dict[str, Any]:
+        parameters = parameters_of(partial(locate(f"{key}.{KEY}", target[KEY]), *target.get(ARGS, ())))
+        added = {}
+        for name in [each for each in FROM_DATA if each in parameters and each not in target]:
+            if known[name] is not None:
+                added[name] = known[name]
+            elif parameters[name].default is inspect.Parameter.empty:
+                of_data = f"self.{name} = … in the LightningDataModule"
+                of_data += "" if name == "sample_shape" else ", or data.num_classes=VALUE for Datasets"
+                hint = f"+{key}.{name}=VALUE, or {of_data}"
+                raise ConfigError(f"{key}.{name} is missing, and the data does not tell it; write {hint}.")
+        return {**target, **added}
+
+    net = call.get("net")
+    within = {"net": with_facts("model.net", net)} if isinstance(net, Mapping) and KEY in net else {}
+    return {**with_facts("model", call), **within}

@@ -1,0 +1,175 @@
+"""A run's folder, read for comparing: its record by epoch and step, its other files by the keys of the rules."""
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from lockstep.base.config_error import ConfigError, config_error, errors_as
+from lockstep.plan.schemas.target import KEY
+from lockstep.runs.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
+from lockstep.runs.compare.comparison import Comparison, Values
+from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
+
+REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
+Line = dict[str, Any]
+LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
+    "step": lambda line: (line["epoch"], line["step"]),
+    "fingerprint": lambda line: (line["epoch"], line["step"]),
+    "validation": lambda line: (line["epoch"], line.get("after_batch", math.inf)),
+    "tensor": lambda line: line["name"],
+}
+
+
+class RecordedRun:
+    """The files of a run, read. `lines`: those of the record, by kind and by LINE_KEYS; `steps`: by epoch and step.
+
+    `run_metadata`: the `run` line of the record, or metrics.json if there is no record.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: dict[str, dict[Any, Line]] = {kind: {} for kind in LINE_KEYS}
+        self.steps = self.lines["step"]
+        self.results = self._read(METRICS, json.loads)
+        self.run_metadata = self._read(RECORD, self._read_record) or self.results
+        if (folder / "lightning" / METRICS).is_file() and not self.steps:
+            raise config_error("run", folder, "it holds two runs", f"{folder / 'lightning'} or {folder / 'raw'}")
+        if not self.run_metadata.keys() >= REQUIRED:
+            reason = f"there is neither {RECORD} nor {METRICS} of this version in it"
+            raise config_error("run", folder, reason, "the folder of a run, logs/train/…")
+        self.config = self._read(CONFIG, lambda _: read_config(folder)[0])
+        self.confusion = self._read(CONFUSION, _confusion_counts)
+
+    def _read(self, name: str, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+        """Parse one file of the folder; return nothing if it is missing."""
+        path = self.folder / name
+        with errors_as(partial(damaged, path)):
+            values = {**parse(path.read_text())} if path.is_file() else {}
+            repr(values)  # raises if it is nested too deeply, or has an integer of too many digits
+        return values
+
+    def _read_record(self, text: str) -> Line:
+        """Sort the lines by kind; return the `run` line."""
+        run_metadata: Line = {}
+        for row in text.splitlines():
+            [(kind, line)] = json.loads(row).items()
+            if kind == "run":
+                run_metadata = line
+            elif (key := LINE_KEYS[kind](line)) in self.lines[kind]:
+                raise ValueError(f"two lines of {key}")
+            else:
+                self.lines[kind][key] = line
+        return run_metadata
+
+    @property
+    def end(self) -> float:
+        """Return the number of the last optimizer step."""
+        return max((step for _epoch, step in self.steps), default=0)
+
+    def values(self) -> Values:
+        """Return the values in config.yaml, metrics.json, confusion.csv and the first line of the record."""
+        run_metadata = {} if self.run_metadata is self.results else self.run_metadata
+        files = (
+            *((f"{CONFIG}:", self.config), (f"{METRICS}:", self.results)),
+            *((f"{RECORD}:run.", run_metadata), (f"{CONFUSION}:", self.confusion)),
+        )
+        by_key = {f"{prefix}{key}": value for prefix, values in files for key, value in leaves(values) if key}
+        return self._placed(by_key)
+
+    def files(self, with_content: bool) -> Values:
+        """Return a key for each file of the folder; `with_content`: and the values in its last checkpoint."""
+        paths = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file())
+        files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
+        if f"{LAST}:" in files and not self.last:
+            files[f"{LAST}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
+        content = leaves(self.last) if with_content else ()
+        return self._placed(files | {f"{LAST}:{key}": value for key, value in content})
+
+    def _placed(self, values: Mapping[str, Any]) -> Values:
+        """Return the values of files, which have no place beside their keys, as of the end of the run."""
+        return {(key, key.removesuffix(":").replace(":", ", ", 1)): (value, self.end) for key, value in values.items()}
+
+    @cached_property
+    def last(self) -> Mapping[str, Any]:
+        """The last checkpoint; empty if it is missing or damaged."""
+        try:
+            return read_checkpoint(self.folder / FOLDER / LAST)
+        except DamagedCheckpoint:
+            return {}
+
+
+def damaged(path: Path, error: Exception) -> ConfigError:
+    """Return the error of a file or folder that cannot be read or compared, whatever it has raised."""
+    reason = f"it is damaged ({type(error).__name__})"
+    if isinstance(error, OSError):
+        reason = f"it cannot be read ({error.strerror})"
+    return config_error("run", path, reason, "the folder of another run")
+
+
+def _confusion_counts(text: str) -> dict[str, int]:
+    """Return the counts of confusion.csv by true and predicted class."""
+    rows = ((row.pop("true"), row) for row in csv.DictReader(text.splitlines()))
+    return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
+
+
+def leaves(value: Any, prefix: str = "", of_lists: bool = True) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested mappings, and of lists, by dotted keys.
+
+    Those of the command line: a target, or a choice by `name`, has the key of its group.
+    """
+    if isinstance(value, Mapping) and value:
+        choice = KEY if KEY in value else "name"
+        for key, inner in value.items():
+            yield from leaves(inner, prefix if prefix and key == choice else f"{prefix}.{key}".lstrip("."), of_lists)
+    elif of_lists and isinstance(value, list | tuple) and value:
+        yield from leaves(dict(enumerate(value)), prefix)
+    else:
+        yield prefix, value
+
+
+def record_values(run: RecordedRun, other: RecordedRun) -> Values:
+    """Return the values of all lines but the first; a step that `other` does not have is a single value."""
+    values: dict[tuple[str, str], tuple[Any, float]] = {}
+    for (epoch, step), line in run.steps.items():
+        place = f"epoch {epoch}, step {step}"
+        values[f"{RECORD}:step.step", place] = "there", step
+        if (epoch, step) in other.steps:
+            for name, value in leaves(line):
+                if name == "loss_sum" and value is not None:
+                    value /= line.get("samples") or 1  # a mean, so that a difference does not grow with the batch
+                if name not in ("epoch", "step", "grad_norm_spread"):
+                    values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, step
+    last_steps: dict[int, float] = dict(run.steps.keys())
+    for (epoch, step), line in run.lines["fingerprint"].items():
+        is_shared_end = last_steps.get(epoch) == step and (epoch, step) in other.steps
+        if is_shared_end or (epoch, step) in other.lines["fingerprint"]:
+            for kind in FINGERPRINTED:
+                for rank, fingerprint in enumerate(line.get(kind, [])):
+                    place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
+                    values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, step
+    for (epoch, batch), line in run.lines["validation"].items():
+        place = f"epoch {epoch}" if batch == math.inf else f"epoch {epoch}, batch {batch}"
+        step = line.get("after_step") or last_steps.get(epoch, math.inf)
+        for name in sorted(line.keys() - {"epoch", "after_step", "after_batch"}):
+            values[f"{RECORD}:validation.{name}", f"{place}, {name}"] = line[name], step
+    for name, line in run.lines["tensor"].items():
+        values[f"{RECORD}:tensor.{name}", f"after the last epoch, {name}"] = line.get("digest"), run.end
+    return values
+
+
+def compare_ranks(comparison: Comparison, run: RecordedRun) -> None:
+    """Compare the gradient norms and fingerprints of the ranks of one run."""
+    for (epoch, step), line in run.steps.items():
+        place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
+        comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread", 0.0), 0.0, place, step)
+    for (epoch, step), line in run.lines["fingerprint"].items():
+        for kind in FINGERPRINTED:
+            if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else line.get("sharded"):
+                continue
+            for rank, fingerprint in enumerate(line.get(kind, [])):
+                place = f"epoch {epoch}, step {step}, {kind} of ranks 0 and {rank} in {run.folder}"
+                comparison.add(f"{RECORD}:ranks.{kind}", line[kind][0], fingerprint, place, step)

@@ -1,0 +1,82 @@
+"""The files of a run's folder; docs/agreement.md has the lines of record.jsonl."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lockstep.base.files import save_table, save_text
+
+METRICS = "metrics.json"
+CONFIG = "config.yaml"
+RECORD = "record.jsonl"
+COMPARISON = "comparison.json"
+CONFUSION = "confusion.csv"
+FINGERPRINTED = ("weights", "buffers", "optimizer")  # the tensors of which the record has fingerprints
+Metrics = dict[str, str | int | float]
+NOT_OF_THE_NET = ("lr", "train_seconds", "samples_per_second", "total_seconds", "max_diff", "best")
+"""Floats of metrics.json that do not measure the net; so are all with `_seconds` in their names."""
+
+
+def net_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
+    """Return the losses and metrics of the net, from the content of metrics.json."""
+    return {
+        name: value
+        for name, value in metrics.items()
+        if isinstance(value, float) and name not in NOT_OF_THE_NET and "_seconds" not in name
+    }
+
+
+COMMAND = "# command: "
+"""Before the first line of config.yaml, which is the words of the command and the keys that a sweep varies, in JSON."""
+PREAMBLE = """# `--config-dir FOLDER --config-name config` runs it again
+defaults:
+  - override hydra/output: lockstep
+  - override hydra/help: lockstep
+  - override hydra/job_logging: none
+  - override hydra/callbacks: lockstep
+  - _self_
+"""
+"""What makes a composed configuration one that Hydra runs."""
+
+
+def save_config(folder: Path, text: str, words: Sequence[str], swept: Sequence[str]) -> None:
+    """Write config.yaml: the composed configuration, behind the command."""
+    save_text(folder / CONFIG, f"{COMMAND}{json.dumps([[*words], [*swept]])}\n{PREAMBLE}{text}")
+
+
+def read_config(folder: Path) -> tuple[dict[str, Any], list[str], list[str]]:
+    """Return the configuration of a run, the words of its command, and the keys that a sweep varied.
+
+    Raises:
+        ValueError, TypeError, LookupError, OSError, yaml.YAMLError: it is missing or damaged.
+    """
+    text = (folder / CONFIG).read_text()
+    config = {**yaml.safe_load(text)}
+    config.pop("defaults", None)
+    config.pop("command", None)  # of an earlier version, whose runs cannot be resumed
+    first = text.partition("\n")[0]
+    words, swept = json.loads(first.removeprefix(COMMAND)) if first.startswith(COMMAND) else ([], [])
+    return config, [*map(str, words)], [*map(str, swept)]
+
+
+def save_confusion(folder: Path, counts: Sequence[Sequence[int]], labels: Sequence[str]) -> None:
+    """Write confusion.csv: how often each class (row) of the test split was predicted as each class (column)."""
+    columns = [f"predicted {label}" for label in labels]
+    columns += ["predicted another"] if counts and len(counts[0]) > len(labels) else []  # numbers that are no class
+    rows = zip(labels, counts, strict=True)
+    save_table(folder / CONFUSION, [{"true": label, **dict(zip(columns, row, strict=True))} for label, row in rows])
+
+
+def clear_records(folder: Path, keep_record: bool) -> None:
+    """Remove the results of an earlier run in the folder; `keep_record`: the run is resumed."""
+    for run in (folder, folder / "lightning", folder / "raw"):
+        for name in (METRICS, COMPARISON, CONFUSION, *(() if keep_record else (RECORD,))):
+            (run / name).unlink(missing_ok=True)
+
+
+def run_of(checkpoint: Path) -> Path:
+    """Return the folder of the run that wrote a checkpoint, links resolved."""
+    return checkpoint.resolve().parents[1]

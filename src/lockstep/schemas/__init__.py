@@ -1,5 +1,0 @@
-"""Typed options of Lockstep's own groups, and targets of the others. No torch here: checked before imports."""
-
-from lockstep.schemas.run import Checkpoint, Command, Engine, Lightning, ProcessGroup, Raw, Record
-from lockstep.schemas.target import Callback, Data, Logger, Module, Target
-from lockstep.schemas.trainer import Trainer
