@@ -28,15 +28,9 @@ SMALL = (
 )
 
 DIRECT = {
-    *(
-        "base.config_error",
-        "base.errors",
-        "base.files",
-        "base.messages",
-        "base.private_api.torch",
-        "base.private_api.torchmetrics",
-    ),
-    *("base.safe_loading", "launch.topology", "plan.targets.kinds", "plan.targets.locate", "plan.world"),
+    *("base.config_error", "base.errors", "base.files", "base.messages", "base.private_api.torch"),
+    *("base.private_api.torchmetrics", "base.safe_loading", "launch.topology", "plan.targets.kinds"),
+    *("plan.targets.locate", "plan.world"),
 }
 """What raw/ imports: to raise, to write files, to send messages, and to find the user's code."""
 ALLOWED = {

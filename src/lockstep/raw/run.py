@@ -17,7 +17,6 @@ from lockstep.raw import Job
 from lockstep.raw.data import arguments_for, loaders_of, preserved_generators, transfer
 from lockstep.raw.step import automatic_step, step_schedules
 from lockstep.raw.trainer import STAGES, Trainer, manual_step
-from lockstep.targets.kinds import overrides
 
 
 def run(job: Job, context: RankContext) -> dict[str, Any]:
