@@ -43,6 +43,7 @@ class Trainer:
     divisor: float | None = None
     count, factor, seconds, syncs, has_samples = 0.0, 1.0, 0.0, True, True
     training_step: Any
+    train_dataloader: Any
     average: Callable[[], None]
     averaged: list[nn.Parameter]
 
