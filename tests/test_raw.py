@@ -3,11 +3,17 @@
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import DataLoader, IterableDataset
 
 import lockstep
 from lockstep.base.config_error import ConfigError
@@ -15,12 +21,23 @@ from lockstep.command.job import raw_job
 from lockstep.plan import schemas
 from lockstep.plan.plan import check
 from lockstep.plan.schemas.plan_json import from_json, to_json
+from lockstep.raw.data import Loader
+from lockstep.raw.trainer import configured
 from tests.comparing import lines, metrics_in
 from tests.conftest import IN_PROCESS, ROOT, Command, MakePlan, MakeUserPlan, require_refused
 from tests.rank_helpers import run_plans
 from tests.test_layers import imports
 
 pytestmark = IN_PROCESS
+
+
+class Stream(IterableDataset[int]):
+    """Samples in the order of an iterable."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(4)
+
+
 RAW = ROOT / "src" / "lockstep" / "raw"
 SMALL = (
     *("data=digits", "data.test_size=1655", "data.val_size=12", "model.net.hidden=[16]", "batch_size=12", "threads=1"),
@@ -161,6 +178,34 @@ def test_a_hook_that_is_not_called_is_refused(make_plan: MakePlan) -> None:
     with pytest.raises(ConfigError, match="engine=raw does not call configure_callbacks, which it overrides"):
         check(plan)
     check(replace(plan, engine=schemas.Lightning("lightning", fast_loop=True)))
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(Stream(), 2, num_workers=1),
+        DataLoader([1], batch_size=None),
+        DataLoader([1], batch_sampler=[[0]]),
+        [1],
+    ],
+)
+def test_loaders_that_are_refused(loader: Any) -> None:
+    options = {"seed": 1, "trainer": {"limit_train_batches": 1.0, "overfit_batches": 0}}
+    trainer = SimpleNamespace(config=OmegaConf.create(options), global_rank=0, world_size=1)
+    with pytest.raises(ConfigError, match=r"^data: engine=raw reads a DataLoader with a batch_size, and an Iterable.*"):
+        Loader(loader, trainer, "train", 1)
+
+
+def test_batches_of_several_sizes_are_refused_before_a_run(make_user_plan: MakeUserPlan) -> None:
+    sentence = "data=UnevenData: engine=raw reads DataLoaders with a batch_size"
+    require_refused(sentence, make_user_plan, "engine=both", "model=uneven", "data=uneven_data")
+
+
+def test_a_plateau_of_steps_is_refused() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
+    schedule = {"scheduler": ReduceLROnPlateau(optimizer), "monitor": "loss", "interval": "step"}
+    with pytest.raises(ConfigError, match=r"^scheduler: engine=raw steps ReduceLROnPlateau by epochs; write engine="):
+        configured({"optimizer": optimizer, "lr_scheduler": schedule})
 
 
 def test_a_checkpoint_to_begin_from_is_refused(make_plan: MakePlan) -> None:

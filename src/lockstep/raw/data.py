@@ -10,7 +10,7 @@ import random
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice, pairwise
@@ -23,9 +23,8 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from lockstep.base.config_error import ConfigError
 from lockstep.plan.targets.kinds import overrides
-
-END = object()
 
 
 @dataclass
@@ -97,25 +96,26 @@ def preserved_metrics(module: nn.Module) -> Iterator[None]:
 
 
 class Loader:
-    """One rank's view of a user's DataLoader, or of any iterable of batches.
+    """One rank's view of a user's DataLoader.
 
-    size: of a global batch; a stream keeps its loader's. limit: the number of batches of an epoch, or their share.
-    smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first, in order.
+    size: of a global batch; a stream (an IterableDataset) keeps its loader's. limit: the number of batches of an epoch,
+    or their share. smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first.
     """
 
     def __init__(self, loader: Any, trainer: Any, stage: str, smallest: int) -> None:
         config, self.loader, self.rank, self.world = trainer.config, loader, trainer.global_rank, trainer.world_size
         self.trains, self.seed, self.limit = stage == "train", config.seed, config.trainer[f"limit_{stage}_batches"]
         self.fixed, self.smallest = self.trains and config.trainer.overfit_batches > 0, 1 if self.trains else smallest
-        self.is_plain = isinstance(loader, td.DataLoader) and type(loader).__iter__ is td.DataLoader.__iter__
-        has_index = self.is_plain and not isinstance(loader.dataset, td.IterableDataset)
-        self.batch_sampler: Any = loader.batch_sampler if has_index else None  # else it is a stream
-        source = loader if self.batch_sampler is None else self.batch_sampler
-        self.drop_last = getattr(source, "drop_last", False) or (self.trains and config.drop_last)
-        is_regular = type(self.batch_sampler) is td.BatchSampler
-        size = config.batch_size if self.trains and is_regular else None
-        self.size: int = size or getattr(source, "batch_size", None) or 0
-        self.drawn: tuple[int, list[Any]] = -1, []
+        is_plain = isinstance(loader, td.DataLoader) and type(loader).__iter__ is td.DataLoader.__iter__
+        self.is_stream = is_plain and isinstance(loader.dataset, td.IterableDataset)
+        source = loader if self.is_stream or not is_plain else loader.batch_sampler
+        fits = source.batch_size and not loader.num_workers if self.is_stream else type(source) is td.BatchSampler
+        if not fits:
+            reads = "a DataLoader with a batch_size, and an IterableDataset without workers"
+            raise ConfigError(f"data: engine=raw reads {reads}; write engine=lightning.")
+        self.drop_last: bool = source.drop_last or (self.trains and not self.is_stream and config.drop_last)
+        self.size: int = config.batch_size if self.trains and not self.is_stream else source.batch_size
+        self.drawn: tuple[int, list[int]] = -1, []
 
     def limited(self, batches: int) -> int:
         return min(self.limit, batches) if isinstance(self.limit, int) else int(self.limit * batches)
@@ -124,16 +124,13 @@ class Loader:
     def count(self) -> int:
         """Return the number of batches of an epoch; 0 if the data has no length."""
         try:
-            return len(self.batches(0)) if self.batch_sampler is not None else self.limited(len(self.loader))
+            return self.limited(len(self.loader)) if self.is_stream else len(self.batches(0))
         except (TypeError, NotImplementedError):
             return 0
 
     def batches(self, epoch: int) -> Sequence[Tensor]:
         """Return the sample ids of each global batch."""
-        if type(self.batch_sampler) is not td.BatchSampler:  # batches of the user's making
-            batches = [torch.as_tensor(ids) for ids in self.draw(self.batch_sampler, epoch)]
-            return batches[: self.limited(len(batches))]
-        order = self.order(self.batch_sampler.sampler, epoch)
+        order = self.order(self.loader.batch_sampler.sampler, epoch)
         count = len(order) // self.size if self.drop_last else -(-len(order) // self.size)
         order = order[: self.limited(count) * self.size]
         return order.split(max(self.size, self.smallest)) if len(order) else ()  # type: ignore[no-untyped-call]
@@ -147,23 +144,21 @@ class Loader:
             return torch.randperm(samples, generator=torch.Generator().manual_seed(self.seed + epoch))
         return torch.as_tensor(self.draw(sampler, epoch), dtype=torch.int64)
 
-    def draw(self, sampler: Any, epoch: int) -> list[Any]:
+    def draw(self, sampler: Any, epoch: int) -> list[int]:
         """Return what a sampler of the user's draws in an epoch, once, under seed + epoch."""
         if self.drawn[0] != epoch:
             with preserved_generators(self.seed + epoch):
-                several: list[Any] = [sampler, getattr(sampler, "sampler", None)]
-                for each in several:
-                    if isinstance(generator := getattr(each, "generator", None), torch.Generator):
-                        generator.manual_seed(self.seed + epoch)
-                    if hasattr(each, "set_epoch"):
-                        each.set_epoch(epoch)
+                if isinstance(generator := getattr(sampler, "generator", None), torch.Generator):
+                    generator.manual_seed(self.seed + epoch)
+                if hasattr(sampler, "set_epoch"):
+                    sampler.set_epoch(epoch)
                 self.drawn = epoch, list(sampler)
         return self.drawn[1]
 
     def shares(self, epoch: int, accumulate: int = 1) -> Iterator[Share]:
         """Yield this rank's share of each batch of an epoch; in an evaluation of those in which it has samples."""
         epoch = epoch if self.trains and not self.fixed else 0
-        shares = self.of_stream if self.batch_sampler is None else self.of_samples
+        shares = self.of_stream if self.is_stream else self.of_samples
         return (share for share in shares(epoch, accumulate) if self.trains or len(share.ids))
 
     def of_samples(self, epoch: int, accumulate: int) -> Iterator[Share]:
@@ -187,56 +182,26 @@ class Loader:
             return collate(samples)
 
     def of_stream(self, epoch: int, accumulate: int) -> Iterator[Share]:
-        """Every rank reads all samples of an iterable, under (seed, epoch, -1), and takes its rows of each batch."""
+        """Every rank reads all samples of an iterable, under (seed, epoch, -1), and takes its part of each batch."""
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1.0 else self.count
-        joins, end = (
-            self.is_plain and self.loader.batch_size is not None,
-            0,
-        )  # a batch is a list of samples, if it joins
-        batches: Iterator[Any] = chain(islice(self.read_stream(epoch, joins), most), [END])
-        for batch, following in pairwise(batches):
-            total = len(batch) if joins else samples_in(batch)
-            mine = torch.arange(end, end + total)[self.rank :: self.world]
-            rows = slice(self.rank, None, self.world) if len(mine) else slice(1)
-            part = self.loader.collate_fn(batch[rows]) if joins else rows_of(batch, rows, total)
-            yield Share(part, mine, total, total * accumulate, is_last=following is END)
-            end += total
+        end, batches = 0, chain(islice(self.read_stream(epoch), most), [[]])
+        for samples, following in pairwise(batches):
+            ids = torch.arange(end, end + len(samples))[self.rank :: self.world]
+            batch = self.loader.collate_fn(samples[self.rank :: self.world] or samples[:1])
+            yield Share(batch, ids, len(samples), len(samples) * accumulate, is_last=not following)
+            end += len(samples)
 
-    def read_stream(self, epoch: int, joins: bool) -> Iterator[Any]:
-        """Yield each batch, drawn by generators that go on where the last one left them."""
-        loader = self.loader
+    def read_stream(self, epoch: int) -> Iterator[list[Any]]:
+        """Yield the samples of each batch, drawn by generators that go on where the last batch left them."""
         with preserved_generators():
             seed_by(self.seed, epoch, -1)
-            if self.is_plain:
-                loader = copy(loader)
-                loader.generator = torch.Generator().manual_seed(self.seed + epoch)  # of its workers
-                loader.collate_fn = list if joins else loader.collate_fn
-            batches, states = iter(loader), generators()
-        batch: Any = None
-        while batch is not END:
+            samples, states = iter(self.loader.dataset), generators()
+        while True:
             with preserved_generators(states=states):
-                batch, states = next(batches, END), generators()
-            if batch is not END:
-                yield batch
-
-
-def samples_in(batch: Any) -> int:
-    """Return the length of the first tensor or array of a batch."""
-    if isinstance(batch, Tensor | np.ndarray):
-        return len(batch) if batch.ndim else 1
-    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
-    return next((samples for part in parts if (samples := samples_in(part))), 0)
-
-
-def rows_of(batch: Any, rows: slice, samples: int) -> Any:
-    """Return rows of every tensor, array and list in a batch that has one for each sample."""
-    if isinstance(batch, dict):
-        return {name: rows_of(part, rows, samples) for name, part in batch.items()}
-    is_array, is_list = isinstance(batch, Tensor | np.ndarray), isinstance(batch, list | tuple)
-    if is_list and (len(batch) != samples or any(isinstance(part, Tensor | np.ndarray | list) for part in batch)):
-        parts = [rows_of(part, rows, samples) for part in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    return batch[rows] if is_list or (is_array and batch.ndim and len(batch) == samples) else batch
+                batch, states = [*islice(samples, self.size)], generators()
+            if len(batch) < (self.size if self.drop_last else 1):
+                return
+            yield batch
 
 
 def loaders_of(trainer: Any, stage: str) -> list[Loader]:

@@ -66,6 +66,9 @@ class Raw:
         yield plan.test != "best", "test", reason, hint
         reason, hint = "engine=raw computes contiguous nets alone", "memory_format=contiguous, or engine=lightning"
         yield plan.memory_format != "channels_last", "memory_format", reason, hint
+        fits = 0 not in (plan.batch_size, *plan.data.val_batch_sizes, *plan.data.test_batch_sizes)
+        reason = "engine=raw reads DataLoaders with a batch_size"
+        yield fits, "data", reason, "data=… with one, or engine=lightning"
         reason = "engine=raw scales no loss for float16"
         yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or engine=lightning"
         left_out = [name for name in plan.model.hooks if not CALLED.fullmatch(name)]
