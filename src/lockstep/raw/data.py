@@ -51,6 +51,14 @@ def seed_by(*numbers: int) -> None:
     random.seed(seed)
 
 
+def seed_evaluation(trainer: Any, stage: str, batch: int = -1, loader: int = -1) -> None:
+    """Seed by (seed, epoch, stage, loader, batch, rank); for hooks between batches alike on every rank."""
+    epoch, rank = trainer.record.epoch if stage == "val" else 0, 0 if batch < 0 else trainer.global_rank
+    seed_by(trainer.config.seed, epoch, 1 if stage == "val" else 2, loader, batch, rank)
+    if trainer.device.type == "cuda":
+        torch.cuda.manual_seed(torch.initial_seed())
+
+
 def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -81,9 +81,8 @@ class Record:
     def __init__(self, trainer: Any) -> None:
         self.trainer, self.path = trainer, Path(trainer.default_root_dir) / "record.jsonl"
         self.logged: dict[str, dict[str, Logged]] = {"train": {}, "val": {}, "test": {}}
-        self.epoch_samples: dict[str, int] = {}
-        self.metrics: dict[str, Metric] = {}
         self.values, self.epoch_values, self.best, self.window = (dict[str, Any]() for _ in range(4))
+        self.epoch_samples, self.metrics = dict[str, int](), dict[str, Metric]()
         self.lines: list[dict[str, Any]] = []
         modules = [*trainer.module.modules()]
         for child in (each for each in modules if hasattr(each, "automatic_optimization")):

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from lockstep.launch.topology import RankContext
 from lockstep.plan.targets.kinds import overrides
 from lockstep.raw import Job
-from lockstep.raw.data import arguments_for, loaders_of, preserved_generators, transfer
+from lockstep.raw.data import arguments_for, loaders_of, preserved_generators, seed_evaluation, transfer
 from lockstep.raw.step import automatic_step, step_schedules
 from lockstep.raw.trainer import STAGES, Trainer, manual_step
 
@@ -94,7 +94,7 @@ def evaluate(trainer: Trainer, stage: str) -> None:
     trainer.enter(stage)
     call("model_eval")
     record.begin_stage(stage)
-    trainer.seed_evaluation(stage)
+    seed_evaluation(trainer, stage)
     call("start")
     call("epoch_start")
     for buffer in module.buffers() if trainer.world_size > 1 else ():
@@ -104,13 +104,13 @@ def evaluate(trainer: Trainer, stage: str) -> None:
         for index, share in enumerate(loader.shares(0)):
             batch = transfer(trainer, share.batch, number)
             record.begin_batch(stage, len(share.ids), f"/dataloader_idx_{number}" if which else "")
-            trainer.seed_evaluation(stage, index, number)
+            seed_evaluation(trainer, stage, index, number)
             call("batch_start", batch, index, *which)
             with trainer.forward_context(share):
                 outputs = user_step(*arguments_for(user_step, batch, index, *which))
             call("batch_end", outputs, batch, index, *which)
             record.between_batches(stage)
-    trainer.seed_evaluation(stage)
+    seed_evaluation(trainer, stage)
     record.end_stage(stage, ends=False)
     for callback in trainer.callbacks if stage == "test" else ():
         callback.on_test_epoch_end(trainer, module)

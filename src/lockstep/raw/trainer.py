@@ -150,13 +150,6 @@ class Trainer:
             stack.callback(torch.set_default_dtype, torch.float32)
             yield
 
-    def seed_evaluation(self, stage: str, batch: int = -1, loader: int = -1) -> None:
-        """Seed by (seed, epoch, stage, loader, batch, rank); for hooks between batches alike on every rank."""
-        epoch, rank = self.record.epoch if stage == "val" else 0, 0 if batch < 0 else self.global_rank
-        data.seed_by(self.config.seed, epoch, [*STAGES].index(stage), loader, batch, rank)
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(torch.initial_seed())
-
     def begin_batch(self, share: Share) -> None:
         self.updates, self.loss, self.count = [], None, len(share.ids)
         self.record.begin_batch("train", len(share.ids))
