@@ -13,18 +13,19 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from torch.optim.lr_scheduler import ReduceLROnPlateau
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lockstep
 from lockstep.base.config_error import ConfigError
-from lockstep.command.job import raw_job
+from lockstep.command.compose import compose_job
+from lockstep.command.job import prepare, raw_job
 from lockstep.plan import schemas
-from lockstep.plan.plan import check
 from lockstep.plan.schemas.plan_json import from_json, to_json
 from lockstep.raw.data import Loader
 from lockstep.raw.trainer import configured
 from tests.comparing import lines, metrics_in
 from tests.conftest import IN_PROCESS, ROOT, Command, MakePlan, MakeUserPlan, require_refused
+from tests.inspections import asked_here
 from tests.rank_helpers import run_plans
 from tests.test_layers import imports
 
@@ -161,7 +162,6 @@ def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monk
     strange_hooks = importlib.import_module("strange_hooks")
     words = ("model=boring", "model._target_=strange_hooks.Module", "data=boring_data", "engine.fast_loop=false")
     plan = make_user_plan(*words, "trainer.limit_train_batches=2", "batch_size=8")
-    check(replace(plan, engine=schemas.Raw("raw", "ddp")))
     calls = []
     for engine in (plan.engine, schemas.Raw("raw", "ddp")):
         folder = Path(plan.run_dir) / engine.name
@@ -173,19 +173,18 @@ def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monk
 
 
 def test_a_hook_that_is_not_called_is_refused(make_plan: MakePlan) -> None:
-    plan = make_plan(*SMALL)
+    plan = make_plan(*SMALL[:-1])
     plan = replace(plan, model=replace(plan.model, hooks=("on_fit_end", "configure_callbacks", "on_predict_start")))
     with pytest.raises(ConfigError, match="engine=raw does not call configure_callbacks, which it overrides"):
-        check(plan)
-    check(replace(plan, engine=schemas.Lightning("lightning", fast_loop=True)))
+        replace(plan, engine=schemas.Raw("raw", "ddp"))
 
 
 @pytest.mark.parametrize(
     "loader",
     [
         DataLoader(Stream(), 2, num_workers=1),
-        DataLoader([1], batch_size=None),
-        DataLoader([1], batch_sampler=[[0]]),
+        DataLoader(TensorDataset(torch.ones(1)), batch_size=None),
+        DataLoader(TensorDataset(torch.ones(1)), batch_sampler=[[0]]),
         [1],
     ],
 )
@@ -208,6 +207,8 @@ def test_a_plateau_of_steps_is_refused() -> None:
         configured({"optimizer": optimizer, "lr_scheduler": schedule})
 
 
-def test_a_checkpoint_to_begin_from_is_refused(make_plan: MakePlan) -> None:
-    plan = replace(make_plan(*SMALL), ckpt_path="last.ckpt")
-    require_refused("ckpt_path=last.ckpt: engine=raw only repeats a training", lambda: check(plan))
+def test_a_checkpoint_to_begin_from_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
+    (tmp_path / "last.ckpt").touch()
+    config, folder = compose_job(["engine=raw", "logger=none", f"ckpt_path={tmp_path / 'last.ckpt'}"])
+    require_refused("engine=raw only repeats a training", lambda: prepare(config, folder, False))

@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep.base.config_error import ConfigError
+from lockstep.base.config_error import ConfigError, require
 from lockstep.base.disk import disk_errors_as_config_errors, run_lock
 from lockstep.base.files import save_json, short_path
 from lockstep.command.build import plan_from
@@ -30,7 +30,7 @@ from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import key_of
 from lockstep.plan.schemas.plan_json import to_json
-from lockstep.plan.schemas.run import ENGINES
+from lockstep.plan.schemas.run import ENGINES, ONCE
 from lockstep.plan.schemas.target import tensorboard_of
 from lockstep.plan.targets.from_python import targets_of
 from lockstep.plan.targets.locate import FROM_DATA
@@ -97,6 +97,8 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     require_start(config.ckpt_path, config.resume, config.name, has_folder)
     plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
     check_launchable(plan.world)
+    fits = plan.engine.name == "lightning" or plan.ckpt_path is None  # no rule of a plan, by which `load` reads a net
+    require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
         print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)

@@ -69,9 +69,9 @@ class Logged:
 class Record:
     """What a run measures over all ranks, and record.jsonl. Each rank collects its steps of an epoch.
 
-    epoch, batches, steps: complete epochs, batches of the next one, optimizer steps in all. lines: the steps of this
-    epoch. window: sums over the batches of the current step. values, epoch_values: the latest results, and those of
-    the epoch. logged: by stage and name. samples: of this rank in the batch; None between two. suffix: of the loader.
+    epoch, batches, steps: complete epochs, batches of the next one, optimizer steps in all. lines: the epoch's steps.
+    window: sums of the current step. values, epoch_values: the latest results, and those of the epoch. logged: by stage
+    and name. samples: of this rank in the batch; None between two.
     """
 
     epoch = batches = steps = all_samples = 0
@@ -269,19 +269,18 @@ class Record:
         trainer.module.on_save_checkpoint(checkpoint)
         safe = {name: value for name, value in plain(checkpoint).items() if value is state or is_loadable(value)}
         if trainer.is_global_zero:
-            path = self.path.with_name("checkpoints") / "last.ckpt"
-            path.parent.mkdir(exist_ok=True)
-            with atomic_write(path) as temporary:
+            (folder := self.path.with_name("checkpoints")).mkdir(exist_ok=True)
+            with atomic_write(folder / "last.ckpt") as temporary:
                 torch.save(safe, temporary)
-        parameters = sum(each.numel() for each in trainer.module.parameters())
-        self.metadata |= {"parameters": parameters, "epochs": epochs, "steps": self.steps}
+        self.metadata["parameters"] = sum(each.numel() for each in trainer.module.parameters())
+        self.metadata |= {"epochs": epochs, "steps": self.steps}
         self.digest = digest(tensors.values())
 
     def results(self) -> dict[str, Any]:
         """Return the content of metrics.json."""
         seconds = self.trainer.seconds
-        speed = {"train_seconds": seconds, "samples_per_second": self.all_samples / seconds if seconds else 0.0}
-        return {**self.metadata, **speed, **self.values, **self.metadata, **self.best, "digest": self.digest}
+        timing = {"train_seconds": seconds, "samples_per_second": self.all_samples / (seconds or math.inf)}
+        return {**self.metadata, **timing, **self.values, **self.metadata, **self.best, "digest": self.digest}
 
 
 def step_line(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

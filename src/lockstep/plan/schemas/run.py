@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lockstep.plan.plan import Plan
 
 ONLY_OF_RAW: dict[str, Any] = {
-    **{"train": True, "resume": False, "ckpt_path": None, "checkpoint.every_n_steps": None, "compile": False},
+    **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
     **{"profiler": None, "strategy.max_restarts": 0, "trainer.max_time": None, "trainer.detect_anomaly": False},
     **{"trainer.deterministic": None, "trainer.benchmark": None, "trainer.barebones": False},
     "trainer.num_sanity_val_steps": 0,
