@@ -174,9 +174,9 @@ def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monk
 
 def test_what_both_engines_could_take_for_granted(make_user_plan: MakeUserPlan) -> None:
     """Shares of 5.76 and 1.5 batches, seven samples for two ranks, max_steps above the steps of the run, …"""
-    words = ("model=line", "model._target_=strange_zoo.Everything", "data=none", "strategy=ddp", "devices=2")
+    job = ("model=line", "model._target_=strange_zoo.Everything", "data=none", "strategy=ddp", "devices=2")
     shares = ("batch_size=7", "trainer.limit_train_batches=0.96", "trainer.limit_val_batches=0.3", "max_epochs=3")
-    words += (*shares, "accumulate_grad_batches=2", "trainer.val_check_interval=0.5", "trainer.max_steps=100")
+    words = (*job, *shares, "accumulate_grad_batches=2", "trainer.val_check_interval=0.5", "trainer.max_steps=100")
     plan = make_user_plan(*words, "precision=64-true", "memory_format=contiguous")
     engines = {"own": schemas.Lightning("lightning", False), "fast": plan.engine, "raw": schemas.Raw("raw", "ddp")}
     folders = [Path(plan.run_dir) / name for name in engines]
@@ -197,7 +197,8 @@ def test_a_hook_that_is_not_called_is_refused(make_plan: MakePlan) -> None:
 
 def test_an_optimizer_of_the_module_that_goes_backward_several_times_is_refused(make_user_plan: MakeUserPlan) -> None:
     sentence = "model=Late: engine=raw runs no LBFGS; write engine=lightning."
-    require_refused(sentence, trained, "raw", make_user_plan("model=late", "data=none", "engine=raw"))
+    plan = make_user_plan("model=late", "data=none", "engine=raw")
+    require_refused(sentence, lambda: trained("raw", plan))
 
 
 @pytest.mark.parametrize(
@@ -229,7 +230,7 @@ def test_a_plateau_of_steps_is_refused() -> None:
 
 
 def test_a_checkpoint_to_begin_from_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.launch.child.in_child", asked_here)
+    monkeypatch.setattr("lockstep.launch.start.in_child", asked_here)
     (tmp_path / "last.ckpt").touch()
     config, folder = compose_job(["engine=raw", "logger=none", f"ckpt_path={tmp_path / 'last.ckpt'}"])
     require_refused("engine=raw only repeats a training", lambda: prepare(config, folder, False))

@@ -173,7 +173,8 @@ class Loader:
         shares = self.of_stream if self.is_stream else self.of_samples
         reason, hint = "engine=raw trains with all samples, and a collate function drops some", "engine=lightning"
         for share in shares(epoch, accumulate):
-            if self.trains or (samples := len(share.ids)):
+            samples = len(share.ids)
+            if self.trains or samples:
                 fits = samples_left(share.batch, samples) == samples
                 require(fits, "data", type(self.loader.dataset).__name__, reason, hint)
                 yield share
