@@ -124,9 +124,8 @@ def test_ranks(make: Make, tmp_path: Path) -> None:
     for name in ("codes", "accumulated"):
         require_identical(tmp_path / name, tmp_path / f"{name} raw")
     for name, words in {"codes": (), "accumulated": ("accumulate_grad_batches=2",)}.items():
-        plan = make("Coded", "strategy=virtual", "devices=2", *words)
-        virtual = trained("lightning", plan, f"{name} virtual")["val_loss"]
-        assert virtual == pytest.approx(metrics_in(tmp_path / name)["val_loss"], rel=1e-12)
+        virtual = trained("lightning", make("Coded", "strategy=virtual", "devices=2", *words), f"{name} virtual")
+        assert virtual["val_loss"] == pytest.approx(metrics_in(tmp_path / name)["val_loss"], rel=1e-12)
     text = compare(tmp_path / "apart", tmp_path / "apart").text()
     assert "They differ first in ranks of one run, epoch 1, step 6, buffers of ranks 0 and 1 in " in text
 
