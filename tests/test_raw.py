@@ -3,23 +3,42 @@
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lockstep
 from lockstep.base.config_error import ConfigError
-from lockstep.command.job import raw_job, require_repeatable
+from lockstep.command.compose import compose_job
+from lockstep.command.job import prepare, raw_job
 from lockstep.plan import schemas
 from lockstep.plan.schemas.plan_json import from_json, to_json
+from lockstep.raw.data import Loader
+from lockstep.raw.trainer import configured
 from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import IN_PROCESS, ROOT, Command, MakePlan, MakeUserPlan, require_refused
+from tests.inspections import asked_here
 from tests.rank_helpers import run_plans, trained
 from tests.test_layers import imports
 
 pytestmark = IN_PROCESS
+
+
+class Stream(IterableDataset[int]):
+    """Samples in the order of an iterable."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(4)
+
+
 RAW = ROOT / "src" / "lockstep" / "raw"
 SMALL = (
     *("data=digits", "data.test_size=1655", "data.val_size=12", "model.net.hidden=[16]", "batch_size=12", "threads=1"),
@@ -101,8 +120,10 @@ REFUSED = {
     "trainer.detect_anomaly=true": "trainer.detect_anomaly=true: engine=raw only repeats",
     "trainer.deterministic=true": "trainer.deterministic=true: engine=raw only repeats",
     "trainer.benchmark=true": "trainer.benchmark=true: engine=raw only repeats",
+    "trainer.num_sanity_val_steps=2": "trainer.num_sanity_val_steps=2: engine=raw only repeats",
     "trainer.barebones=true": "trainer.barebones=true: engine=raw only repeats",
     "test=best": "test=best: engine=raw keeps the final weights alone",
+    "memory_format=channels_last": "memory_format=channels_last: engine=raw computes contiguous nets alone",
     "callbacks=ema": "callbacks=EMAWeightAveraging: engine=raw runs no callbacks",
     "callbacks=early_stopping": "callbacks=EarlyStopping: engine=raw runs no callbacks",
     "callbacks=timer": "callbacks=Timer: engine=raw runs no callbacks",
@@ -140,8 +161,7 @@ def test_what_it_leaves_out_is_said_once(command: Command) -> None:
 def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     strange_hooks = importlib.import_module("strange_hooks")
     words = ("model=boring", "model._target_=strange_hooks.Module", "data=boring_data", "engine.fast_loop=false")
-    plan = make_user_plan(*words, "trainer.limit_train_batches=2", "trainer.num_sanity_val_steps=1", "batch_size=8")
-    require_repeatable(replace(plan, engine=schemas.Raw("raw", "ddp")))
+    plan = make_user_plan(*words, "trainer.limit_train_batches=2", "batch_size=8")
     calls = []
     for engine in (plan.engine, schemas.Raw("raw", "ddp")):
         folder = Path(plan.run_dir) / engine.name
@@ -154,9 +174,9 @@ def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monk
 
 def test_what_both_engines_could_take_for_granted(make_user_plan: MakeUserPlan) -> None:
     """Shares of 5.76 and 1.5 batches, seven samples for two ranks, max_steps above the steps of the run, …"""
-    words = ("model=line", "model._target_=strange_zoo.Everything", "data=none", "strategy=ddp", "devices=2")
+    job = ("model=line", "model._target_=strange_zoo.Everything", "data=none", "strategy=ddp", "devices=2")
     shares = ("batch_size=7", "trainer.limit_train_batches=0.96", "trainer.limit_val_batches=0.3", "max_epochs=3")
-    words += (*shares, "accumulate_grad_batches=2", "trainer.val_check_interval=0.5", "trainer.max_steps=100")
+    words = (*job, *shares, "accumulate_grad_batches=2", "trainer.val_check_interval=0.5", "trainer.max_steps=100")
     plan = make_user_plan(*words, "precision=64-true", "memory_format=contiguous")
     engines = {"own": schemas.Lightning("lightning", False), "fast": plan.engine, "raw": schemas.Raw("raw", "ddp")}
     folders = [Path(plan.run_dir) / name for name in engines]
@@ -169,19 +189,48 @@ def test_what_both_engines_could_take_for_granted(make_user_plan: MakeUserPlan) 
 
 
 def test_a_hook_that_is_not_called_is_refused(make_plan: MakePlan) -> None:
-    plan = make_plan(*SMALL)
-    require_repeatable(plan)
+    plan = make_plan(*SMALL[:-1])
     plan = replace(plan, model=replace(plan.model, hooks=("on_fit_end", "configure_callbacks", "on_predict_start")))
     with pytest.raises(ConfigError, match="engine=raw does not call configure_callbacks, which it overrides"):
-        require_repeatable(plan)
-    require_repeatable(replace(plan, engine=schemas.Lightning("lightning", fast_loop=True)))
+        replace(plan, engine=schemas.Raw("raw", "ddp"))
 
 
 def test_an_optimizer_of_the_module_that_goes_backward_several_times_is_refused(make_user_plan: MakeUserPlan) -> None:
     sentence = "model=Late: engine=raw runs no LBFGS; write engine=lightning."
-    require_refused(sentence, trained, "raw", make_user_plan("model=late", "data=none", "engine=raw"))
+    plan = make_user_plan("model=late", "data=none", "engine=raw")
+    require_refused(sentence, lambda: trained("raw", plan))
 
 
-def test_a_checkpoint_to_begin_from_is_refused(make_plan: MakePlan) -> None:
-    plan = replace(make_plan(*SMALL), ckpt_path="last.ckpt")
-    require_refused("ckpt_path=last.ckpt: engine=raw only repeats a training", lambda: require_repeatable(plan))
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(Stream(), 2, num_workers=1),
+        DataLoader(TensorDataset(torch.ones(1)), batch_size=None),
+        DataLoader(TensorDataset(torch.ones(1)), batch_sampler=[[0]]),
+        [1],
+    ],
+)
+def test_loaders_that_are_refused(loader: Any) -> None:
+    options = {"seed": 1, "trainer": {"limit_train_batches": 1.0, "overfit_batches": 0}}
+    trainer = SimpleNamespace(config=OmegaConf.create(options), global_rank=0, world_size=1)
+    with pytest.raises(ConfigError, match=r"^data: engine=raw reads a DataLoader with a batch_size, and an Iterable.*"):
+        Loader(loader, trainer, "train", 1)
+
+
+def test_batches_of_several_sizes_are_refused_before_a_run(make_user_plan: MakeUserPlan) -> None:
+    sentence = "data=UnevenData: engine=raw reads DataLoaders with a batch_size"
+    require_refused(sentence, make_user_plan, "engine=both", "model=uneven", "data=uneven_data")
+
+
+def test_a_plateau_of_steps_is_refused() -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
+    schedule = {"scheduler": ReduceLROnPlateau(optimizer), "monitor": "loss", "interval": "step"}
+    with pytest.raises(ConfigError, match=r"^scheduler: engine=raw steps ReduceLROnPlateau by epochs; write engine="):
+        configured({"optimizer": optimizer, "lr_scheduler": schedule})
+
+
+def test_a_checkpoint_to_begin_from_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.launch.start.in_child", asked_here)
+    (tmp_path / "last.ckpt").touch()
+    config, folder = compose_job(["engine=raw", "logger=none", f"ckpt_path={tmp_path / 'last.ckpt'}"])
+    require_refused("engine=raw only repeats a training", lambda: prepare(config, folder, False))

@@ -11,21 +11,21 @@ raw/step.py test_raw_reduce.py::test_by_hand[2-ring_of_any_size]
 +arrived
 # raw clips before the sum
 raw/step.py test_raw_reduce.py::test_every_method_trains_to_the_same_weights[2-32-true-0.0]
--        rank.average()
--        before_update(rank, optimizer)
-+        before_update(rank, optimizer)
+-        trainer.average()
+-        before_update(trainer, optimizer)
++        before_update(trainer, optimizer)
 # raw weighs each batch of a step alike
 raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
--(share.step_total or share.total * accumulate))
-+(share.total * accumulate))
+-/ share.step_total)
++/ (share.total * accumulate))
 # a rank of raw takes a contiguous part of the batch
 raw/data.py test_raw.py::test_what_both_engines_could_take_for_granted
 -first, mine = number - number % accumulate, ids[self.rank :: self.world]
 +first, mine = number - number % accumulate, ids.tensor_split(self.world)[self.rank]
 # raw averages the values of ranks in place of samples
-raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
--    return None if not weight else total / weight if how == "mean" else total
-+    return None if not weight else sum(a / b for a, b in pairs if b) / len(pairs) if how == "mean" else total
+raw/record.py test_raw.py::test_what_both_engines_could_take_for_granted
+-    return None if not count else total / count if how == "mean" else total
++    return None if not count else sum(a / b for a, b in pairs if b) / len(pairs) if how == "mean" else total
 # raw steps a schedule of steps by epochs
 raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
 -"step": (step_ends, index)
@@ -59,23 +59,23 @@ engine/step.py test_raw.py::test_what_both_engines_could_take_for_granted
 -self.has_default_backward = not overrides(module, "backward")
 +self.has_default_backward = True
 # raw counts what rank 0 alone logs on every rank
-raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
--weight = 0.0 if get("rank_zero_only") and self.rank else weight
-+weight = weight
+raw/record.py test_raw.py::test_what_both_engines_could_take_for_granted
+-count = 0.0 if get("rank_zero_only") and not self.trainer.is_global_zero else count
++count = count
 # the engine counts what rank 0 alone logs on every rank
 engine/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -if rank_zero_only and self.rank:
 +if False:
 # raw averages what an epoch's end logs over ranks
-raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
--weight = float(self.epoch_samples.get(self.stage, 0) or 1)
-+weight = 1.0
+raw/record.py test_raw.py::test_what_both_engines_could_take_for_granted
+-count = float(self.epoch_samples.get(self.stage, 0) or 1)
++count = 1.0
 # the engine averages what an epoch's end logs over ranks
 engine/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -weight = float(self.epoch_samples.get(self.stage, 0)) or 1.0
 +weight = 1.0
 # raw counts steps up to max_steps that the run does not have
-raw/module.py test_raw.py::test_what_both_engines_could_take_for_granted
+raw/trainer.py test_raw.py::test_what_both_engines_could_take_for_granted
 -min(total or most, total if most == -1 else most)
 +total if most == -1 else most
 # raw forgets what is best within an epoch
@@ -94,12 +94,12 @@ runs/record/__init__.py test_raw.py::test_what_both_engines_could_take_for_grant
 +self._begin(0, carried)
 # raw calls on_before_zero_grad for each batch
 raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
--        if is_first:
--            rank.divisor = None
+-        if index % accumulate == 0:
+-            trainer.divisor = None
 -            module.on_before_zero_grad(optimizer)
 +        module.on_before_zero_grad(optimizer)
-+        if is_first:
-+            rank.divisor = None
++        if index % accumulate == 0:
++            trainer.divisor = None
 # the fast loop calls on_before_zero_grad for each batch
 engine/loop.py test_raw.py::test_what_both_engines_could_take_for_granted
 -            if batch_idx % batches == 0:

@@ -18,7 +18,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep.base.config_error import ConfigError, config_error, require
+from lockstep.base.config_error import ConfigError, require
 from lockstep.base.files import save_json, short_path
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job, replacing, sets_folder, without_plus
@@ -37,7 +37,7 @@ from lockstep.plan.schemas.target import tensorboard_of
 from lockstep.plan.targets.from_python import targets_of
 from lockstep.plan.targets.locate import FROM_DATA, targets_within
 from lockstep.plan.world import Launchable
-from lockstep.raw import CALLED, Job
+from lockstep.raw import Job
 from lockstep.runs.checkpoint.files import choose_checkpoint, require_start, typed_words
 from lockstep.runs.run_files import METRICS, Metrics, clear_records, removed_if_refused, run_of, save_config
 
@@ -123,7 +123,8 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     plan, command = plan_from(config, run_dir), command or schemas.Command()
     plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words)))
     check_launchable(plan.world)
-    require_repeatable(plan)
+    fits = plan.engine.name == "lightning" or plan.ckpt_path is None  # no rule of a plan, by which `load` reads a net
+    require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
         ranks = 1 if plan.strategy.virtual else plan.strategy.data_parallel_size(plan.devices)
@@ -135,16 +136,6 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
         skipped = [f"{path}: {'damaged' if path.suffix else reason}" for path, reason in damaged.items()]
         print(*skipped, f"resuming from {plan.ckpt_path}", sep="; ", file=sys.stderr, flush=True)
     return plan
-
-
-def require_repeatable(plan: Plan) -> None:
-    """Raise if engine=raw would leave out a hook that the LightningModule overrides, or begin at a checkpoint."""
-    fits = plan.engine.name == "lightning" or plan.ckpt_path is None
-    require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
-    left_out = [name for name in plan.model.hooks if name not in CALLED and "predict" not in name]
-    if plan.engine.name != "lightning" and left_out:
-        reason = f"engine=raw does not call {', '.join(left_out)}, which it overrides"
-        raise config_error("model", plan.model.name, reason, "engine=lightning")
 
 
 def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:

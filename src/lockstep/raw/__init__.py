@@ -2,33 +2,17 @@
 
 It shares no line that decides a number with the other engine, so that `engine=both` proves something. To be read from
 top to bottom: `run` (a run on one rank) and `step` (a batch on one rank), then what these call: `data` (this rank's
-share of each batch), `module` (what a LightningModule sees), `log` (`self.log`), `record` (what the run leaves).
+share of each batch), `trainer` (what a rank holds, and its module sees), `record` (what a run measures and leaves).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.plan.world import World
+from hydra.core.plugins import Plugins
+from omegaconf import OmegaConf
 
-CALLED = (  # the hooks of a LightningModule, in their order; one that overrides another is refused
-    *("setup", "configure_model", "configure_optimizers", "on_fit_start", "on_validation_model_eval"),
-    *("on_validation_start", "on_validation_epoch_start", "on_validation_batch_start", "validation_step"),
-    *("on_validation_batch_end", "on_validation_epoch_end", "on_validation_end", "on_validation_model_train"),
-    *(
-        "on_train_start",
-        "on_train_epoch_start",
-        "on_before_batch_transfer",
-        "transfer_batch_to_device",
-        "on_after_batch_transfer",
-    ),
-    *("on_train_batch_start", "training_step", "on_before_zero_grad", "optimizer_zero_grad", "on_before_backward"),
-    *("backward", "on_after_backward", "on_before_optimizer_step", "configure_gradient_clipping", "optimizer_step"),
-    *("lr_scheduler_step", "on_train_batch_end", "on_validation_model_zero_grad", "on_train_epoch_end"),
-    *("on_train_end", "on_fit_end", "teardown", "on_save_checkpoint", "on_test_model_eval", "on_test_start"),
-    *("on_test_epoch_start", "on_test_batch_start", "test_step", "on_test_batch_end", "on_test_epoch_end"),
-    *("on_test_end", "on_test_model_train", "on_load_checkpoint"),
-)
+from lockstep.plan.world import World
 
 
 @dataclass(frozen=True)
@@ -43,3 +27,20 @@ class Job:
     config: str
     metadata: Mapping[str, Any]
     plan: str
+
+
+def configuration(text: str, world: int) -> Any:
+    """Return the configuration, with what some keys stand for: batch_size_per_device, scale_lr, fast_dev_run, …"""
+    Plugins.instance()  # its packages may register resolvers
+    config: Any = OmegaConf.create(text)
+    trainer, few = config.trainer, int(config.trainer.fast_dev_run)
+    if few:
+        config.max_epochs, trainer.limit_test_batches = 1, few
+        trainer.val_check_interval, trainer.check_val_every_n_epoch = 1.0, 1
+    if few or trainer.overfit_batches:
+        trainer.limit_train_batches = trainer.limit_val_batches = few or trainer.overfit_batches
+    if config.batch_size_per_device:
+        config.batch_size = config.batch_size_per_device * world
+    if config.scale_lr:
+        config.optimizer.lr = config.optimizer.lr * world
+    return config

@@ -4,25 +4,31 @@ Epoch e of n samples is `torch.randperm(n)` under seed + e, if the user's DataLo
 k·B … (k+1)·B of it, of which rank r of W takes r, r + W, r + 2W, … So the samples of a step are the same for any W.
 """
 
+import hashlib
+import inspect
 import random
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.utils.data as td
-from torch import Tensor
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor, nn
+from torchmetrics import Metric
 
-from lockstep.base.config_error import require
+from lockstep.base.config_error import ConfigError, require
+from lockstep.base.messages import gather_values
+from lockstep.base.private_api.torchmetrics import compute_from, states_of, widen_counts
 from lockstep.base.structures import samples_left
-
-END = object()
+from lockstep.plan.targets.kinds import overrides
 
 
 @dataclass
@@ -36,21 +42,25 @@ class Share:
     batch: Any
     ids: Tensor
     total: int
-    step_total: int | None
+    step_total: int
     is_last: bool
-
-    @property
-    def count(self) -> int:
-        return len(self.ids)
 
 
 def seed_by(*numbers: int) -> None:
     """Seed all generators by a hash: the first 8 bytes of BLAKE2b over the numbers, each a little-endian int64."""
     packed = struct.pack(f"<{len(numbers)}q", *numbers)
-    seed = int.from_bytes(blake2b(packed, digest_size=8).digest(), "little")
+    seed = int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
     torch.default_generator.manual_seed(seed >> 1)
     np.random.seed(seed & 0xFFFFFFFF)
     random.seed(seed)
+
+
+def seed_evaluation(trainer: Any, stage: str, batch: int = -1, loader: int = -1) -> None:
+    """Seed by (seed, epoch, stage, loader, batch, rank); for hooks between batches alike on every rank."""
+    epoch, rank = trainer.record.epoch if stage == "val" else 0, 0 if batch < 0 else trainer.global_rank
+    seed_by(trainer.config.seed, epoch, 1 if stage == "val" else 2, loader, batch, rank)
+    if trainer.device.type == "cuda":
+        torch.cuda.manual_seed(torch.initial_seed())
 
 
 def seed_all(seed: int) -> None:
@@ -59,56 +69,76 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def generator_states() -> tuple[Any, ...]:
+def generators() -> tuple[Any, ...]:
+    """Return the states of all generators."""
     gpu = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     return random.getstate(), np.random.get_state(), torch.get_rng_state(), gpu
 
 
 @contextmanager
-def preserved_generators(seed: int | None = None, states: Any = None) -> Iterator[None]:
+def preserved_generators(seed: int | None = None, states: tuple[Any, ...] | None = None) -> Iterator[None]:
     """Put the generators back afterwards; within, they may begin at a seed, or in states of before."""
-    before = generator_states()
+    before = generators()
     if seed is not None:
         seed_all(seed)
-    set_generators(states)
+    if states is not None:
+        set_generators(*states)
     try:
         yield
     finally:
-        set_generators(before)
+        set_generators(*before)
 
 
-def set_generators(states: tuple[Any, ...] | None) -> None:
-    if states is not None:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
-        if states[3] is not None:
-            torch.cuda.set_rng_state(states[3])
+def set_generators(python: Any, numpy: Any, cpu: Tensor, gpu: Tensor | None) -> None:
+    random.setstate(python)
+    np.random.set_state(numpy)
+    torch.set_rng_state(cpu)
+    if gpu is not None:
+        torch.cuda.set_rng_state(gpu)
+
+
+@contextmanager
+def preserved_metrics(module: nn.Module) -> Iterator[None]:
+    """Restore the torchmetrics of a module afterwards."""
+    kinds, metrics = (Tensor, list, int, float, type(None)), [m for m in module.modules() if isinstance(m, Metric)]
+    states = [{name: deepcopy(value) for name, value in vars(m).items() if isinstance(value, kinds)} for m in metrics]
+    yield
+    for metric, state in zip(metrics, states, strict=True):
+        vars(metric).update(state)
+
+
+def compute_over_ranks(metrics: Sequence[Metric]) -> None:
+    """Compute metrics of their states on all ranks, in one message; each keeps its value until it is reset."""
+    for metric in metrics:
+        widen_counts(metric)  # torchmetrics divides in float32
+    if metrics and dist.is_initialized():
+        ranks = gather_values([states_of(metric) for metric in metrics], to_all=True)
+        for metric, states in zip(metrics, zip(*ranks, strict=True), strict=True):
+            compute_from(metric, states)
 
 
 class Loader:
-    """One rank's view of a user's DataLoader, or of any iterable of batches.
+    """One rank's view of a user's DataLoader.
 
-    size: of a global batch; 0 if its samples are not batched here. limit: of the batches of an epoch, or their share.
-    smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first, in order.
+    is_stream: of an IterableDataset. size: of a global batch. limit: the number of batches of an epoch, or their share.
+    smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first.
     """
 
-    def __init__(self, loader: Any, rank: Any, stage: str, smallest: int) -> None:
-        config, self.loader, self.rank, self.world = rank.config, loader, rank.rank, rank.world
+    def __init__(self, loader: Any, trainer: Any, stage: str, smallest: int) -> None:
+        config, self.loader, self.rank, self.world = trainer.config, loader, trainer.global_rank, trainer.world_size
         self.trains, self.seed, self.limit = stage == "train", config.seed, config.trainer[f"limit_{stage}_batches"]
         self.fixed, self.smallest = self.trains and config.trainer.overfit_batches > 0, 1 if self.trains else smallest
-        kind, iterators = type(loader), ("__iter__", "_get_iterator")  # of which a derived class may have its own
-        self.is_plain = isinstance(loader, td.DataLoader)
-        self.is_plain &= all(getattr(kind, name, None) is getattr(td.DataLoader, name) for name in iterators)
-        has_index = self.is_plain and not isinstance(loader.dataset, td.IterableDataset)
-        self.batch_sampler: Any = loader.batch_sampler if has_index else None  # else it is a stream
-        source = loader if self.batch_sampler is None else self.batch_sampler
-        self.drop_last = getattr(source, "drop_last", False) or (self.trains and config.drop_last)
-        is_regular = type(self.batch_sampler) is td.BatchSampler or (self.is_plain and loader.batch_size is not None)
-        size = config.batch_size if self.trains and is_regular else None
-        self.size: int = size or getattr(source, "batch_size", None) or 0
-        self.joins = self.is_plain and loader.batch_size is not None  # samples of a stream
-        self.drawn: tuple[int, list[Any]] = -1, []
+        iterators = "__iter__", "_get_iterator"  # a derived class may have its own
+        is_plain = all(getattr(type(loader), name, None) is getattr(td.DataLoader, name) for name in iterators)
+        self.is_stream = is_plain and isinstance(loader.dataset, td.IterableDataset)
+        source = loader if self.is_stream or not is_plain else loader.batch_sampler
+        fits = source.batch_size and not loader.num_workers if self.is_stream else type(source) is td.BatchSampler
+        if not fits:
+            reads = "a DataLoader with a batch_size, and an IterableDataset without workers"
+            raise ConfigError(f"data: engine=raw reads {reads}; write engine=lightning.")
+        self.drop_last: bool = source.drop_last or (self.trains and config.drop_last)
+        self.size: int = config.batch_size if self.trains else source.batch_size
+        self.drawn: tuple[int, list[int]] = -1, []
 
     def limited(self, batches: int) -> int:
         return min(self.limit, batches) if isinstance(self.limit, int) else int(self.limit * batches)
@@ -117,21 +147,17 @@ class Loader:
     def count(self) -> int:
         """Return the number of batches of an epoch; 0 if the data has no length."""
         try:
-            if self.batch_sampler is not None:
-                return len(self.batches(0))
-            length, size = (len(self.loader.dataset), self.size) if self.joins else (len(self.loader), 1)
-            return self.limited(length // size if self.drop_last else -(-length // size))
+            return len(self.batches(0)) if not self.is_stream else self.limited(self.parts(len(self.loader.dataset)))
         except (TypeError, NotImplementedError):
             return 0
 
+    def parts(self, samples: int) -> int:
+        return samples // self.size if self.drop_last else -(-samples // self.size)
+
     def batches(self, epoch: int) -> Sequence[Tensor]:
         """Return the sample ids of each global batch."""
-        if type(self.batch_sampler) is not td.BatchSampler:  # batches of the user's making
-            batches = [torch.as_tensor(ids) for ids in self.draw(self.batch_sampler, epoch)]
-            return batches[: self.limited(len(batches))]
-        order = self.order(self.batch_sampler.sampler, epoch)
-        count = len(order) // self.size if self.drop_last else -(-len(order) // self.size)
-        order = order[: self.limited(count) * self.size]
+        order = self.order(self.loader.batch_sampler.sampler, epoch)
+        order = order[: self.limited(self.parts(len(order))) * self.size]
         return order.split(max(self.size, self.smallest)) if len(order) else ()  # type: ignore[no-untyped-call]
 
     def order(self, sampler: Any, epoch: int) -> Tensor:
@@ -143,40 +169,35 @@ class Loader:
             return torch.randperm(samples, generator=torch.Generator().manual_seed(self.seed + epoch))
         return torch.as_tensor(self.draw(sampler, epoch), dtype=torch.int64)
 
-    def draw(self, sampler: Any, epoch: int) -> list[Any]:
+    def draw(self, sampler: Any, epoch: int) -> list[int]:
         """Return what a sampler of the user's draws in an epoch, once, under seed + epoch."""
         if self.drawn[0] != epoch:
             with preserved_generators(self.seed + epoch):
-                several: list[Any] = [sampler, getattr(sampler, "sampler", None)]
-                for each in several:
-                    if isinstance(generator := getattr(each, "generator", None), torch.Generator):
-                        generator.manual_seed(self.seed + epoch)
-                    if hasattr(each, "set_epoch"):
-                        each.set_epoch(epoch)
+                if isinstance(generator := getattr(sampler, "generator", None), torch.Generator):
+                    generator.manual_seed(self.seed + epoch)
+                if hasattr(sampler, "set_epoch"):
+                    sampler.set_epoch(epoch)
                 self.drawn = epoch, list(sampler)
         return self.drawn[1]
 
     def shares(self, epoch: int, accumulate: int = 1) -> Iterator[Share]:
         """Yield this rank's share of each batch of an epoch; in an evaluation of those in which it has samples."""
         epoch = epoch if self.trains and not self.fixed else 0
-        shares = self.of_stream if self.batch_sampler is None else self.of_samples
-        for share in shares(epoch, accumulate):
-            if share.count or self.trains:
-                self.require_all(share)
-                yield share
-
-    def require_all(self, share: Share) -> None:
-        """Refuse a batch with fewer samples than those by which its loss is weighted."""
+        shares = self.of_stream if self.is_stream else self.of_samples
         reason, hint = "engine=raw trains with all samples, and a collate function drops some", "engine=lightning"
-        fits = samples_left(share.batch, share.count) == share.count
-        require(fits, "data", type(self.loader.dataset).__name__, reason, hint)
+        for share in shares(epoch, accumulate):
+            samples = len(share.ids)
+            if self.trains or samples:
+                fits = samples_left(share.batch, samples) == samples
+                require(fits, "data", type(self.loader.dataset).__name__, reason, hint)
+                yield share
 
     def of_samples(self, epoch: int, accumulate: int) -> Iterator[Share]:
         batches = self.batches(epoch)
         for number, ids in enumerate(batches):
             first, mine = number - number % accumulate, ids[self.rank :: self.world]
             step_total = sum(map(len, batches[first : first + accumulate]))
-            batch = self.read(epoch, mine if len(mine) else ids[:1]) if len(mine) or self.trains else None
+            batch = self.read(epoch, mine if len(mine) else ids[:1])
             yield Share(batch, mine, len(ids), step_total, is_last=number == len(batches) - 1)
 
     def read(self, epoch: int, ids: Tensor) -> Any:
@@ -192,70 +213,78 @@ class Loader:
             return collate(samples)
 
     def of_stream(self, epoch: int, accumulate: int) -> Iterator[Share]:
-        """Every rank reads all samples of an iterable, under (seed, epoch, -1), and takes its rows of each batch."""
+        """Every rank reads all samples of an iterable, under (seed, epoch, -1), and takes its part of each batch."""
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1.0 else self.count
-        following: Any
-        batches: Any = islice(self.read_stream(epoch), most)
-        end, following = 0, next(batches, None)
-        while following is not None:
-            (batch, total, rows), following = following, next(batches, None)
-            mine = torch.arange(end, end + total)[self.rank :: self.world]
-            chosen = slice(self.rank, None, self.world) if len(mine) else slice(1)
-            yield Share(rows(batch, chosen), mine, total, total if accumulate == 1 else None, following is None)
-            end += total
+        end, batches = 0, chain(islice(self.read_stream(epoch), most), [[]])
+        for samples, following in pairwise(batches):
+            ids = torch.arange(end, end + len(samples))[self.rank :: self.world]
+            batch = self.loader.collate_fn(samples[self.rank :: self.world] or samples[:1])
+            yield Share(batch, ids, len(samples), len(samples) * accumulate, is_last=not following)
+            end += len(samples)
 
-    def read_stream(self, epoch: int) -> Iterator[tuple[Any, int, Callable[[Any, slice], Any]]]:
-        """Yield each batch, the number of its samples, and what takes rows of it."""
-        loader, joins = self.loader, self.joins
+    def read_stream(self, epoch: int) -> Iterator[list[Any]]:
+        """Yield the samples of each batch, drawn by generators that go on where the last batch left them."""
         with preserved_generators():
             seed_by(self.seed, epoch, -1)
-            if self.is_plain:
-                options: dict[str, Any] = {"num_workers": loader.num_workers, "worker_init_fn": loader.worker_init_fn}
-                options["generator"] = torch.Generator().manual_seed(self.seed + epoch)
-                options |= {"batch_size": self.size, "drop_last": self.drop_last} if joins else {"batch_size": None}
-                if not isinstance(loader.dataset, td.IterableDataset):
-                    options["sampler"] = loader.sampler
-                loader = td.DataLoader(loader.dataset, collate_fn=list if joins else loader.collate_fn, **options)
-            batches, states = iter(loader), generator_states()
-        batch: Any = None
+            samples, states = iter(self.loader.dataset), generators()
         while True:
             with preserved_generators(states=states):
-                batch, states = next(batches, END), generator_states()
-            if batch is END:
+                batch, states = [*islice(samples, self.size)], generators()
+            if len(batch) < (self.size if self.drop_last else 1):
                 return
-            if joins:
-                yield batch, len(batch), lambda batch, rows: self.loader.collate_fn(batch[rows])
-            else:
-                yield batch, samples_in(batch), rows_of
+            yield batch
 
 
-def samples_in(batch: Any) -> int:
-    """Return the length of the first tensor or array of a batch."""
-    if isinstance(batch, Tensor | np.ndarray):
-        return len(batch) if batch.ndim else 1
-    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, list | tuple) else ()
-    return next((samples for part in parts if (samples := samples_in(part))), 0)
+def loaders_of(trainer: Any, stage: str) -> list[Loader]:
+    """Return this rank's views of the loaders of a stage, if it runs."""
+    owner, name, returned = trainer.owners[0], f"{stage}_dataloader", None
+    if stage not in trainer.loaders:
+        if trainer.runs(stage):
+            with trainer.as_one_process():
+                returned = getattr(owner, name)()
+        setattr(trainer, name if stage == "train" else f"{name}s", returned)
+        several = [*returned.values()] if isinstance(returned, Mapping) else returned
+        several = several if isinstance(several, list | tuple) else [several] if several is not None else ()
+        smallest = getattr(owner, "evaluation_batch", 1)
+        trainer.loaders[stage] = [Loader(each, trainer, stage, smallest) for each in several]
+    loaders: list[Loader] = trainer.loaders[stage]
+    return loaders
 
 
-def rows_of(batch: Any, rows: slice, samples: int | None = None) -> Any:
-    """Return rows of every tensor, array and list in a batch that has one for each sample."""
-    samples = samples or samples_in(batch)
-    if isinstance(batch, dict):
-        return {name: rows_of(part, rows, samples) for name, part in batch.items()}
-    is_array, is_list = isinstance(batch, Tensor | np.ndarray), isinstance(batch, list | tuple)
-    if is_list and (len(batch) != samples or any(isinstance(part, Tensor | np.ndarray | list) for part in batch)):
-        parts = [rows_of(part, rows, samples) for part in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
-    return batch[rows] if is_list or (is_array and batch.ndim and len(batch) == samples) else batch
+def transfer(trainer: Any, batch: Any, loader: int = 0) -> Any:
+    """Convert floats to the dtype of the run, and move the batch by the hooks of the data module or the module."""
+    batch = apply_to_collection(
+        batch, Tensor, lambda each: each.to(trainer.dtype) if each.is_floating_point() else each
+    )
+    for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"):
+        owner = next((each for each in trainer.owners if overrides(each, name)), trainer.module)
+        device = (trainer.device,) if name.startswith("transfer") else ()
+        batch = getattr(owner, name)(batch, *device, loader)
+    return batch
 
 
-def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """Return a structure with a function of each tensor in it."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {name: mapped(function, part) for name, part in value.items()}
-    if not isinstance(value, list | tuple):
-        return value
-    parts = [mapped(function, part) for part in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+def arguments_for(method: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
+    """Return those of batch, batch_idx and dataloader_idx that a step of the user's takes."""
+    kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
+    takes_all = inspect.Parameter.VAR_POSITIONAL in kinds
+    return arguments if takes_all else arguments[: sum(kind in (0, 1) for kind in kinds)]
+
+
+def hash_ids(ids: Tensor, first: int, step: int) -> int:
+    """Return the sum of a hash of each (id, its position in the order of the epoch), modulo 2^64.
+
+    The positions are first, first + step, … The hash is SplitMix64's, of id · (2^64 over the golden ratio) + position.
+    """
+    position = np.arange(first, first + step * len(ids), step, dtype=np.uint64)[: len(ids)]
+    mixed = ids.numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + position
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
+
+
+def digest(tensors: Iterable[Tensor]) -> str:
+    """Return the SHA-256 of tensors, each in logical order."""
+    sha = hashlib.sha256()
+    for tensor in tensors:
+        sha.update(tensor.detach().cpu().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()

@@ -1,6 +1,5 @@
 """A batch on one rank: forward, backward, the average over ranks, clipping, and the update of the weights."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -12,15 +11,107 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lockstep.base.private_api.torch import BATCHNORM
-from lockstep.raw.data import Share
+from lockstep.raw.data import Share, arguments_for
+
+
+def automatic_step(trainer: Any, share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
+    """Run forward and backward of a batch, and the update if an optimizer step ends with it (`is_step`)."""
+    module, optimizer, accumulate = trainer.module, trainer.optimizers[0], trainer.config.accumulate_grad_batches
+    outputs: dict[str, Any] = {}
+
+    def forward_backward() -> Any:
+        with trainer.forward_context(share):
+            returned = trainer.training_step(*arguments_for(module.training_step, batch, index))
+        values = returned if isinstance(returned, Mapping) else {"loss": returned}
+        if index % accumulate == 0:
+            trainer.divisor = None
+            module.on_before_zero_grad(optimizer)
+            module.optimizer_zero_grad(trainer.current_epoch, index, optimizer)
+        if (loss := values.get("loss")) is None:
+            return None
+        trainer.loss, factor = loss.detach(), loss_factor(trainer, share, accumulate)
+        if (weight := values.get("weight")) is not None:  # the loss is a mean over so many, perhaps over nothing
+            trainer.count = float(weight) if len(share.ids) else 0.0
+            trainer.loss = trainer.loss if trainer.count else None
+            trainer.divisor = trainer.count + (trainer.divisor or 0.0)
+            factor = trainer.count * trainer.world_size * accumulate
+        module.on_before_backward(loss / accumulate)
+        module.backward(loss / accumulate * factor)
+        module.on_after_backward()
+        outputs.update(values, loss=loss.detach() / accumulate)
+        return outputs["loss"]
+
+    def complete() -> Any:
+        loss = forward_backward()
+        trainer.average()
+        before_update(trainer, optimizer)
+        clip, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm  # by `clip_gradients`, below
+        module.configure_gradient_clipping(optimizer, gradient_clip_val=clip, gradient_clip_algorithm=algorithm)
+        return loss
+
+    if is_step:
+        module.optimizer_step(trainer.current_epoch, index, optimizer, complete)  # which completes, then updates
+        trainer.global_step += 1
+    else:
+        with getattr(trainer.training_step, "no_sync", nullcontext)():  # DistributedDataParallel: average later
+            forward_backward()
+    return outputs
+
+
+def loss_factor(trainer: Any, share: Share, accumulate: int) -> float:
+    """Return the factor on this rank's mean loss, so that the average over ranks and batches is that of all samples.
+
+    Two ranks with 3 and 2 of 5 samples have means a and b. The factors are 2 · 3/5 and 2 · 2/5, so that the average of
+    both, (6/5 a + 4/5 b) / 2 = 3/5 a + 2/5 b, is the mean of the five. The average of a and b alone would not be.
+    """
+    if len(share.ids) == 0 or trainer.config.loss_reduction == "none":
+        return 1.0 if len(share.ids) else 0.0
+    if trainer.config.loss_reduction == "sum":
+        return float(trainer.world_size)
+    return float(trainer.world_size * accumulate * len(share.ids) / share.step_total)
+
+
+def before_update(trainer: Any, optimizer: Optimizer) -> None:
+    """Measure the gradients of an optimizer, which are complete and averaged over ranks."""
+    gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+    if trainer.divisor is not None:
+        total = torch.tensor(trainer.divisor, dtype=torch.float64, device=trainer.device)
+        if trainer.world_size > 1:
+            dist.all_reduce(total)
+        for gradient in gradients if total else ():
+            gradient.div_(total.item())
+    norms = [torch.linalg.vector_norm(gradient).item() for gradient in gradients]
+    trainer.updates.append((float(optimizer.param_groups[0]["lr"]), norms))
+    trainer.module.on_before_optimizer_step(optimizer)
+
+
+def clip_gradients(optimizer: Optimizer, value: float | None = None, algorithm: Any = "norm") -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    by_value = getattr(algorithm, "value", algorithm) == "value"
+    if value:
+        (nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_)(parameters, value)
+
+
+def step_schedules(trainer: Any, index: int, step_ends: bool, epoch_ends: bool, plateau: bool = False) -> None:
+    """Step the schedules that are due: those of ReduceLROnPlateau by a logged value, or all others."""
+    due = {"step": (step_ends, index), "epoch": (epoch_ends, trainer.current_epoch)}
+    for schedule in trainer.lr_scheduler_configs if trainer.module.automatic_optimization else ():
+        value = trainer.callback_metrics.get(str(schedule.monitor)) if plateau else None
+        ends, number = due[schedule.interval]
+        is_due = ends and (number + 1) % schedule.frequency == 0 and schedule.reduce_on_plateau == plateau
+        if is_due and (value is not None or not plateau):
+            trainer.module.lr_scheduler_step(schedule.scheduler, value)
+
+
+# the average over ranks: by DistributedDataParallel during backward, or by hand after it
 
 
 class Step(nn.Module):
     """A module whose forward is its training step, as DistributedDataParallel needs it.
 
-    DDP adds gradients in buckets, of 1 MiB and then 25 MiB, that it fills in the order of the parameters: here from the
-    last to the first. More than two numbers have several sums, so the order of the buckets decides the last bits.
-    They stay as they are with find_unused_parameters, of which torch warns if no parameter is unused.
+    It adds gradients in buckets of 1 MiB, then 25 MiB, which it fills in the order of the parameters: here from the
+    last to the first. More than two numbers have several sums, so the buckets decide the last bits. They stay as they
+    are with find_unused_parameters, of which torch warns if no parameter is unused.
     """
 
     def __init__(self, module: Any) -> None:
@@ -33,170 +124,25 @@ class Step(nn.Module):
         return self.module.training_step(*arguments)
 
 
-def wrap(rank: Any) -> None:
-    """Choose how gradients are averaged: by DistributedDataParallel during backward, or by hand after it."""
-    parameters, sync = [*rank.module.parameters()], rank.config.engine.gradient_sync
-    rank.wrapped, rank.average = Step(rank.module), lambda: None
-    sends: bool | None = rank.config.strategy.get("broadcast_buffers")
-    layers = [] if sends is False or rank.world == 1 else rank.module.modules()
+def choose_average(trainer: Any) -> None:
+    """Choose how gradients are averaged over ranks (`engine.gradient_sync`), and which buffers rank 0 sends."""
+    module, sync = trainer.module, trainer.config.engine.gradient_sync
+    parameters = [*module.parameters()]
+    trainer.training_step, trainer.average = module.training_step, lambda: None
+    sends: bool | None = trainer.config.strategy.get("broadcast_buffers")
+    layers = [] if sends is False or trainer.world_size == 1 else module.modules()
     layers = [layer._buffers for layer in layers if sends or not isinstance(layer, BATCHNORM)]
-    rank.shared_buffers = [(buffers, name) for buffers in layers for name in buffers]
-    rank.averaged = [parameter for parameter in parameters if parameter.requires_grad]  # by manual_backward
-    if rank.world == 1 or not rank.module.automatic_optimization:
+    trainer.shared_buffers = [(buffers, name) for buffers in layers for name in buffers]
+    if trainer.world_size == 1 or not module.automatic_optimization:
         return
     if sync == "ddp":
-        devices: Any = [rank.device] if rank.device.type == "cuda" else None
+        devices: Any = [trainer.device] if trainer.device.type == "cuda" else None
         options: dict[str, Any] = {"find_unused_parameters": True, "gradient_as_bucket_view": True}
-        rank.wrapped = DistributedDataParallel(rank.wrapped.to(rank.device), devices, **options)
-        rank.wrapped.broadcast_buffers = False  # `run` sends them
+        trainer.training_step = DistributedDataParallel(Step(module).to(trainer.device), devices, **options)
+        trainer.training_step.broadcast_buffers = False  # `run` sends them
         parameters = [each for each in parameters if not each.requires_grad]  # not in DDP, and they may thaw
         sync = "all_reduce"
-    rank.average = lambda: average(METHODS[sync], [each for each in parameters if each.requires_grad])
-
-
-def arguments_for(method: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
-    """Return those of batch, batch_idx and dataloader_idx that a step of the user's takes."""
-    kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
-    takes_all = inspect.Parameter.VAR_POSITIONAL in kinds
-    return arguments if takes_all else arguments[: sum(kind in (0, 1) for kind in kinds)]
-
-
-def weight_of(rank: Any, share: Share, accumulate: int) -> float:
-    """Return the factor on this rank's mean loss, so that the average over ranks and batches is that of all samples."""
-    if share.count == 0 or rank.config.loss_reduction == "none":
-        return 1.0 if share.count else 0.0
-    if rank.config.loss_reduction == "sum":
-        return float(rank.world)
-    return float(rank.world * accumulate * share.count / (share.step_total or share.total * accumulate))
-
-
-def automatic_step(rank: Any, share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
-    """Run forward and backward of a batch, and the update if an optimizer step ends with it (`is_step`)."""
-    module, trainer, optimizer = rank.module, rank.trainer, rank.trainer.optimizers[0]
-    accumulate, is_first = trainer.accumulate_grad_batches, index % trainer.accumulate_grad_batches == 0
-    outputs: dict[str, Any] = {}
-
-    def forward_backward() -> Any:
-        with rank.forward_context(share):
-            returned = rank.wrapped(*arguments_for(module.training_step, batch, index))
-        values = returned if isinstance(returned, Mapping) else {"loss": returned}
-        if is_first:
-            rank.divisor = None
-            module.on_before_zero_grad(optimizer)
-            module.optimizer_zero_grad(trainer.current_epoch, index, optimizer)
-        if (loss := values.get("loss")) is None:
-            return None
-        rank.loss, factor = loss.detach(), weight_of(rank, share, accumulate)
-        if (count := values.get("weight")) is not None:  # the loss is a mean over so many, perhaps over nothing
-            rank.weight = float(count) if share.count else 0.0
-            rank.loss = rank.loss if rank.weight else None
-            factor = rank.weight * rank.world * accumulate
-            rank.divisor = rank.weight + (rank.divisor or 0.0)
-        module.on_before_backward(loss / accumulate)
-        module.backward(loss / accumulate * factor)
-        module.on_after_backward()
-        outputs.update(values, loss=loss.detach() / accumulate)
-        return outputs["loss"]
-
-    def complete() -> Any:
-        loss = forward_backward()
-        rank.average()
-        before_update(rank, optimizer)
-        clip, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm  # by `clip_gradients`, below
-        module.configure_gradient_clipping(optimizer, gradient_clip_val=clip, gradient_clip_algorithm=algorithm)
-        return loss
-
-    if is_step:
-        module.optimizer_step(trainer.current_epoch, index, optimizer, complete)  # which completes, then updates
-        trainer.global_step += 1
-    else:
-        with getattr(rank.wrapped, "no_sync", nullcontext)():
-            forward_backward()
-    return outputs
-
-
-def before_update(rank: Any, optimizer: Optimizer) -> None:
-    """Measure the gradients of an optimizer, which are complete and averaged over ranks."""
-    gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
-    if rank.divisor is not None:
-        total = torch.tensor(rank.divisor, dtype=torch.float64, device=rank.device)
-        if rank.world > 1:
-            dist.all_reduce(total)
-        for gradient in gradients if total else ():
-            gradient.div_(total.item())
-    rank.updates.append((rate_of(optimizer), [torch.linalg.vector_norm(gradient).item() for gradient in gradients]))
-    rank.module.on_before_optimizer_step(optimizer)
-
-
-def rate_of(optimizer: Optimizer) -> float:
-    return next((float(group["lr"]) for group in optimizer.param_groups), 0.0)
-
-
-def clip_gradients(optimizer: Optimizer, value: float | None = None, algorithm: Any = "norm") -> None:
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    by_value = getattr(algorithm, "value", algorithm) == "value"
-    if value:
-        (nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_)(parameters, value)
-
-
-def step_schedules(rank: Any, index: int, step_ends: bool, epoch_ends: bool, plateau: bool = False) -> None:
-    """Step the schedules that are due: those of ReduceLROnPlateau by a logged value, or all others."""
-    due = {"step": (step_ends, index), "epoch": (epoch_ends, rank.record.epoch)}
-    for schedule in rank.trainer.lr_scheduler_configs if rank.module.automatic_optimization else ():
-        value = rank.trainer.callback_metrics.get(str(schedule.monitor)) if plateau else None
-        ends, number = due[schedule.interval]
-        is_due = ends and (number + 1) % schedule.frequency == 0 and schedule.reduce_on_plateau == plateau
-        if is_due and (value is not None or not plateau):
-            rank.module.lr_scheduler_step(schedule.scheduler, value)
-
-
-class SumOverRanks(torch.autograd.Function):
-    """The sum of each rank's values; of a value's gradient, too, since it is part of the sum on every rank."""
-
-    @staticmethod
-    def forward(_: Any, values: Tensor) -> Tensor:
-        total = values.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> Any:
-        return SumOverRanks.forward(context, gradients[0])
-
-
-class SyncBatchNorm(nn.BatchNorm1d):
-    """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
-
-    rank: Any
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        """Take inputs of any number of dimensions."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
-            return super().forward(x)
-        axes, shape = [axis for axis in range(x.dim()) if axis != 1], [1, -1, *[1] * (x.dim() - 2)]
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        count, *_ = sums = self.over_ranks(torch.cat([wide.new_tensor([x.numel() / x.shape[1]]), wide.sum(axes)]))
-        mean = sums[1:] / count
-        centred = wide - mean.view(shape)
-        variance = self.over_ranks(centred.square().sum(axes)) / count
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            self.num_batches_tracked += 1
-            factor = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
-            self.running_mean.lerp_(mean.detach(), factor)
-            self.running_var.lerp_(variance.detach() * (count / (count - 1)), factor)
-        outputs = centred / (variance + self.eps).sqrt().view(shape)
-        if self.affine:
-            outputs = outputs * self.weight.view(shape) + self.bias.view(shape)
-        return outputs.to(x.dtype)  # type: ignore[no-any-return]
-
-    def over_ranks(self, sums: Tensor) -> Tensor:
-        counted = sums if self.rank.counts else sums * 0.0  # a rank without samples computes another's
-        return SumOverRanks.apply(counted) if dist.is_initialized() else counted
-
-
-# averaging by hand, which DistributedDataParallel does during backward
+    trainer.average = lambda: average(METHODS[sync], [each for each in parameters if each.requires_grad])
 
 
 def average(method: Callable[[Sequence[Tensor]], None], parameters: Sequence[nn.Parameter], earlier: Any = ()) -> None:

@@ -14,12 +14,8 @@ if TYPE_CHECKING:
 ONLY_OF_RAW: dict[str, Any] = {
     **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
     **{"profiler": None, "strategy.max_restarts": 0, "trainer.max_time": None, "trainer.detect_anomaly": False},
-    **{
-        "trainer.reload_dataloaders_every_n_epochs": 0,
-        "trainer.deterministic": None,
-        "trainer.benchmark": None,
-        "trainer.barebones": False,
-    },
+    **{"trainer.deterministic": None, "trainer.benchmark": None, "trainer.barebones": False},
+    **{"trainer.num_sanity_val_steps": 0, "trainer.reload_dataloaders_every_n_epochs": 0},
 }
 """The only values of some keys under engine=raw and engine=both."""
 
@@ -30,6 +26,15 @@ OBSERVERS = {
     *("RichModelSummary", "RichProgressBar", "ThroughputMonitor", "TQDMProgressBar", "FittedLine"),
 }
 """Callbacks that change no training: raw leaves them out, but FittedLine, which logs values after a test."""
+
+
+CALLED = re.compile(
+    r"on_(fit|train|validation|test)_(start|end)|on_(train|validation|test)_(batch|epoch)_(start|end)|on_predict_.+"
+    r"|on_(validation|test)_model_(eval|train)|on_validation_model_zero_grad|on_(save|load)_checkpoint"
+    r"|on_(before|after)_(batch_transfer|backward)|on_before_(zero_grad|optimizer_step)"
+    r"|configure_(model|optimizers|gradient_clipping)"
+)
+"""The hooks of a LightningModule that raw calls; one that overrides another is refused."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,16 @@ class Raw:
             yield attrgetter(key)(plan) == value, key, ONCE, f"{key}={as_typed(value)}, or engine=lightning"
         reason, hint = "engine=raw keeps the final weights alone", "test=true, or engine=lightning"
         yield plan.test != "best", "test", reason, hint
+        reason, hint = "engine=raw computes contiguous nets alone", "memory_format=contiguous, or engine=lightning"
+        yield plan.memory_format != "channels_last", "memory_format", reason, hint
+        fits = 0 not in (plan.batch_size, *plan.data.val_batch_sizes, *plan.data.test_batch_sizes)
+        reason = "engine=raw reads DataLoaders with a batch_size"
+        yield fits, "data", reason, "data=… with one, or engine=lightning"
         reason = "engine=raw scales no loss for float16"
         yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or engine=lightning"
+        left_out = [name for name in plan.model.hooks if not CALLED.fullmatch(name)]
+        reason = f"engine=raw does not call {', '.join(left_out)}, which it overrides"
+        yield not left_out, "model", reason, "engine=lightning"
         is_raw = plan.strategy.mirrored(plan)[0] is plan.strategy
         reason = "engine=raw runs one process, or DistributedDataParallel"
         yield is_raw or self.name == "both", "strategy", reason, "strategy=ddp, or engine=both"
@@ -74,10 +87,7 @@ class Raw:
 
 Engine = Lightning | Raw
 
-ENGINES = {
-    "lightning": "lockstep.engine",
-    "raw": "lockstep.raw.run",
-}  # the module of each, for ranks
+ENGINES = {"lightning": "lockstep.engine", "raw": "lockstep.raw.run"}  # the module of each, for ranks
 EVERY_RUN = ("lockstep.engine.inspection", "lightning.pytorch", "torch.utils.tensorboard")
 """What the fork server imports beside the engines, once, while Hydra composes."""
 
