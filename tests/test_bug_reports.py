@@ -118,10 +118,10 @@ def test_ranks(make: Make, tmp_path: Path) -> None:
     for name in ("codes", "double", "accumulated"):
         require_identical(tmp_path / name, tmp_path / f"{name} raw")
     for name, words in {"codes": (), "accumulated": ("accumulate_grad_batches=2",)}.items():
-        value = trained("lightning", make("Coded", "strategy=virtual", "devices=2", *words), f"{name} virtual")[
+        virtual = trained("lightning", make("Coded", "strategy=virtual", "devices=2", *words), f"{name} virtual")[
             "val_loss"
         ]
-        assert value == pytest.approx(metrics_in(tmp_path / name)["val_loss"], rel=1e-12)
+        assert virtual == pytest.approx(metrics_in(tmp_path / name)["val_loss"], rel=1e-12)
     text = " ".join(compare(tmp_path / "apart", tmp_path / "apart").text().split())
     assert "They differ first in ranks of one run, epoch 1, step 6, buffers of ranks 0 and 1 in " in text
 

@@ -82,7 +82,7 @@ class Coded(Base):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         loss = super().training_step(batch, batch_idx)
-        self.code.mul_(0.9).add_(batch[0].detach().mean(0), alpha=0.1)  # type: ignore[operator, union-attr]
+        self.code.mul_(0.9).add_(batch[0].detach().mean(0), alpha=0.1)  # type: ignore[operator]
         return loss
 
 
