@@ -56,7 +56,9 @@ def samples_left(batch: Any, samples: int) -> int:
     sized = [each for each in values if isinstance(each, list) or (isinstance(each, Tensor) and each.dim())]
     lengths = {len(each) for each in sized}
     in_time_order = all(samples in each.shape[1:2] for each in sized if isinstance(each, Tensor))
-    return samples if len(lengths) != 1 or len(values) == samples or in_time_order else min(samples, *lengths)
+    are_samples = isinstance(batch, list) and len(batch) == samples  # and no (x, y) of two samples
+    are_samples = are_samples and (samples > 3 or len({getattr(each, "shape", ()) for each in sized}) == 1)
+    return samples if len(lengths) != 1 or are_samples or in_time_order else min(samples, *lengths)
 
 
 def tensors_of(state: Mapping[str, Any]) -> dict[str, Tensor]:
