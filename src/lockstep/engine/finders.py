@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
-from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr
 
 from lockstep.base.config_error import require
@@ -78,7 +78,8 @@ def fit(options: Mapping[str, Any], finder: Any, size_name: str) -> Any:
 
     object.__setattr__(source.owner, "train_dataloader", train_loader)
     replace_method(module, "configure_optimizers", configured)
-    finder._early_exit = True
+    finder._early_exit, flags = True, ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    given: dict[str, Any] = {name: options[name] for name in NAMES} | dict.fromkeys(flags, False)
     with ExitStack() as stack:
         logging.disable(logging.INFO)
         stack.callback(logging.disable, logging.NOTSET)
@@ -86,8 +87,7 @@ def fit(options: Mapping[str, Any], finder: Any, size_name: str) -> Any:
         warnings.simplefilter("ignore")  # the run itself will repeat those that count
         stack.enter_context(user_errors(f"callbacks: {type(finder).__name__}", "its trial steps fail."))
         trainer = pl.Trainer(
-            **{name: options[name] for name in NAMES},
-            **dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False),
+            **given,
             devices=1,
             plugins=[LightningEnvironment()],
             callbacks=[finder],

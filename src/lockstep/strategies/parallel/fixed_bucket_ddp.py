@@ -31,7 +31,7 @@ class FixedBucketDDP(LastToFirst):
         static_graph: bool = False,
     ) -> None:
         warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
-        options = {"find_unused_parameters": finds_unused, "static_graph": static_graph}
+        options: dict[str, Any] = {"find_unused_parameters": finds_unused, "static_graph": static_graph}
         super().__init__(module, device_ids, gradient_as_bucket_view=True, **options)
         self.averaged = frozenset(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
         self.broadcast_buffers = False  # as an argument it has another name in newer versions of torch
