@@ -114,8 +114,8 @@ RELOADED = "trainer.reload_dataloaders_every_n_epochs"
 
 def test_validation_by_the_batches_of_the_run(make_user_plan: MakeUserPlan) -> None:
     """2 batches an epoch, validated after 3 and 6, also if it is killed between; and as raw does."""
-    words = (*EARLY, "model._target_=strange_early.Sparse", *SINGLE, "trainer.check_val_every_n_epoch=null")
-    words = (*words, "trainer.val_check_interval=3")
+    job = (*EARLY, "model._target_=strange_early.Sparse", *SINGLE)
+    words = (*job, "trainer.check_val_every_n_epoch=null", "trainer.val_check_interval=3")
     plan = make_user_plan(*words, "max_epochs=4", "checkpoint.every_n_steps=1")
     same_after_kill(plan, 5)
     validations = lines(Path(plan.run_dir), "validation")
