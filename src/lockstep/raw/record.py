@@ -139,7 +139,7 @@ class Record:
     def end_epoch(self, validated: bool) -> None:
         self.end_validation()
         config, monitor = self.rank.config, self.rank.config.checkpoint.monitor or ""
-        validates = self.rank.runs("val") and config.trainer.check_val_every_n_epoch <= config.max_epochs
+        validates = self.rank.runs("val") and (config.trainer.check_val_every_n_epoch or 1) <= config.max_epochs
         if validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
             self.update_best(self.values)
         self.epoch, self.batches, self.window = self.epoch + 1, 0, []
