@@ -54,7 +54,8 @@ class Sparse(Early):
     def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
         return mse_loss(self.net(torch.sparse.mm(self.adjacency, batch[0].T).T), batch[1])
 
-    def on_train_start(self) -> None: ...
+    def train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(points(16, 1), batch_size=8)
 
 
 class Later(LearningRateFinder):

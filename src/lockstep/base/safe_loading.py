@@ -5,6 +5,7 @@ Beside torch's own types these are some of numpy and Python, which modules and c
 
 import datetime
 import io
+import warnings
 from pathlib import Path, PosixPath
 from typing import IO, Any
 
@@ -26,7 +27,8 @@ def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
 
     `mmap` is ignored for a name that is not UTF-8: torch's C++ takes none.
     """
-    with torch.serialization.safe_globals([*TYPES]):
+    with torch.serialization.safe_globals([*TYPES]), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Validating sparse tensor invariants")  # of a sparse buffer
         return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap and is_utf8(str(file)))
 
 

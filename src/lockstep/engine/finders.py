@@ -78,7 +78,8 @@ def fit(options: Mapping[str, Any], finder: Any, size_name: str) -> Any:
 
     object.__setattr__(source.owner, "train_dataloader", train_loader)
     replace_method(module, "configure_optimizers", configured)
-    finder._early_exit = True
+    finder._early_exit, flags = True, ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    given: dict[str, Any] = {name: options[name] for name in NAMES} | dict.fromkeys(flags, False)
     with ExitStack() as stack:
         logging.disable(logging.INFO)
         stack.callback(logging.disable, logging.NOTSET)
