@@ -86,10 +86,8 @@ def fit(options: Mapping[str, Any], finder: Any, size_name: str) -> Any:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # the run itself will repeat those that count
         stack.enter_context(user_errors(f"callbacks: {type(finder).__name__}", "its trial steps fail."))
-        silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-        chosen: dict[str, Any] = {name: options[name] for name in NAMES} | dict.fromkeys(silent, False)
         trainer = pl.Trainer(
-            **chosen,
+            **given,
             devices=1,
             plugins=[LightningEnvironment()],
             callbacks=[finder],
