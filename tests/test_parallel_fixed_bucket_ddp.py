@@ -1,7 +1,5 @@
 """Gradients of more than two ranks have the same bits in a process's first step and in any other."""
 
-import os
-import tempfile
 from collections.abc import Callable
 
 import pytest
@@ -67,25 +65,6 @@ def each_kind(plan: Plan, context: RankContext) -> Metrics:
 def test_buckets_stay_the_same(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp_spawn", "devices=3", "batch_size=12", "accelerator=cpu", "threads=1")
     assert on_ranks(plan, each_kind) == {"default": 3, "fixed": 0}
-
-
-def with_all_used(plan: Plan, context: RankContext) -> Metrics:
-    """Return how much is printed, by C++ too, where no parameter is unused, and whether gradients are the same."""
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile() as file:
-        os.dup2(file.fileno(), 2)
-        wrapped = [FixedBucketDDP(new_net(), None, finds) for finds in (True, False)]
-        gradients = [[gradients_of(ddp, context.rank, step) for step in range(3)] for ddp in wrapped]
-        os.dup2(stderr, 2)
-        printed = os.fstat(file.fileno()).st_size
-    dist.barrier()
-    return {"printed": printed, "equal": all(map(torch.equal, *gradients))}
-
-
-def test_nobody_is_warned_of_parameters_that_are_all_used(make_plan: MakePlan) -> None:
-    """Manual optimization needs find_unused_parameters, so nothing can be done about torch's warning."""
-    plan = make_plan("strategy=ddp_spawn", "devices=2", "accelerator=cpu", "threads=1")
-    assert on_ranks(plan, with_all_used) == {"printed": 0, "equal": True}
 
 
 def test_an_unused_parameter_needs_a_key(make_user_plan: MakeUserPlan) -> None:

@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_hasattr
 
 from lockstep.base.config_error import require
+from lockstep.base.private_api import lightning as private
 from lockstep.engine.loaders import RankSlice
 from lockstep.engine.loaders.source import create_module, create_source
 from lockstep.plan import schemas
@@ -34,8 +35,8 @@ def search(options: Mapping[str, Any], choice: schemas.Callback) -> dict[str, An
     reason = "it searches within training, and a search comes before it"
     require(fits, "callbacks", choice.name, reason, "LearningRateFinder or BatchSizeFinder")
     if isinstance(finder, LearningRateFinder):
-        key, applies = rate_key(model, choice, finder._attr_name), finder._update_attr
-        finder._update_attr = False  # the run gets the rate by its key
+        name, applies = private.searched_attribute(finder)
+        key = rate_key(model, choice, name)
         rate = fit(options, finder, "batch_size").optimal_lr.suggestion()
         reason = "it has measured too few finite losses"
         require(rate is not None, "callbacks", choice.name, reason, "another num_training_steps, min_lr or max_lr")
@@ -43,7 +44,10 @@ def search(options: Mapping[str, Any], choice: schemas.Callback) -> dict[str, An
     else:
         strategy, reason = options["strategy"].name, "BatchSizeFinder measures the memory of one device"
         require(strategy == "single", "strategy", strategy, reason, "strategy=single, or callbacks=none")
-        values, applies = {"batch_size": fit(options, finder, finder._batch_arg_name).optimal_batch_size}, True
+        values, applies = (
+            {"batch_size": fit(options, finder, private.searched_attribute(finder)[0]).optimal_batch_size},
+            True,
+        )
     for key, value in values.items():
         plus = "+" * (key.startswith("model.") and key.partition(".")[2] not in model.call)
         print(f"{choice.name}: {plus}{key}={value}, found by trial steps; type it in place of the search", flush=True)
@@ -78,7 +82,8 @@ def fit(options: Mapping[str, Any], finder: Any, size_name: str) -> Any:
 
     object.__setattr__(source.owner, "train_dataloader", train_loader)
     replace_method(module, "configure_optimizers", configured)
-    finder._early_exit, flags = True, ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    private.search_alone(finder)
+    flags = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     given: dict[str, Any] = {name: options[name] for name in NAMES} | dict.fromkeys(flags, False)
     with ExitStack() as stack:
         logging.disable(logging.INFO)

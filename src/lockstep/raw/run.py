@@ -60,9 +60,8 @@ def train_epoch(trainer: Trainer) -> None:
             record.between_batches("train")
             step_schedules(trainer, index, step_ends=True, epoch_ends=True)
             break
-        for buffers, name in trainer.shared_buffers if index % accumulate == 0 else ():
-            if buffers[name] is not None:
-                dist.broadcast(buffers[name], src=0)
+        for layer, name in trainer.shared_buffers if index % accumulate == 0 else ():
+            dist.broadcast(getattr(layer, name), src=0)
         outputs = train_step(trainer, share, batch, index, is_step)
         step_schedules(trainer, index, is_step, share.is_last)
         record.show_batch()

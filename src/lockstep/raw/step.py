@@ -131,8 +131,9 @@ def choose_average(trainer: Any) -> None:
     trainer.training_step, trainer.average = module.training_step, lambda: None
     sends: bool | None = trainer.config.strategy.get("broadcast_buffers")
     layers = [] if sends is False or trainer.world_size == 1 else module.modules()
-    layers = [layer._buffers for layer in layers if sends or not isinstance(layer, BATCHNORM)]
-    trainer.shared_buffers = [(buffers, name) for buffers in layers for name in buffers]
+    layers = [layer for layer in layers if sends or not isinstance(layer, BATCHNORM)]
+    names = [(layer, name) for layer in layers for name, _ in layer.named_buffers(recurse=False)]
+    trainer.shared_buffers = names
     if trainer.world_size == 1 or not module.automatic_optimization:
         return
     if sync == "ddp":

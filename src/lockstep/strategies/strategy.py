@@ -80,9 +80,11 @@ class Strategy:
         from lockstep.base.private_api.torch import BATCHNORM
         from lockstep.base.private_api.torchmetrics import is_metric
 
-        layers = module.named_modules() if self.broadcast_buffers is not False else ()
-        chosen = ((path, each) for path, each in layers if self.broadcast_buffers or not isinstance(each, BATCHNORM))
-        return [f"{path}.{name}".lstrip(".") for path, each in chosen if not is_metric(each) for name in each._buffers]
+        names = []
+        for path, layer in module.named_modules() if self.broadcast_buffers is not False else ():
+            if not is_metric(layer) and (self.broadcast_buffers or not isinstance(layer, BATCHNORM)):
+                names += [f"{path}.{name}".lstrip(".") for name, _ in layer.named_buffers(recurse=False)]
+        return names
 
     def shards_weights(self, plan: "Plan") -> bool:
         """Whether each rank stores a part of each parameter, so that all ranks must meet in each forward."""

@@ -1,6 +1,5 @@
 """Private names of torch, and those that its versions call differently."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,8 +9,6 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel import DistributedDataParallel
-
-from lockstep.base.streams import redirect_to_null
 
 BATCHNORM: type[nn.BatchNorm1d] = _BatchNorm  # type: ignore[assignment]
 DROPOUT: type[nn.Dropout] = _DropoutNd  # type: ignore[assignment]
@@ -55,15 +52,6 @@ def fix_buckets(ddp: LastToFirst) -> None:
     """Lay out the buckets as if gradients had become ready in the order of the parameters; torch does it once only."""
     ddp.reducer._push_all_rebuilt_params()
     ddp.reducer._rebuild_buckets()
-
-
-def warn_once_unseen(ddp: LastToFirst) -> None:
-    """Have torch warn, to the null device, that no parameter was unused: its C++ says so once in a process."""
-    stderr = os.dup(2)
-    redirect_to_null(2)
-    ddp.reducer.prepare_for_backward([parameter.view_as(parameter) for parameter in ddp.module.parameters()])
-    os.dup2(stderr, 2)
-    os.close(stderr)
 
 
 def set_recompile_limit(limit: int) -> None:

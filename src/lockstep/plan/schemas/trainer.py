@@ -55,7 +55,6 @@ class Trainer:
         Constraint(lambda interval: interval > 0, "it must be more than 0", "100, or 0.25 for four times an epoch"),
     ]
     check_val_every_n_epoch: PositiveInt | None
-    reload_dataloaders_every_n_epochs: NonNegativeInt
     num_sanity_val_steps: Annotated[
         int, Constraint(lambda steps: steps >= -1, "it must be 0 or more, or -1 for all batches", "2")
     ]
@@ -66,6 +65,7 @@ class Trainer:
     enable_progress_bar: bool | None
     enable_model_summary: bool
     barebones: bool
+    reload_dataloaders_every_n_epochs: NonNegativeInt = 0
 
     def rules(self, plan: "Plan") -> Rules:
         for stage, batches in plan.steps.split_batches.items():

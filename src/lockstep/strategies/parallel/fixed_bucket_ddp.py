@@ -5,6 +5,7 @@ than two ranks adds in an order that depends on the position in a bucket: a resu
 step, would differ in last bits. BatchNorm's buffers have no effect in training; all get rank 0's before an evaluation.
 """
 
+import warnings
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.base.config_error import config_error
-from lockstep.base.private_api.torch import LastToFirst, fix_buckets, warn_once_unseen
+from lockstep.base.private_api.torch import LastToFirst, fix_buckets
 
 UNFINISHED = "Expected to have finished reduction in the prior iteration"
 """The beginning of torch's error, raised in the next forward, if a parameter had no gradient."""
@@ -29,13 +30,12 @@ class FixedBucketDDP(LastToFirst):
         finds_unused: bool = False,
         static_graph: bool = False,
     ) -> None:
+        warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         options: dict[str, Any] = {"find_unused_parameters": finds_unused, "static_graph": static_graph}
         super().__init__(module, device_ids, gradient_as_bucket_view=True, **options)
         self.averaged = frozenset(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
         self.broadcast_buffers = False  # as an argument it has another name in newer versions of torch
         fix_buckets(self)
-        if finds_unused:
-            warn_once_unseen(self)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Compute as DistributedDataParallel does; raise a ConfigError if a parameter had no gradient before."""
