@@ -155,7 +155,7 @@ def test_joblib_launcher_is_refused_by_name(capsys: pytest.CaptureFixture[str]) 
 
 def test_another_sweep_in_the_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its jobs would write into those of the first."""
-    config = OmegaConf.create({"hydra": {"launcher": {}, "sweep": {"dir": str(tmp_path)}}})
+    config = OmegaConf.create({"hydra": {"launcher": {}, "sweeper": {}, "sweep": {"dir": str(tmp_path)}}})
     first, second = SweepSummary(), SweepSummary()
     first.on_multirun_start(config)
     with first.locked, pytest.raises(SystemExit, match="2"):

@@ -65,7 +65,8 @@ def typed_values(config: DictConfig, run_dir: Path) -> dict[str, Any]:
     unresolved: Any = OmegaConf.to_container(config, resolve=False)
     check_keys("", dict.fromkeys(SEVERAL) | unresolved, KEYS)  # these are missing after logger=[] or ~logger
     if config.devices == "auto":
-        has_several = config.accelerator != "cpu" and OmegaConf.select(config, "strategy.name") != "single"
+        strategy = GROUPS["strategy"].get(str(OmegaConf.select(config, "strategy.name")))
+        has_several = config.accelerator != "cpu" and not getattr(strategy, "one_device", True)
         config.devices = max(1, gpu_count()) if has_several else 1
     values: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     typed = {key: _typed(key, value) for key, value in values.items() if key not in TARGETS}
@@ -126,8 +127,8 @@ def _typed(key: str, value: Any) -> Any:
     kind = TYPES.get(key)
     if key in GROUPS:
         name = value.get("name") if isinstance(value, Mapping) else value
-        if isinstance(value, Mapping) and KEY in value:
-            reason = f"it is a file of lockstep/{'strategies' if key == 'strategy' else key}/, and no target"
+        if key == "strategy" and isinstance(value, Mapping) and KEY in value:
+            reason = "it is a file of lockstep/strategies/, and no target"
             hint = f"one of {', '.join(GROUPS[key])}; docs/architecture.md says how to add one"
             raise config_error(key, {**value}, reason, hint)
         if str(name) not in GROUPS[key]:

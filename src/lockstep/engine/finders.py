@@ -42,8 +42,8 @@ def search(options: Mapping[str, Any], choice: schemas.Callback) -> dict[str, An
         require(rate is not None, "callbacks", choice.name, reason, "another num_training_steps, min_lr or max_lr")
         values = {key: float(f"{rate:.3g}")}
     else:
-        strategy, reason = options["strategy"].name, "BatchSizeFinder measures the memory of one device"
-        require(strategy == "single", "strategy", strategy, reason, "strategy=single, or callbacks=none")
+        strategy, reason = options["strategy"], "BatchSizeFinder measures the memory of one device"
+        require(strategy.one_device, "strategy", strategy.name, reason, "strategy=single, or callbacks=none")
         values, applies = (
             {"batch_size": fit(options, finder, private.searched_attribute(finder)[0]).optimal_batch_size},
             True,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 class Single(Strategy):
     name: Literal["single"]
     in_process: bool | None = None
+    one_device: ClassVar[bool] = True
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
 
     def rules(self, plan: "Plan") -> Rules:

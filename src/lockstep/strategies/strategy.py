@@ -32,6 +32,7 @@ class Strategy:
     micro_batches: the number of parts in which a batch passes through the net, one after the other.
     broadcast_buffers: whether each optimizer step begins with rank 0's buffers; None: with those but BatchNorm's.
     start: whether the ranks can be restarted (elastic) or not (spawn).
+    one_device: whether it trains on a single device.
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     replicates, virtual: whether this process has a replica of the net, or runs a rank in turn, for each device.
     refuses_compiling: for a strategy whose net cannot be compiled, the reason.
@@ -48,6 +49,7 @@ class Strategy:
     broadcast_buffers: bool | None = False
 
     start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
+    one_device: ClassVar[bool] = False
     distributed: ClassVar[bool] = False
     replicates: ClassVar[bool] = False
     virtual: ClassVar[bool] = False

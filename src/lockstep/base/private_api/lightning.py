@@ -72,7 +72,7 @@ def end_restart(loop: Any) -> None:
 
 
 def searched_attribute(finder: Any) -> tuple[str, bool]:
-    """Return the attribute of a module that a LearningRateFinder or BatchSizeFinder sets, and whether it is to be set."""
+    """Return the attribute of a module that a finder searches a value for, and whether it is to be set."""
     name = getattr(finder, "_attr_name", "") or getattr(finder, "_batch_arg_name", "")
     return name, getattr(finder, "_update_attr", True)
 
