@@ -103,7 +103,7 @@ def test_a_command_runs_as_it_stands_there(words: str, command: Command, request
         request.getfixturevalue("mnist")
         (command.folder / "data").symlink_to(MNIST_ROOT)
         arguments += FEW_IMAGES
-    if {"resume=true", "ckpt_path=last"} & {*arguments} or "…" in words:
+    if {"resume=true", "ckpt_path=last", "ckpt_path=best"} & {*arguments} or "…" in words:
         [best] = command.train("max_epochs=1").folder.glob("logs/train/*/checkpoints/best.ckpt")
         arguments = [f"ckpt_path={best}" if "…" in argument else argument for argument in arguments]
     for name in {"RUN", "RUN_A", "RUN_B"} & {*arguments}:
