@@ -23,7 +23,7 @@ def test_summary_of_a_module(
     key: str,
     sizes: bool,
     make_user_plan: Callable[..., Plan],
-    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By Lightning, with sizes of an example that the module has; also one that draws trains alike without it."""
@@ -35,8 +35,8 @@ def test_summary_of_a_module(
     for asked in (True, False):
         plan = make_user_plan(*MODULES[name], *SINGLE, "max_epochs=1", f"{key}={asked}".lower(), folder=str(asked))
         digests.append(lockstep.engine.run(plan, ALONE)["digest"])
-        assert (caplog.text.count("Trainable params"), "In sizes" in caplog.text) == (asked, asked and sizes)
-        caplog.clear()
+        out = capsys.readouterr().out
+        assert (out.count("Trainable params"), "In sizes" in out) == (asked, asked and sizes)
     assert digests[0] == digests[1]
 
 

@@ -1,6 +1,7 @@
 """The Lightning engine: a Trainer with three callbacks of Lockstep, and a faster loop over an epoch."""
 
 import logging
+import sys
 import warnings
 from typing import Any
 
@@ -109,7 +110,9 @@ def create_callbacks(plan: Plan) -> list[Callback]:
 
 def silence_warnings() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    logging.getLogger(ModelSummary.__module__).setLevel(logging.INFO)  # its callback prints by it
+    summary = logging.getLogger(ModelSummary.__module__)  # by which its callback prints: to stderr, like a warning
+    summary.setLevel(logging.INFO)
+    summary.propagate, summary.handlers = False, [logging.StreamHandler(sys.stdout)]
     for message in IRRELEVANT_WARNINGS:
         warnings.filterwarnings("ignore", message)
 
