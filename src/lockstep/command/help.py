@@ -1,7 +1,7 @@
 """The page of `--help`: the groups with their options, and the keys, as the comments in conf/ explain them."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -31,10 +31,9 @@ Keys
 """
 
 
-def user_folder(arguments: Sequence[str] = ()) -> Path | None:
+def user_folder(config_dir: str | None = None) -> Path | None:
     """Return the folder of the user's files: that of --config-dir, or else ./conf, if it is not Lockstep's own."""
-    given = get_args_parser().parse_known_args(arguments)[0].config_dir
-    folder = Path(given or "conf").absolute()
+    folder = Path(config_dir or "conf").absolute()
     return folder if folder.is_dir() and not folder.samefile(CONF) else None
 
 
@@ -42,7 +41,8 @@ def help_page() -> str:
     """Return the page, with each option's first comment line and the commented keys of train.yaml."""
     text = (CONF / "train.yaml").read_text()
     choices = [choice for choice in yaml.safe_load(text)["defaults"] if isinstance(choice, dict)]
-    roots, groups = [CONF, *filter(None, [user_folder(sys.argv[1:])])], []
+    config_dir = get_args_parser().parse_known_args(sys.argv[1:])[0].config_dir
+    roots, groups = [CONF, *filter(None, [user_folder(config_dir)])], []
     for group in sorted({path.parent.name for root in roots for path in root.glob("*/*.yaml")} - {"hydra"}):
         paths = sorted((path for root in roots for path in root.glob(f"{group}/*.yaml")), key=lambda path: path.stem)
         width = max(len(path.stem) for path in paths)

@@ -69,11 +69,9 @@ def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError |
 
     All is tried that needs neither Lightning nor code of the user's.
     """
-    typed = [
-        word
-        for word in overrides
-        if key_of(word) == error.key and "=" in word and not {"-m", "--multirun"} & {*overrides}
-    ]
+    if {"-m", "--multirun"} & {*overrides}:
+        return None
+    typed = [word for word in overrides if key_of(word) == error.key and "=" in word]
     hints = re.split(", | or | to ", error.hint)[0].split(" ")
     if not typed or typed[-1].partition("=")[2] not in error.hint or not all("=" in hint for hint in hints):
         return None

@@ -42,17 +42,9 @@ from lockstep.runs.checkpoint.files import choose_checkpoint, require_start, typ
 from lockstep.runs.run_files import METRICS, Metrics, clear_records, removed_if_refused, run_of, save_config
 
 TESTED = (
-    *(
-        "--config-dir",
-        "hydra.searchpath",
-        *TARGETS,
-        "experiment",
-        "name",
-        "seed",
-        "batch_size",
-        "batch_size_per_device",
-    ),
-    *("precision", "memory_format", "sync_batchnorm", "loss_reduction", "trainer.limit_test_batches"),
+    *("--config-dir", "hydra.searchpath", *TARGETS, "experiment", "name", "seed"),
+    *("batch_size", "batch_size_per_device", "precision", "memory_format", "sync_batchnorm", "loss_reduction"),
+    "trainer.limit_test_batches",
 )
 """The keys that a test of a checkpoint takes from the command of its run."""
 

@@ -132,8 +132,7 @@ def choose_average(trainer: Any) -> None:
     sends: bool | None = trainer.config.strategy.get("broadcast_buffers")
     layers = [] if sends is False or trainer.world_size == 1 else module.modules()
     layers = [layer for layer in layers if sends or not isinstance(layer, BATCHNORM)]
-    names = [(layer, name) for layer in layers for name, _ in layer.named_buffers(recurse=False)]
-    trainer.shared_buffers = names
+    trainer.shared_buffers = [(each, name) for each in layers for name, _ in each.named_buffers(recurse=False)]
     if trainer.world_size == 1 or not module.automatic_optimization:
         return
     if sync == "ddp":

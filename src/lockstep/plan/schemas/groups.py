@@ -54,11 +54,8 @@ def leaves(value: Any, prefix: str = "", of_lists: bool = True) -> Iterator[tupl
 
 def better(metric: str) -> Literal["min", "max"]:
     """Return whether smaller or larger values of a metric are better, by its name."""
-    return (
-        "max"
-        if re.search(r"(acc|accuracy|f1|r2|auc|auroc|precision|recall|samples_per_second)$", metric.lower())
-        else "min"
-    )
+    larger = r"(acc|accuracy|f1|r2|auc|auroc|precision|recall|samples_per_second)$"
+    return "max" if re.search(larger, metric.lower()) else "min"
 
 
 def key_of(override: str) -> str:
