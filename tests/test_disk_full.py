@@ -63,7 +63,7 @@ def test_the_last_checkpoint_stays(command: Command) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("most", [200, 2000], ids=["config.yaml", "record.jsonl"])
+@pytest.mark.parametrize("most", [200, 4000], ids=["config.yaml", "record.jsonl"])
 def test_no_file_is_incomplete(command: Command, most: int) -> None:
     ended = limited(command, most, *SMALL, "logger=none", "max_epochs=3", "record.weights=step")
     check_error(ended, "File too large")
