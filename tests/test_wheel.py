@@ -1,6 +1,6 @@
 """A wheel has all that the command needs: installed in an environment of its own, away from any checkout."""
 
-import importlib.util
+import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -16,7 +16,7 @@ BUILT_FROM = ("src", "conf", "pyproject.toml", "setup.py", "MANIFEST.in", "READM
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """Install the wheel in a new environment beside the packages of this one; return its folder of commands."""
-    if missing := [name for name in ("pip", "setuptools") if importlib.util.find_spec(name) is None]:
+    if missing := [name for name in ("pip", "setuptools") if not [*importlib.metadata.distributions(name=name)]]:
         pytest.skip(f"needs {missing[0]} to build and install a wheel")
     tree, wheels, environment = tmp_path / "tree", tmp_path / "wheels", tmp_path / "environment"
     (tree / "tests").mkdir(parents=True)

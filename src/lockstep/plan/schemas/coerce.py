@@ -58,10 +58,12 @@ def unknown_key(key: str, value: object, candidates: Collection[str], command: s
     prefix, _, name = key.rpartition(".")
     siblings = {each.rpartition(".")[2]: each for each in candidates if each.rpartition(".")[0] == prefix}
     namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
+    listed = f"one that {command or typed_command()} --help lists"
+    if isinstance(value, Mapping):  # of a key with dots, `++a.b=1`: it fits no key of ours
+        return config_error(key, value, reason, f"{listed}, or +model.{name}=… for an argument of your module")
     near = next(iter(namesakes), siblings.get(nearest(name, siblings) or ""))
     if near is None:
-        argument = f", or +model.{name}=… for an argument of your module" if isinstance(value, Mapping) else ""
-        return config_error(key, value, reason, f"one that {command or typed_command()} --help lists{argument}")
+        return config_error(key, value, reason, listed)
     return config_error(key, value, f"{reason} (did you mean {near}?)", f"{near}={as_typed(value)}")
 
 
