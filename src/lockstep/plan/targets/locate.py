@@ -72,7 +72,7 @@ def check(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> An
 def locate(key: str, path: Any) -> Any:
     """Import the class or function at an import path."""
     if not isinstance(path, str) or "." not in path or not all(part.isidentifier() for part in path.split(".")):
-        raise config_error(key, path, "it is no import path", f"{key}=package.module.Name")
+        raise config_error(key, path, "it is no import path", f"{key}=PACKAGE.MODULE.NAME")
     from lockstep.base.random_state import preserve_generators  # imports torch; a file may call seed_everything
 
     names, target = path.split("."), None
