@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Subset, TensorDataset
+from torchvision.datasets.folder import IMG_EXTENSIONS as SUFFIXES
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, require
 from lockstep.base.files import save_table
@@ -21,7 +22,7 @@ from lockstep.base.precision import MIXED
 from lockstep.base.streams import outlive_readers
 from lockstep.base.text_table import rows_text, width_shown
 from lockstep.command.inference import load_with_plan
-from lockstep.datamodules.image_folder import SUFFIXES, read_image
+from lockstep.datamodules.image_folder import read_image
 from lockstep.datamodules.npz import read_arrays
 from lockstep.datamodules.tensors import SplitData
 from lockstep.engine.loaders.source import create_data

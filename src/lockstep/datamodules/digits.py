@@ -4,7 +4,6 @@ scikit-learn's file is read here, because importing its loader takes every rank 
 Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository (its test set).
 """
 
-import gzip
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,42 +11,37 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from lockstep.datamodules.tensors import InMemory, Split, check_size, split_three
+from lockstep.datamodules.tensors import InMemory, Split, split_rows
 
 SAMPLES = 1797
-MEAN, STD = 0.1555, 0.2769  # the mean and deviation of the training pixels, from 0 to 1
 
 
 class Digits(InMemory):
     """uint8 images (n, 1, 28, 28) and classes: each digit enlarged to 20×20 and centred, as MNIST's are.
 
-    scikit-learn's rows come writer by writer, so they are shuffled once, by a fixed generator, before the split into
-    train, val, test.
+    scikit-learn's rows come writer by writer, so they are shuffled once before the split into train, val, test.
     """
 
     sample_shape, num_outputs, num_classes = (1, 28, 28), 10, 10
     class_names = tuple("0123456789")
-    mean, std = MEAN, STD
+    mean, std = 0.1555, 0.2769  # of the training pixels, from 0 to 1
 
-    def __init__(self, batch_size: int = 64, val_size: int = 180, test_size: int = 360) -> None:
+    def __init__(self, batch_size: int = 64, val_size: float = 180, test_size: float = 360) -> None:
+        """Sizes are samples, or shares below 1."""
         super().__init__(batch_size)
-        check_size("test_size", test_size, SAMPLES, least=1)
-        check_size("val_size", val_size, SAMPLES - test_size)
         self.save_hyperparameters(logger=False)
-        self.val_size, self.test_size = val_size, test_size
+        self.rows = split_rows(SAMPLES, val_size, test_size)
 
     def load(self) -> dict[str, Split]:
-        rows = read_rows()
-        images = torch.from_numpy(rows[:, :-1].reshape(-1, 1, 8, 8)) * (255 / 16)
+        table = read_table()
+        images = torch.from_numpy(table[:, :-1].reshape(-1, 1, 8, 8)) * (255 / 16)
         images = F.interpolate(images, size=(20, 20), mode="bilinear", align_corners=False)
         images = F.pad(images.round().to(torch.uint8), (4, 4, 4, 4))
-        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-        labels = torch.from_numpy(rows[:, -1]).long()
-        return split_three(images[order], labels[order], self.val_size, self.test_size)
+        labels = torch.from_numpy(table[:, -1]).long()
+        return {stage: (images[rows], labels[rows]) for stage, rows in self.rows.items()}
 
 
-def read_rows() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def read_table() -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """Return the rows of scikit-learn's file, (1797, 65): 64 pixels from 0 to 16, then the class."""
     package = Path(str(getattr(find_spec("sklearn"), "origin", ""))).parent
-    with gzip.open(package / "datasets" / "data" / "digits.csv.gz", "rt") as lines:
-        return np.loadtxt(lines, delimiter=",", ndmin=2)
+    return np.loadtxt(package / "datasets" / "data" / "digits.csv.gz", delimiter=",", ndmin=2)

@@ -3,7 +3,7 @@
 Files are read one by one, by `data.num_workers` processes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,12 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Subset
-from torchvision.datasets import DatasetFolder
+from torchvision import datasets
 from torchvision.transforms import v2
 
 from lockstep.base.config_error import ConfigError, config_error, require
-from lockstep.base.files import open_file
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES, split_rows
-
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp", ".gif")
-
-
-class Images(DatasetFolder):  # type: ignore[misc]  # torchvision has no types
-    """Images by class; hidden folders, such as .ipynb_checkpoints, are no classes."""
-
-    def find_classes(self, directory: str | Path) -> tuple[list[str], dict[str, int]]:
-        names, _ = super().find_classes(directory)
-        names = [name for name in names if not name.startswith(".")]
-        return names, {name: number for number, name in enumerate(names)}
 
 
 class ImageFolder(Datasets):
@@ -52,35 +40,28 @@ class ImageFolder(Datasets):
             val_size: samples, or a share below 1, if there is no folder train; the split is always the same.
             num_workers: processes that read files.
         """
-        exists, hint = Path(root).is_dir(), "data.root=FOLDER, with a folder of images for each class"
-        require(exists, "data.root", root, "there is no such path", hint)
-        by_stage = {stage: transform_to(size, transforms if stage == "train" else ()) for stage in STAGES}
-        datasets = find_images(root, by_stage, val_size, test_size)
-        super().__init__(datasets, batch_size, loader={"num_workers": num_workers})
+        folders = {stage: Path(root) / stage for stage in STAGES if (Path(root) / stage).is_dir()}
+        is_split = "train" in folders
+        images: dict[str, Any] = {}
+        for stage, folder in (folders if is_split else dict.fromkeys(STAGES, Path(root))).items():
+            images[stage] = find_images(folder, transform_to(size, transforms if stage == "train" else ()), root)
+            fits, reason = images[stage].classes == images["train"].classes, f"{stage} has other classes than train"
+            require(fits, "data.root", root, reason, "folders with the same classes")
+        if not is_split:
+            rows = split_rows(len(images["train"]), val_size, test_size)
+            images = {stage: Subset(images[stage], rows[stage]) for stage in STAGES}
+        super().__init__(images, batch_size, loader={"num_workers": num_workers})
         self.save_hyperparameters(ignore=["transforms"], logger=False)
-        self.transform = by_stage["test"]
+        self.transform = transform_to(size)
 
 
-def find_images(
-    root: str, transforms: Mapping[str, Callable[[Any], Any]], val_size: float, test_size: float
-) -> dict[str, Any]:
-    """Return data sets by train, val and test: of ROOT/train and its like, or a division of ROOT."""
-    stages = [stage for stage in STAGES if (Path(root) / stage).is_dir()]
-    is_split = "train" in stages
-    datasets: dict[str, Any] = {}
-    for stage in stages if is_split else STAGES:
-        folder = Path(root) / stage if is_split else root
-        try:
-            datasets[stage] = Images(folder, read_image, SUFFIXES, transforms[stage])
-        except (OSError, ValueError) as error:
-            raise config_error("data.root", root, str(error), "a folder of images for each class") from None
-        classes, names = datasets["train"].classes, datasets[stage].classes
-        reason = f"{stage} has the classes {', '.join(names)}, and train has {', '.join(classes)}"
-        require(names == classes, "data.root", root, reason, "folders with the same classes")
-    if is_split:
-        return datasets
-    rows = split_rows(len(datasets["train"]), val_size, test_size)
-    return {stage: Subset(images, rows[stage]) for stage, images in datasets.items()}
+def find_images(folder: Path, transform: Callable[[Any], Any], root: str) -> Any:
+    """Return the images of a folder by class. `root` is the setting `data.root`, for errors."""
+    try:
+        return datasets.ImageFolder(folder, transform, loader=read_image)
+    except OSError as error:
+        hint = "data.root=FOLDER, with a folder of images for each class"
+        raise config_error("data.root", root, str(error), hint) from None
 
 
 def transform_to(size: int | None, augmentation: Sequence[Callable[[Any], Any]] = ()) -> Callable[[Any], Any]:
@@ -93,7 +74,6 @@ def transform_to(size: int | None, augmentation: Sequence[Callable[[Any], Any]] 
 def read_image(path: str, mode: str = "RGB") -> Image.Image:
     """Return a picture in a mode of PIL: L, which is grey, or RGB."""
     try:
-        open_file(path).close()  # which raises for a FIFO, say
         with Image.open(path) as image:
             if image.mode.startswith("I"):  # 16 bits, which `convert` would cut at 255
                 return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert(mode)

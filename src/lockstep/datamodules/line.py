@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from lockstep.base.config_error import require
-from lockstep.datamodules.tensors import InMemory, Split, split_three
+from lockstep.datamodules.tensors import InMemory, Split, split_in_order
 
 TEST_SAMPLES = 1000
 
@@ -30,9 +30,7 @@ class Line(InMemory):
     ) -> None:
         """`inputs`: the x to train on in place of random ones."""
         super().__init__(batch_size)
-        require(noise >= 0, "data.noise", noise, "it must be 0 or more", "data.noise=0.1")
         require(samples >= 1, "data.samples", samples, "it must be 1 or more", "data.samples=10000")
-        require(val_size >= 0, "data.val_size", val_size, "it must be 0 or more", "data.val_size=1000")
         self.save_hyperparameters(logger=False)
         self.slope, self.intercept, self.noise = slope, intercept, noise
         self.samples, self.inputs, self.val_size = samples, [*inputs], val_size
@@ -43,4 +41,4 @@ class Line(InMemory):
         x, epsilon = torch.randn(2, total, 1, generator=generator, dtype=torch.float64)
         x[: len(self.inputs), 0] = torch.tensor(self.inputs, dtype=torch.float64)
         y = self.slope * x + self.intercept + self.noise * epsilon
-        return split_three(x, y, self.val_size, TEST_SAMPLES)
+        return split_in_order(x, y, self.val_size, TEST_SAMPLES)

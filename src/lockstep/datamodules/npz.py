@@ -1,15 +1,14 @@
-"""Arrays in a .npz file of NumPy: x and y, or x_train and y_train with those of val and test; or one in a .npy file."""
+"""Arrays in a .npz file of NumPy: x and y; or x_train and y_train, with those of val and test."""
 
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.base.config_error import config_error, require
+from lockstep.base.config_error import config_error
 from lockstep.base.files import open_file
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES
@@ -25,9 +24,7 @@ class NPZ(Datasets):
 
     def __init__(self, file: str, batch_size: int = 64, val_size: float = 0.1, test_size: float = 0.1) -> None:
         """Sizes are samples, or shares below 1, of arrays that are not split already."""
-        hint = "data.file=FILE.npz, with arrays x and y"
-        require(Path(file).is_file(), "data.file", file, "there is no such path", hint)
-        super().__init__(read_arrays(file), batch_size, val_size=val_size, test_size=test_size)
+        super().__init__(read_arrays(file), batch_size, val_size, test_size)
         self.save_hyperparameters(logger=False)
 
 
@@ -36,7 +33,7 @@ def read_arrays(file: str) -> Samples | dict[str, Samples]:
     try:
         with open_file(file) as stream:
             arrays = np.load(stream)
-            if isinstance(arrays, np.ndarray):
+            if isinstance(arrays, np.ndarray):  # of a .npy file, which lockstep.predict takes
                 return _samples({"x": arrays}, "")
             if "x" in arrays:
                 return _samples(arrays, "")
@@ -61,4 +58,4 @@ def _tensor(array: Any) -> Tensor:
     """Return bytes and real numbers as they are, other integers as int64."""
     if array.dtype.kind != "f" and array.dtype != np.uint8:
         array = array.astype(np.int64, casting="same_kind")
-    return torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))

@@ -3,7 +3,7 @@
 import torch
 
 from lockstep.base.config_error import require
-from lockstep.datamodules.tensors import InMemory, Split, split_three
+from lockstep.datamodules.tensors import InMemory, Split, split_in_order
 
 TEST_SAMPLES = 1000
 
@@ -17,7 +17,6 @@ class RandomRegression(InMemory):
         super().__init__(batch_size)
         for name, value in (("features", features), ("outputs", outputs), ("samples", samples)):
             require(value >= 1, f"data.{name}", value, "it must be 1 or more", f"data.{name}=10")
-        require(noise >= 0, "data.noise", noise, "it must be 0 or more", "data.noise=0.1")
         self.save_hyperparameters(logger=False)
         self.sample_shape, self.num_outputs = (features,), outputs
         self.noise, self.samples = noise, samples
@@ -28,4 +27,4 @@ class RandomRegression(InMemory):
         rows = torch.randn(self.samples + TEST_SAMPLES, features, generator=generator, dtype=torch.float64)
         targets = rows @ slopes
         targets += self.noise * torch.randn(targets.shape, generator=generator, dtype=torch.float64)
-        return split_three(rows, targets, 0, TEST_SAMPLES)
+        return split_in_order(rows, targets, 0, TEST_SAMPLES)

@@ -55,8 +55,7 @@ class SplitData(LightningDataModule):
     def test_dataloader(self) -> Any:
         return self.loader("test")
 
-    def predict_dataloader(self) -> Any:
-        return self.loader("test")
+    predict_dataloader = test_dataloader
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert pixels 0…255 to (x/255 - mean)/std, and real numbers to the dtype of the module."""
@@ -81,9 +80,12 @@ class InMemory(SplitData):
             self.datasets = {name: TensorDataset(*split) for name, split in self.load().items()}
 
 
-def split_three(inputs: Tensor, targets: Tensor, val_size: int, test_size: int) -> dict[str, Split]:
+def split_in_order(inputs: Tensor, targets: Tensor, val_size: int, test_size: int = 0) -> dict[str, Split]:
     """Return train, val and test: consecutive ranges of the rows, in this order."""
-    sizes = [len(inputs) - val_size - test_size, val_size, test_size]
+    train = len(inputs) - val_size - test_size
+    fits = isinstance(val_size, int) and val_size >= 0 and train > 0
+    require(fits, "data.val_size", val_size, f"it must be from 0 to {train + val_size - 1}", "data.val_size=0")
+    sizes = [train, val_size, test_size]
     pairs = zip(torch.split(inputs, sizes), torch.split(targets, sizes), strict=True)
     return dict(zip(STAGES, pairs, strict=True))
 
@@ -98,17 +100,3 @@ def split_rows(total: int, val_size: float, test_size: float) -> dict[str, list[
     require(train > 0, "data.val_size", val_size, "it leaves nothing to train on", "less, or more data")
     order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
     return {"train": order[:train], "val": order[train : train + val], "test": order[train + val :]}
-
-
-def targets_for_loss(targets: Tensor) -> Tensor:
-    """Return real numbers as (n, outputs), so that one a sample is not compared with all outputs; classes as int64."""
-    if targets.is_floating_point():
-        return targets[:, None] if targets.dim() == 1 else targets
-    return targets.long().flatten() if targets.dim() == 2 and targets.shape[1] == 1 else targets.long()
-
-
-def check_size(name: str, size: float, total: int, least: int = 0) -> None:
-    """Raise unless a split has from `least` to less than `total` samples."""
-    reason = f"it must be from {least} to {total - 1}"
-    fits, hint = isinstance(size, int) and least <= size < total, f"data.{name}={max(least, total // 10)}"
-    require(fits, f"data.{name}", size, reason, hint)

@@ -13,22 +13,17 @@ from lockstep.models.regressor import Regressor
 class Autoencoder(Regressor):
     """Mean squared error of outputs and inputs, in any shape; targets in a batch are not used."""
 
-    def evaluate(self, stage: str, batch: Any) -> None:
-        """Log the loss and the metrics of a stage."""
-        outputs, loss = self.step(batch)
-        self.log(f"{stage}/loss", loss, sync_dist=True)
-        x = batch[0] if isinstance(batch, list | tuple) else batch
-        self.log_metrics(stage, outputs.flatten(1), x.flatten(1))
+    def evaluate(self, stage: str, batch: Any) -> Any:
+        super().evaluate(stage, batch)  # and return no predictions, which would be counted as those of classes
 
-    def step(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return the outputs and the mean squared error, for a batch of inputs, with targets or without."""
+    def step(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return outputs and inputs (batch, numbers) and the mean squared error, for inputs with or without targets."""
         x = batch[0] if isinstance(batch, list | tuple) else batch
         if not x.is_floating_point():
             raise ConfigError(
                 "data: its inputs are whole numbers, and an Autoencoder returns real ones; write data of real numbers."
             )
-        outputs = self(x)
-        shape = shape_of(outputs)
-        if len(shape) < 2 or shape[0] != len(x) or outputs.numel() != x.numel():
-            raise wrong_shape(outputs, f"({len(x)}, …) with {x[0].numel()} numbers a sample")
-        return outputs, mse_loss(outputs.flatten(1), x.flatten(1))
+        outputs, shape = self(x), x.shape
+        if shape_of(outputs)[:1] != shape[:1] or outputs.numel() != x.numel():
+            raise wrong_shape(outputs, ", ".join(map(str, shape)))
+        return outputs.flatten(1), x.flatten(1), mse_loss(outputs.flatten(1), x.flatten(1))

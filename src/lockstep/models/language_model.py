@@ -75,8 +75,7 @@ class LanguageModel(NetModule):
         """Log the loss and the metrics of a stage; return the loss and the number of its tokens."""
         perplexity: Perplexity = getattr(self, f"{stage}_perplexity")
         logits, targets, loss, accuracy, weight = self.step(batch)
-        samples = len(batch[0]) if isinstance(batch, list | tuple) else len(batch)
-        perplexity.update(loss.detach(), samples if weight is None else weight)
+        perplexity.update(loss.detach(), len(targets) if weight is None else weight)
         self.log(f"{stage}/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
         self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
         self.log(f"{stage}/perplexity", perplexity, on_step=False, on_epoch=True)
@@ -95,12 +94,12 @@ class LanguageModel(NetModule):
             )
         logits = self(tokens)
         if shape_of(logits)[:-1] != targets.shape:
-            raise wrong_shape(logits, f"({', '.join(map(str, targets.shape))}, vocabulary)")
+            raise wrong_shape(logits, f"{', '.join(map(str, targets.shape))}, vocabulary")
         hits = (logits.detach().argmax(2) == targets).double()
         if self.ignore_index is None:
             return logits, targets, cross_entropy(logits.flatten(0, 1), targets.flatten()), hits.mean(), None
         counts = targets != self.ignore_index
         weight = int(counts.sum())
-        options: Any = {"ignore_index": self.ignore_index, "reduction": "sum"}
-        loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), **options) / max(1, weight)
-        return logits, targets, loss, torch.where(counts, hits, 0.0).sum() / max(1, weight), weight
+        total = max(1, weight)
+        loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=self.ignore_index, reduction="sum")
+        return logits, targets, loss / total, hits[counts].sum() / total, weight

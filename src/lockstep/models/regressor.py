@@ -33,19 +33,19 @@ class Regressor(NetModule):
         self.set_metrics(metrics, regression)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        _, loss = self.step(batch)
+        _, _, loss = self.step(batch)
         self.log("train/loss", loss.detach(), on_step=False, on_epoch=True)
         return loss
 
     def evaluate(self, stage: str, batch: Any) -> Any:
         """Log the loss and the metrics of a stage."""
-        outputs, loss = self.step(batch)
+        outputs, targets, loss = self.step(batch)
         self.log(f"{stage}/loss", loss, sync_dist=True)
-        self.log_metrics(stage, outputs, batch[1])
-        return {"preds": outputs, "targets": batch[1]}
+        self.log_metrics(stage, outputs, targets)
+        return {"preds": outputs, "targets": targets}
 
-    def step(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return the outputs and the mean squared error."""
+    def step(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the outputs, the targets and the mean squared error."""
         x, targets = pair_of(batch)
         outputs = self(x)
         if not targets.is_floating_point():
@@ -54,5 +54,5 @@ class Regressor(NetModule):
                 "model._target_=lockstep.models.Classifier."
             )
         if shape_of(outputs) != targets.shape:
-            raise wrong_shape(outputs, str(tuple(targets.shape)))
-        return outputs, mse_loss(outputs, targets)
+            raise wrong_shape(outputs, ", ".join(map(str, targets.shape)))
+        return outputs, targets, mse_loss(outputs, targets)

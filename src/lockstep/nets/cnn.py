@@ -34,7 +34,7 @@ class CNN(nn.Module):
             *_convolution(32, 64, norm),  # 10×10
             *_convolution(64, 128, norm),  # 8×8
             nn.MaxPool2d(2),  # 4×4
-            *pool_to_4x4(sample_shape),
+            nn.AdaptiveAvgPool2d(4),  # of larger images
         )
         self.head = nn.Sequential(
             nn.Linear(128 * 4 * 4, 1024), nn.ReLU(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, num_outputs)
@@ -51,11 +51,6 @@ def check_images(net: str, sample_shape: Sequence[int]) -> None:
     require(len(shape) == 3, "model.net", net, f"it takes images, and the data has samples of shape {shape}", hint)
     reason = f"it takes images of {MIN_SIDE}×{MIN_SIDE} or more, and those of the data are {shape[1]}×{shape[2]}"
     require(min(shape[1:]) >= MIN_SIDE, "model.net", net, reason, "model=mlp or model=linear, or larger images")
-
-
-def pool_to_4x4(sample_shape: Sequence[int]) -> list[nn.Module]:
-    """Return the layer after two convolutional stages that makes 4×4 features of any images but those of 28×28."""
-    return [] if tuple(sample_shape[1:]) == (28, 28) else [nn.AdaptiveAvgPool2d(4)]
 
 
 def _convolution(inward: int, outward: int, norm: str) -> list[nn.Module]:

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from lockstep.base.config_error import require
-from lockstep.nets.cnn import check_images, pool_to_4x4
+from lockstep.nets.cnn import check_images
 
 
 class LeNet(nn.Module):
@@ -23,7 +23,7 @@ class LeNet(nn.Module):
             nn.Dropout2d(dropout),
             nn.MaxPool2d(2),  # 4×4
             nn.ReLU(),
-            *pool_to_4x4(sample_shape),
+            nn.AdaptiveAvgPool2d(4),  # of larger images
         )
         self.head = nn.Sequential(nn.Linear(320, 50), nn.ReLU(), nn.Dropout(dropout), nn.Linear(50, num_outputs))
 
@@ -43,7 +43,7 @@ class SplitCNN(nn.Module):
         channels, *_ = sample_shape
         self.block1 = nn.Sequential(nn.Conv2d(channels, 10, 5), nn.ReLU(), nn.MaxPool2d(2))  # 12×12
         self.block2 = nn.Sequential(
-            nn.Conv2d(10, 20, 5), nn.ReLU(), nn.MaxPool2d(2), *pool_to_4x4(sample_shape), nn.Flatten()
+            nn.Conv2d(10, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(4), nn.Flatten()
         )
         self.linear1 = nn.Sequential(nn.Linear(320, 50), nn.ReLU())
         self.linear2 = nn.Linear(50, num_outputs)
