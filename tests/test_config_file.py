@@ -90,7 +90,7 @@ WRONG = {
     "optimizer.lr=abc": "optimizer.lr=abc: Adam takes a number; write optimizer.lr=0.1, for example.",
     "optimizer.lr=-1": "optimizer._target_=torch.optim.Adam: it raises ValueError: Invalid learning rate: -1.",
     "model.net.hidden=[]": "model.net.hidden=[]: it lists layer sizes of 1 or more; write model.net.hidden=[30,20].",
-    "data.val_size=70000": "data.val_size=70000: it must be from 0 to ",
+    "data.val_size=70000": "data.val_size=70000: it leaves nothing to train on",
     "model=lenet model.net.dropout=2": "model.net.dropout=2: it must be at least 0 and below 1; write ",
 }
 """Values of targets that their signatures or constructors refuse."""

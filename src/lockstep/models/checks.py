@@ -20,8 +20,8 @@ def pair_of(batch: Any) -> tuple[Tensor, Tensor]:
     return parts[0], parts[1]
 
 
-def check_classes(logits: Any, targets: Tensor, num_classes: int, ignore_index: int | None = None) -> None:
-    """Raise unless there are logits (batch, classes or more, …) for classes (batch, …) below `num_classes`."""
+def check_classes(logits: Any, targets: Tensor, num_classes: int) -> None:
+    """Raise unless there are logits (batch, classes or more, …) for classes (batch, …) from 0 below `num_classes`."""
     if targets.is_floating_point():
         raise ConfigError(
             "model: the targets of the data are real numbers, and a Classifier needs classes; write "
@@ -30,10 +30,11 @@ def check_classes(logits: Any, targets: Tensor, num_classes: int, ignore_index: 
     shape, (batch, *places) = shape_of(logits), targets.shape
     if len(shape) < 2 or shape[:1] + shape[2:] != targets.shape or shape[1] < num_classes:
         raise wrong_shape(logits, ", ".join(map(str, (batch, f"{num_classes} or more", *places))))
-    counted = targets if ignore_index is None else targets[targets != ignore_index]
-    highest = int(counted.max()) if counted.numel() else 0
-    key, reason = "model.num_classes", f"the data has a target of class {highest}, counted from 0"
-    require(highest < num_classes, key, num_classes, reason, f"{key}={highest + 1} or more")
+    if targets.numel():
+        lowest, highest = int(targets.min()), int(targets.max())
+        reason = f"the data has targets from {lowest} to {highest}, and classes count from 0"
+        hint = f"model.num_classes={highest + 1} or more" if lowest >= 0 else "other data"
+        require(lowest >= 0 and highest < num_classes, "model.num_classes", num_classes, reason, hint)
 
 
 def shape_of(outputs: Any) -> tuple[int, ...]:

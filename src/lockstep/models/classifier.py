@@ -18,8 +18,7 @@ class Classifier(NetModule):
 
     Args:
         num_classes: filled in from the data; outputs of the net beyond these are never predicted.
-        ignore_index: a class whose targets do not count, such as -100.
-        metrics: further ones of evaluations, of the probabilities; scheduler_interval, monitor: see NetModule.
+        metrics: further ones of evaluations, of the probabilities; monitor: see NetModule.
     """
 
     def __init__(
@@ -29,49 +28,40 @@ class Classifier(NetModule):
         scheduler: Callable[..., Any] | None = None,
         *,
         num_classes: int,
-        ignore_index: int | None = None,
-        scheduler_interval: str | None = None,
         monitor: str = "val/acc",
         metrics: Metrics = None,
     ) -> None:
-        super().__init__(net, optimizer, scheduler, scheduler_interval, monitor)
-        self.num_classes, self.ignore_index = num_classes, ignore_index
-        options: dict[str, Any] = {"num_classes": num_classes, "ignore_index": ignore_index, "validate_args": False}
+        super().__init__(net, optimizer, scheduler, monitor)
+        self.num_classes = num_classes
+        options: dict[str, Any] = {"num_classes": num_classes, "validate_args": False}
         accuracy, f1 = MulticlassAccuracy(average="micro", **options), MulticlassF1Score(**options)
         default: dict[str, Any] = {"acc": accuracy, "f1": f1}
         self.val_metrics, self.test_metrics = (MetricCollection(default).clone(f"{name}/") for name in ("val", "test"))
         self.set_metrics(metrics, classification, **options)
         self.is_checked = False
 
-    def training_step(self, batch: list[Tensor], batch_idx: int) -> Any:
-        _, predicted, loss, weight = self.step(batch)
-        hits = (predicted == batch[1]).double()
-        accuracy = hits.mean() if weight is None else hits[batch[1] != self.ignore_index].sum() / max(1, weight)
-        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
-        self.log("train/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
-        return loss if weight is None else {"loss": loss, "weight": weight}
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        _, predicted, loss = self.step(batch)
+        self.log("train/loss", loss.detach(), on_step=False, on_epoch=True)
+        self.log("train/acc", (predicted == batch[1]).double().mean(), on_step=False, on_epoch=True)
+        return loss
 
     def evaluate(self, stage: str, batch: list[Tensor]) -> dict[str, Tensor]:
         """Update the metrics of a stage, and log them with its loss."""
-        logits, predicted, loss, weight = self.step(batch)
+        logits, predicted, loss = self.step(batch)
         metrics = self.val_metrics if stage == "val" else self.test_metrics
         metrics.update(predicted, batch[1])
-        self.log(f"{stage}/loss", loss, batch_size=weight, sync_dist=True)
+        self.log(f"{stage}/loss", loss, sync_dist=True)
         self.log_dict(metrics)
         logits = logits[:, : self.num_classes]
         self.log_metrics(stage, logits, batch[1])
         return {"logits": logits, "targets": batch[1]}
 
-    def step(self, batch: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, int | None]:
-        """Return logits, predicted classes, the mean loss, and the number of targets in this mean; None: all."""
+    def step(self, batch: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return logits, predicted classes and the mean loss."""
         x, targets = pair_of(batch)
         logits = self(x)
         if not self.is_checked:
-            check_classes(logits, targets, self.num_classes, self.ignore_index)
+            check_classes(logits, targets, self.num_classes)
             self.is_checked = True
-        predicted = logits.detach()[:, : self.num_classes].argmax(1)
-        if self.ignore_index is None:
-            return logits, predicted, cross_entropy(logits, targets), None
-        weight = int((targets != self.ignore_index).sum())
-        loss = cross_entropy(logits, targets, ignore_index=self.ignore_index, reduction="sum")
-        return logits, predicted, loss / max(1, weight), weight
+        return logits, logits.detach()[:, : self.num_classes].argmax(1), cross_entropy(logits, targets)

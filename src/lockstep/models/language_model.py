@@ -42,9 +42,8 @@ class LanguageModel(NetModule):
     A batch is tokens and the next ones, or tokens (batch, length + 1) alone.
 
     Args:
-        ignore_index: a token that does not count as a target, such as that of padding.
         num_outputs: tokens of the vocabulary, filled in from the data; `metrics` may need it.
-        metrics: further ones of evaluations, of the probabilities; scheduler_interval, monitor: see NetModule.
+        metrics: further ones of evaluations, of the probabilities; monitor: see NetModule.
     """
 
     def __init__(
@@ -52,39 +51,22 @@ class LanguageModel(NetModule):
         net: nn.Module,
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., Any] | None = None,
-        ignore_index: int | None = None,
-        scheduler_interval: str | None = None,
         monitor: str = "val/loss",
         num_outputs: int | None = None,
         metrics: Metrics = None,
     ) -> None:
-        super().__init__(net, optimizer, scheduler, scheduler_interval, monitor)
-        self.ignore_index = ignore_index
-        options: dict[str, Any] = {"num_classes": num_outputs, "ignore_index": ignore_index, "validate_args": False}
-        self.set_metrics(metrics, classification, **options)
+        super().__init__(net, optimizer, scheduler, monitor)
+        self.set_metrics(metrics, classification, num_classes=num_outputs, validate_args=False)
         self.train_perplexity, self.val_perplexity, self.test_perplexity = Perplexity(), Perplexity(), Perplexity()
 
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss, weight = self.measure("train", batch)
-        return loss if weight is None else {"loss": loss, "weight": weight}
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return self.measure("train", batch)
 
     def evaluate(self, stage: str, batch: Any) -> None:
         self.measure(stage, batch)
 
-    def measure(self, stage: str, batch: Any) -> tuple[Tensor, int | None]:
-        """Log the loss and the metrics of a stage; return the loss and the number of its tokens."""
-        perplexity: Perplexity = getattr(self, f"{stage}_perplexity")
-        logits, targets, loss, accuracy, weight = self.step(batch)
-        perplexity.update(loss.detach(), len(targets) if weight is None else weight)
-        self.log(f"{stage}/loss", loss.detach(), on_step=False, on_epoch=True, batch_size=weight)
-        self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, batch_size=weight)
-        self.log(f"{stage}/perplexity", perplexity, on_step=False, on_epoch=True)
-        if stage != "train":
-            self.log_metrics(stage, logits.mT, targets)
-        return loss, weight
-
-    def step(self, batch: Any) -> tuple[Tensor, Tensor, Tensor, Tensor, int | None]:
-        """Return logits, targets, mean loss, accuracy, and the number of tokens in these means; None: all."""
+    def measure(self, stage: str, batch: Any) -> Tensor:
+        """Log the loss and the metrics of a stage; return the loss."""
         parts = batch if isinstance(batch, list | tuple) else [batch]
         tokens, targets = parts if len(parts) == 2 else (parts[0][:, :-1], parts[0][:, 1:])
         if any(each.is_floating_point() or each.dim() != 2 for each in (tokens, targets)):
@@ -95,11 +77,13 @@ class LanguageModel(NetModule):
         logits = self(tokens)
         if shape_of(logits)[:-1] != targets.shape:
             raise wrong_shape(logits, f"{', '.join(map(str, targets.shape))}, vocabulary")
-        hits = (logits.detach().argmax(2) == targets).double()
-        if self.ignore_index is None:
-            return logits, targets, cross_entropy(logits.flatten(0, 1), targets.flatten()), hits.mean(), None
-        counts = targets != self.ignore_index
-        weight = int(counts.sum())
-        total = max(1, weight)
-        loss = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=self.ignore_index, reduction="sum")
-        return logits, targets, loss / total, hits[counts].sum() / total, weight
+        loss = cross_entropy(logits.flatten(0, 1), targets.flatten())
+        perplexity: Perplexity = getattr(self, f"{stage}_perplexity")
+        perplexity.update(loss.detach(), len(targets))
+        accuracy = (logits.detach().argmax(2) == targets).double().mean()
+        self.log(f"{stage}/loss", loss.detach(), on_step=False, on_epoch=True)
+        self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True)
+        self.log(f"{stage}/perplexity", perplexity, on_step=False, on_epoch=True)
+        if stage != "train":
+            self.log_metrics(stage, logits.mT, targets)
+        return loss

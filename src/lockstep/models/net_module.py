@@ -23,7 +23,6 @@ class NetModule(LightningModule):
     """The base of modules that train a net: a subclass has `training_step` and `evaluate`.
 
     Args:
-        scheduler_interval: step or epoch, after which the rate changes; None: as the schedule needs it.
         monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
     """
 
@@ -32,7 +31,6 @@ class NetModule(LightningModule):
         net: nn.Module,
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., Any] | None,
-        scheduler_interval: str | None,
         monitor: str,
     ) -> None:
         super().__init__()
@@ -56,7 +54,7 @@ class NetModule(LightningModule):
         raise NotImplementedError
 
     def configure_optimizers(self) -> Any:
-        return configure(self, self.optimizer, self.scheduler, self.hparams["scheduler_interval"], self.monitor)
+        return configure(self, self.optimizer, self.scheduler, self.monitor)
 
     def set_metrics(self, metrics: Metrics, family: ModuleType, **options: Any) -> None:
         """Create further metrics of evaluations, in float64; `options` are arguments of those that are only named."""

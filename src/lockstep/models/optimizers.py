@@ -19,18 +19,15 @@ def configure(
     module: "LightningModule",
     optimizer: Callable[..., Optimizer],
     scheduler: Callable[..., Any] | None,
-    interval: str | None,
     monitor: str,
 ) -> Any:
     """Return an optimizer of the module's parameters and, if there is one, the schedule of its learning rate.
 
-    Args:
-        interval: step or epoch, after which the rate changes; None: each step for a schedule that takes `total_steps`,
-            else each epoch. A missing `total_steps` is the length of the run.
-        monitor: the logged value that a ReduceLROnPlateau looks at, after each validation if it is one of these.
+    The rate changes after each step by a schedule that takes `total_steps`, which is filled in with the length of the
+    run, else after each epoch.
+
+    monitor: the logged value that a ReduceLROnPlateau looks at, after each validation if it is one of these.
     """
-    fits, hint = interval in (None, "step", "epoch"), "one of step, epoch"
-    require(fits, "model.scheduler_interval", interval, "it is not one of the possible values", hint)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not parameters:
         raise ConfigError(f"model.net: {type(module.net).__name__} has no parameter to train; write another net.")
@@ -49,9 +46,9 @@ def configure(
     name = getattr(kind, "__qualname__", str(kind))
     reason = f"it makes a {type(schedule).__name__}, and not an LRScheduler"
     require(isinstance(schedule, LRScheduler), "scheduler._target_", name, reason, "the path of one")
-    interval = interval or ("step" if "total_steps" in names else "epoch")
+    interval = "step" if "total_steps" in names else "epoch"
     config: dict[str, Any] = {"scheduler": schedule, "interval": interval, "monitor": monitor}
-    if is_plateau and interval == "epoch" and str(monitor).startswith("val"):
+    if is_plateau and str(monitor).startswith("val"):
         config["frequency"] = module.trainer.check_val_every_n_epoch or 1  # there is no value in the epochs between
     return {"optimizer": created, "lr_scheduler": config}
 

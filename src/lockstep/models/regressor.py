@@ -17,7 +17,7 @@ class Regressor(NetModule):
     """Mean squared error of outputs and targets (batch, …).
 
     Args:
-        metrics: further ones of evaluations, such as r2; scheduler_interval, monitor: see NetModule.
+        metrics: further ones of evaluations, such as r2; monitor: see NetModule.
     """
 
     def __init__(
@@ -25,11 +25,10 @@ class Regressor(NetModule):
         net: nn.Module,
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., Any] | None = None,
-        scheduler_interval: str | None = None,
         monitor: str = "val/loss",
         metrics: Metrics = None,
     ) -> None:
-        super().__init__(net, optimizer, scheduler, scheduler_interval, monitor)
+        super().__init__(net, optimizer, scheduler, monitor)
         self.set_metrics(metrics, regression)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
