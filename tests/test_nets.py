@@ -1,3 +1,5 @@
+"""The nets: sizes of their layers, shapes of their outputs, and what they refuse."""
+
 import re
 from collections.abc import Callable
 from functools import partial
@@ -21,40 +23,34 @@ CONVOLUTIONS = (9 * 16 + 16) + (9 * 16 * 32 + 32) + (9 * 32 * 64 + 64) + (9 * 64
 
 # the counts are worked out from the layers' sizes: weights + biases
 @pytest.mark.parametrize(
-    ("kind", "shape", "outputs", "options", "parameters"),
+    ("kind", "shape", "parameters"),
     [
-        (Linear, (1,), 1, {}, 1 + 1),
-        (Linear, IMAGE, 10, {}, 784 * 10 + 10),
-        (MLP, (2,), 2, {"hidden": (30, 20)}, (2 * 30 + 30) + (30 * 20 + 20) + (20 * 2 + 2)),
-        (LeNet, IMAGE, 10, {"dropout": 0.5}, 21_840),
-        (SplitCNN, IMAGE, 10, {}, 21_840),
-        (CNN, IMAGE, 10, {"norm": "none"}, CONVOLUTIONS + (2048 * 1024 + 1024) + (1024 * 128 + 128) + (128 * 10 + 10)),
+        (Linear, IMAGE, 784 * 10 + 10),
+        (partial(MLP, hidden=(30, 20)), (2,), (2 * 30 + 30) + (30 * 20 + 20) + (20 * 10 + 10)),
+        (LeNet, IMAGE, 21_840),
+        (SplitCNN, IMAGE, 21_840),
+        (partial(CNN, norm="none"), IMAGE, CONVOLUTIONS + (2048 * 1024 + 1024) + (1024 * 128 + 128) + (128 * 10 + 10)),
     ],
 )
 def test_layers_have_the_sizes_of_the_source(
-    kind: Callable[..., nn.Module], shape: tuple[int, ...], outputs: int, options: dict[str, object], parameters: int
+    kind: Callable[..., nn.Module], shape: tuple[int, ...], parameters: int
 ) -> None:
-    net = kind(shape, outputs, **options)
+    net = kind(shape, 10)
     assert count(net) == parameters
-    assert net(torch.zeros(3, *shape)).shape == (3, outputs)
+    assert net(torch.zeros(3, *shape)).shape == (3, 10)
 
 
-@pytest.mark.parametrize("kind", [partial(CNN, norm="batch"), partial(LeNet, dropout=0.0), SplitCNN])
+@pytest.mark.parametrize("kind", [CNN, LeNet, SplitCNN])
 def test_images_may_have_any_size(kind: Callable[..., nn.Module]) -> None:
     """Pooling makes 4×4 features of them, so the number of weights stays."""
-    for size in ((32, 32), (64, 48)):
-        net = kind((3, *size), 10)
-        assert net(torch.zeros(2, 3, *size)).shape == (2, 10)
-        assert count(net) == count(kind((3, 28, 28), 10))
+    net = kind((3, 64, 48), 10)
+    assert net(torch.zeros(2, 3, 64, 48)).shape == (2, 10)
+    assert count(net) == count(kind((3, 28, 28), 10))
 
 
 def test_the_stages_of_split_cnn_are_all_of_it() -> None:
     net = SplitCNN(IMAGE, 10)
     assert sum(map(count, net.stages)) == count(net)
-    x = torch.randn(2, *IMAGE)
-    expected = net.block2(net.block1(x))
-    expected = net.linear2(net.linear1(expected))
-    assert torch.equal(net(x), expected)
 
 
 def test_tokens_become_logits_at_each_place() -> None:
@@ -68,14 +64,11 @@ def test_a_perceptron_may_return_as_many_numbers_as_it_gets() -> None:
 @pytest.mark.parametrize(
     ("kind", "shape", "options", "sentence"),
     [
-        (MLP, (2,), {"hidden": []}, "model.net.hidden=[]: it lists layer sizes of 1 or more; write model.net.hidden=["),
         (MLP, (2,), {"hidden": [3, 0]}, "model.net.hidden=[3,0]: it lists layer sizes of 1 or more; write model.net"),
-        (MLP, (2,), {"hidden": [2.5]}, "model.net.hidden=[2.5]: it lists layer sizes of 1 or more; write model.net."),
         (CNN, IMAGE, {"norm": "layer"}, "model.net.norm=layer: it is no norm; write model.net.norm=batch, or none."),
         (LeNet, IMAGE, {"dropout": 1.0}, "model.net.dropout=1.0: it must be at least 0 and below 1; write model.net."),
         (LeNet, (2,), {}, "model.net=LeNet: it takes images, and the data has samples of shape (2,); write model=mlp"),
         (CNN, (1, 28, 15), {}, "model.net=CNN: it takes images of 16×16 or more, and those of the data are 28×15; wri"),
-        (SplitCNN, (3, 8, 8), {}, "model.net=SplitCNN: it takes images of 16×16 or more, and those of the data are 8"),
     ],
 )
 def test_impossible_sizes_are_refused_in_a_sentence(

@@ -137,7 +137,6 @@ INVALID = {
     "scheduler.step_sise=2: StepLR takes no such argument (did you mean step_size?); write ": named(
         f"{TORCH}.StepLR", "step_sise:2"
     ),
-    "NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the": named("strange_schedules.NoSchedule"),
     "Keeps: its state is more than plain values and tensors, so": named("strange_schedules.Keeps"),
 }
 

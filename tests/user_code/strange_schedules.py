@@ -20,10 +20,6 @@ class Keeps(LRScheduler):
         return [group["lr"] for group in self.optimizer.param_groups]
 
 
-class NoSchedule:
-    def __init__(self, optimizer: Optimizer) -> None: ...
-
-
 class Raises(LRScheduler):
     def __init__(self, optimizer: Optimizer) -> None:
         raise RuntimeError("no schedule today")
