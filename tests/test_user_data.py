@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from lockstep.base.config_error import ConfigError
 from lockstep.datamodules import Datasets
@@ -26,16 +25,11 @@ def created(target: str, seed: int = 0, samples: int = 40, **values: Any) -> Dat
     return data
 
 
-def inputs_of(data: Datasets) -> Tensor:
-    inputs: Tensor = data.datasets["train"].tensors[0]
-    return inputs
-
-
 def test_a_target_draws_under_the_seed() -> None:
     """The generators of the rank are preserved, though a sample is read for its shape."""
-    one, same, other = (created("drawn", seed) for seed in (1, 1, 2))
-    assert torch.equal(inputs_of(one), inputs_of(same))
-    assert not torch.equal(inputs_of(one), inputs_of(other))
+    one, same, other = (created("drawn", seed).datasets["train"].tensors[0] for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
     torch.manual_seed(1)
     before = torch.rand(())
     torch.manual_seed(1)
@@ -43,21 +37,18 @@ def test_a_target_draws_under_the_seed() -> None:
     assert torch.equal(torch.rand(()), before)
 
 
-def test_a_key_that_does_not_exist() -> None:
-    with pytest.raises(ConfigError, match=r"^data.num_clases=3: Datasets takes no such argument .did you mean num_cl"):
-        created("Noisy", num_clases=3)
-
-
 @pytest.mark.parametrize(
-    ("target", "sentence"),
+    ("target", "values", "sentence"),
     [
+        ("Noisy", {"num_clases": 3}, r"^data.num_clases=3: Datasets takes no such argument .did you mean num_cl"),
         (
             "no_folder",
-            r"(?s)^Traceback.*no folder of 3 images\ndata\..*_target_=strange_data.no_folder: it raises",
+            {},
+            r"(?s)^Traceback.*no folder of 40 images\ndata\..*_target_=strange_data.no_folder: it raises",
         ),
-        ("Unlabelled", r"(?s)^Traceback.*in __getitem__\n.*KeyError: 'no label'\ndata._target_=lockstep.datamodules.D"),
+        ("Unlabelled", {}, r"(?s)^Traceback.*in __getitem__\n.*KeyError: 'no label'\ndata._target_=lockstep.datam"),
     ],
 )
-def test_an_error_of_the_users_code_has_its_lines(target: str, sentence: str) -> None:
+def test_an_error_has_its_key_and_the_lines_of_the_users_code(target: str, values: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        created(target, samples=3, val_size=0, test_size=0)
+        created(target, **values)

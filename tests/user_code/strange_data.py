@@ -4,7 +4,6 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -86,15 +85,3 @@ class Endless(IterableDataset[tuple[Tensor, int]]):
 def streamed(samples: int) -> dict[str, Dataset[tuple[Tensor, int]]]:
     """Three of them."""
     return {"train": Endless(samples), "val": Endless(13), "test": Endless(11)}
-
-
-class MappedStream(Endless):
-    """Samples with keys, the inputs in a list as a table without a format has them."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
-        for x, y in super().__iter__():
-            yield {"x": (x / 255).tolist(), "y": y, "name": "sample"}
-
-
-def mapped(samples: int) -> dict[str, Any]:
-    return {"train": MappedStream(samples), "val": MappedStream(13)}

@@ -29,13 +29,6 @@ class Blobs(Dataset[dict[str, Any]]):
         return {"x": self.x[index] + self.noise * torch.randn(4), "y": int(self.y[index])}
 
 
-class BlobPairs(Blobs):
-    """The same without keys."""
-
-    def __getitem__(self, index: int) -> Any:
-        return tuple(super().__getitem__(index).values())
-
-
 class BlobsData(pl.LightningDataModule):
     """A split that is drawn in setup; ragged batches in training, and in each evaluation."""
 
