@@ -164,7 +164,7 @@ def test_images_in_three_splits_are_augmented_in_training_alone(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        ([], "data.root={root}: there is no such path; write data.root=FOLDER, with a folder of images for each class"),
+        ([], "data.root={root}: [Errno 2] No such file or directory: '{root}'; write data.root=FOLDER, with a folder"),
         (["cat/a.png", "dog/a.txt"], "data.root={root}: Found no valid file for the classes dog."),
         (["train/cat/a.png", "val/dog/a.png"], "data.root={root}: val has other classes than train; write"),
         (["cat/a.png"], "is no image that can be read"),

@@ -129,31 +129,3 @@ class Sentences(pl.LightningModule):
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.hparams["lr"])
         schedule = get_linear_schedule_with_warmup(optimizer, 2, int(self.trainer.estimated_stepping_batches))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-class Writer(pl.LightningModule):
-    """A tiny GPT-2, whose first and last layer are one tensor."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import GPT2Config, GPT2LMHeadModel
-
-        config = GPT2Config(
-            vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=16, n_layer=1, n_head=2,
-            embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0,
-        )  # fmt: skip
-        self.model = GPT2LMHeadModel(config)
-
-    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
-        loss: Tensor = self.model(input_ids=batch["input_ids"], labels=batch["input_ids"]).loss
-        return loss
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.AdamW(self.parameters(), lr=0.01)
-
-
-def pictures(samples: int = 24, side: int = 16) -> tuple[Tensor, Tensor]:
-    """Images (samples, 3, side, side) of two classes."""
-    generator = torch.Generator().manual_seed(2)
-    classes = torch.arange(samples) % 2
-    return torch.randn(samples, 3, side, side, generator=generator) + classes[:, None, None, None], classes

@@ -57,11 +57,11 @@ class Datasets(SplitData):
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Convert bytes and real numbers to the dtype of the module, and targets to the shape that a loss takes."""
-        if isinstance(batch, Tensor):
-            return super().on_after_batch_transfer([batch], dataloader_idx)[0]
-        if not isinstance(batch, list | tuple) or [*map(type, batch)] != [Tensor, Tensor]:
+        parts = [batch] if isinstance(batch, Tensor) else batch
+        if not isinstance(parts, list | tuple) or [*map(type, parts)] not in ([Tensor], [Tensor, Tensor]):
             return batch
-        return super().on_after_batch_transfer([batch[0], targets_for_loss(batch[1])], dataloader_idx)
+        converted = super().on_after_batch_transfer([parts[0], *map(targets_for_loss, parts[1:])], dataloader_idx)
+        return converted if len(parts) == 2 else converted[0]
 
 
 def split_data(data: Any, val_size: float, test_size: float) -> dict[str, Any]:
