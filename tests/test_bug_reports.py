@@ -73,14 +73,9 @@ def by_hand(name: str, size: int = 8, factor: float = 1.0, ranks: int = 1, keep:
 ALONE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "plain": (("Base",), {}),
     "an __iter__": (("Doubled",), {"factor": 2.0}),
-    "an iterator": (("DoubledByIterator",), {"factor": 2.0}),
     "a stream": (("Stream", "batch_size=16"), {"size": 16}),
     "a stream with a length": (("LongStream", "batch_size=16"), {"size": 16}),
-    "dropping": (("Dropping",), {"keep": most, "val": most}),
-    "dropping with weights": (
-        ("DroppingWeighted", "accumulate_grad_batches=2"),
-        {"size": 16, "keep": most, "val": most},
-    ),
+    "dropping": (("DroppingWeighted", "accumulate_grad_batches=2"), {"size": 16, "keep": most, "val": most}),
 }
 """The words of a run, and the arguments of the plain loop."""
 
@@ -105,13 +100,12 @@ def test_a_module_is_trained_as_it_is(case: str, engine: str, make: Make, capfd:
         assert (value, "length" in "".join(capfd.readouterr())) == (None, True)
     else:
         assert value == pytest.approx(by_hand(words[0], **arguments), rel=1e-12)
-    assert case != "an __iter__" or value == pytest.approx(0.0788, abs=5e-5), "what the report expects"
 
 
 def test_ranks(make: Make, tmp_path: Path) -> None:
     """Two ranks, and two virtual ones, compute as the plain loop does; every step begins with rank 0's buffers."""
     drops = ("DroppingWeighted", {"keep": most, "val": most})
-    cases: dict[str, Any] = {"codes": ("Coded", {"ranks": 2}), "double": ("Doubled", {"factor": 2.0}), "drops": drops}
+    cases: dict[str, Any] = {"codes": ("Coded", {"ranks": 2}), "drops": drops}
     plans = {name: make(module, *HALVES) for name, (module, _) in cases.items()}
     plans["accumulated"] = make("Coded", *HALVES, "accumulate_grad_batches=2")
     plans["apart"] = make("Coded", *HALVES, "strategy.broadcast_buffers=false")
@@ -134,8 +128,7 @@ REFUSED = {
     (
         "OwnBatches",
         "batch_size=16",
-    ): r"^batch_size=16: train_dataloader makes batches of its own; write data that takes",
-    ("OwnBatches", "drop_last=true"): r"^drop_last=true: train_dataloader makes batches of its own",
+    ): r"^batch_size=16: train_dataloader makes batches of its own; write data that t",
     ("Dropping", "accumulate_grad_batches=2"): r"^data=module: its collate function drops samples, .*\"weight\": n}",
     ("Dropping", "strategy=virtual", "devices=2"): r"^data=module: its collate function drops samples, by whose number",
 }
@@ -147,18 +140,10 @@ def test_what_would_be_wrong_is_refused(words: tuple[str, ...], make: Make) -> N
         trained("lightning", make(*words))
 
 
-METHODS = (
-    *("validation_step", "on_train_batch_end", "on_validation_start", "on_validation_end", "on_train_epoch_start"),
-    *("on_train_epoch_end", "on_after_batch_transfer", "on_save_checkpoint", "on_before_optimizer_step", "loss"),
-)
-
-
 @pytest.mark.parametrize("engine", ["lightning", "lightning's own loop", "raw"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["loss", "on_after_batch_transfer", "on_train_epoch_end", "validation_step"])
 def test_stop_iteration_is_an_error(method: str, engine: str, make: Make) -> None:
     """Lightning's loops take it for the end of the data, and leave the rest out."""
-    if (engine, method) == ("raw", "on_save_checkpoint"):
-        return  # it saves once
     loop = ("engine.fast_loop=false",) if engine == "lightning's own loop" else ()
     with pytest.raises((RuntimeError, StopIteration)):
         trained(engine.partition("'")[0], make("Stopping", f"+model.method={method}", *loop))

@@ -55,19 +55,8 @@ class Doubling(DataLoader[Any]):
             yield 2 * x, y
 
 
-class DoublingIterator(DataLoader[Any]):
-    """Augments by the iterator that its `__iter__` returns, as the loaders of torch_geometric do."""
-
-    def _get_iterator(self) -> Any:
-        return ((2 * x, y) for x, y in super()._get_iterator())
-
-
 class Doubled(Base):
     loader = Doubling
-
-
-class DoubledByIterator(Base):
-    loader = DoublingIterator
 
 
 class Coded(Base):

@@ -248,10 +248,3 @@ class AutoEncoder(pl.LightningModule):
         saved = checkpoint["statistics"]
         assert saved["array"].tolist() == [0, saved["mean"], 2 * saved["mean"]]
         self.seen = ["backward"] * checkpoint["seen"]
-
-
-class UserStep(Regressor):
-    """Overrides optimizer_step."""
-
-    def optimizer_step(self, *arguments: Any, **options: Any) -> None:
-        super().optimizer_step(*arguments, **options)
