@@ -23,26 +23,26 @@ FLOOR = 2e-17
 
 
 def losses(folder: Path, *overrides: str) -> list[float]:
-    """The mean loss of each optimizer step of a run."""
+    """Run a training; return the mean loss of each optimizer step."""
     run(["logger=none", "max_epochs=5", "threads=1", f"hydra.run.dir='{folder}'", *overrides])
     lines = map(json.loads, (folder / "record.jsonl").read_text().splitlines())
     return [line["step"]["loss_sum"] / line["step"]["samples"] for line in lines if "step" in line]
 
 
 def measure(scratch: Path) -> dict[tuple[str, int], list[float]]:
-    """By precision and number of ranks: at each step the difference from one device, relative where above 1."""
-    found = {}
+    """Return the difference from one device at each step, relative if above 1, by precision and number of ranks."""
+    differences = {}
     for precision in COLORS:
         alone = losses(scratch / precision, f"precision={precision}")
         for ranks in STYLES:
             folder = scratch / f"{precision}-{ranks}"
             shared = losses(folder, f"precision={precision}", "strategy=ddp", f"devices={ranks}")
-            found[precision, ranks] = [abs(a - b) / max(1, a, b) for a, b in zip(alone, shared, strict=True)]
-    return found
+            differences[precision, ranks] = [abs(a - b) / max(1, a, b) for a, b in zip(alone, shared, strict=True)]
+    return differences
 
 
 def draw(differences: Mapping[tuple[str, int], Sequence[float]], target: Path) -> None:
-    """The largest difference so far, over the steps."""
+    """Draw the largest difference so far, over the steps."""
     _, axes = plt.subplots(figsize=(8, 3.2), layout="constrained")
     for (precision, ranks), each in differences.items():
         largest = [max(FLOOR, difference) for difference in accumulate(each, max)]

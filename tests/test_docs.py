@@ -56,7 +56,7 @@ RUN = [words for words in ALL if words not in PLANNED or words in README]
 def overrides(words: str, request: pytest.FixtureRequest) -> list[str]:
     """Return the overrides of a command; of MNIST where its files are."""
     typed = [*map(without_plus, shlex.split(words))]
-    if "mnist" in words:
+    if re.search("(data|experiment)=mnist", words):
         request.getfixturevalue("mnist")
         typed.append(f"data.root='{MNIST_ROOT}'")
     return typed
