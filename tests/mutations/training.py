@@ -10,7 +10,7 @@ base/private_api/lightning.py test_bug_reports.py::test_stop_iteration_is_an_err
 -            if frame.f_globals["__name__"].startswith(ENDS_DATA):
 +            if True:
 # samples that a collate function drops count
-base/structures.py test_bug_reports.py::test_a_module_is_trained_as_it_is[dropping-lightning]
+base/structures.py test_bug_reports.py::test_samples_that_a_collate_function_drops_do_not_count
 -else min(samples, *lengths)
 +else samples
 # tensors of unequal shapes are gathered

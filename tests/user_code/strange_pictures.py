@@ -1,16 +1,12 @@
-"""More LightningModules of the kinds that people train: of pictures, and of a game that is played while they learn."""
+"""More LightningModules of the kinds that people train: of pictures."""
 
-from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
 import torchmetrics
 from strange_zoo import Loaders, drawn, loaders  # type: ignore[import-not-found]
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, IterableDataset
 
 
 class Segmenter(Loaders):  # type: ignore[misc]
@@ -57,58 +53,6 @@ class Segmenter(Loaders):  # type: ignore[misc]
         optimizer = torch.optim.RMSprop(self.parameters(), lr=0.003)
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", patience=0, factor=0.5)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_iou"}}
-
-
-class Replay(IterableDataset[Any]):
-    """Draws from what the agent has seen by then."""
-
-    def __init__(self, buffer: Any, samples: int) -> None:
-        self.buffer, self.samples = buffer, samples
-
-    def __iter__(self) -> Iterator[Any]:
-        for number in torch.randint(len(self.buffer), (self.samples,)).tolist():
-            yield self.buffer[number % len(self.buffer)]
-
-
-class DQN(pl.LightningModule):
-    """An agent that walks on a line: its steps fill the buffer that its data set draws from; a target net."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
-        self.target = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 2))
-        self.buffer: Any = deque(maxlen=60)
-        self.place, self.reward = torch.zeros(2), 0.0
-        for _ in range(20):
-            self.play(1.0)
-
-    def play(self, epsilon: float) -> None:
-        before = self.place.clone()
-        with torch.no_grad():
-            best = int(self.net(before.to(self.net[0].weight)).argmax())  # type: ignore[arg-type]
-        action = int(torch.randint(2, ())) if float(torch.rand(())) < epsilon else best
-        self.place = torch.stack([(before[0] + 0.2 * (2 * action - 1)).clamp(-1, 1), before[0]])
-        reward = -float(self.place[0].abs())
-        self.buffer.append((before, action, torch.tensor(reward), self.place))
-        self.reward += reward
-
-    def train_dataloader(self) -> Any:
-        return DataLoader(Replay(self.buffer, 30), batch_size=8)
-
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        self.play(max(0.05, 1 - self.global_step / 10))
-        before, actions, rewards, after = batch
-        values = self.net(before).gather(1, actions[:, None]).squeeze(1)
-        with torch.no_grad():
-            aims = rewards + 0.9 * self.target(after).amax(1)
-        loss = F.mse_loss(values, aims)
-        if self.global_step % 3 == 0:
-            self.target.load_state_dict(self.net.state_dict())
-        self.log_dict({"reward": self.reward, "buffer": float(len(self.buffer))}, prog_bar=True)
-        return loss
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.Adam(self.net.parameters(), lr=0.01)
 
 
 class ImageNet(Loaders):  # type: ignore[misc]

@@ -1,6 +1,5 @@
 """A small regression, and its variants from bug reports."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import lightning.pytorch as pl
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim.lr_scheduler import ExponentialLR
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 
 def points(n: int, seed: int) -> TensorDataset:
@@ -19,7 +18,6 @@ def points(n: int, seed: int) -> TensorDataset:
 class Base(pl.LightningModule):
     """Mean squared error, and plain SGD."""
 
-    loader: Any = DataLoader
     collate: Any = staticmethod(default_collate)
 
     def __init__(self) -> None:
@@ -41,22 +39,10 @@ class Base(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
     def train_dataloader(self) -> Any:
-        return self.loader(points(48, 1), batch_size=8, collate_fn=self.collate)
+        return DataLoader(points(48, 1), batch_size=8, collate_fn=self.collate)
 
     def val_dataloader(self) -> Any:
-        return self.loader(points(20, 2), batch_size=8, collate_fn=self.collate)
-
-
-class Doubling(DataLoader[Any]):
-    """Augments by its `__iter__`."""
-
-    def __iter__(self) -> Any:
-        for x, y in super().__iter__():
-            yield 2 * x, y
-
-
-class Doubled(Base):
-    loader = Doubling
+        return DataLoader(points(20, 2), batch_size=8, collate_fn=self.collate)
 
 
 class Coded(Base):
@@ -73,31 +59,6 @@ class Coded(Base):
         loss = super().training_step(batch, batch_idx)
         self.code.mul_(0.9).add_(batch[0].detach().mean(0), alpha=0.1)  # type: ignore[operator]
         return loss
-
-
-class Streamed(IterableDataset[Any]):
-    def __init__(self, n: int, seed: int) -> None:
-        self.points = points(n, seed)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self.points[index] for index in range(len(self.points)))
-
-
-class Longer(Streamed):
-    """Has a wrong length."""
-
-    def __len__(self) -> int:
-        return 80
-
-
-class Stream(Base):
-    def train_dataloader(self) -> Any:
-        return DataLoader(Streamed(48, 1), batch_size=8)
-
-
-class LongStream(Base):
-    def train_dataloader(self) -> Any:
-        return DataLoader(Longer(48, 1), batch_size=8)
 
 
 class OwnBatches(Base):
