@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lockstep.base.random_state import seed_by
-from lockstep.datamodules.tensors import targets_for_loss
+from lockstep.datamodules.datasets import targets_for_loss
 from lockstep.engine.loaders import RankSlice
 from lockstep.engine.loaders.map_loader import MapLoader
 from lockstep.engine.loaders.seeded import Seeded
