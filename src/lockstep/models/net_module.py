@@ -24,18 +24,21 @@ class NetModule(LightningModule):
 
     Args:
         monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
+        metrics: further ones of evaluations, such as r2.
     """
 
     def __init__(
         self,
         net: nn.Module,
         optimizer: Callable[..., Optimizer],
-        scheduler: Callable[..., Any] | None,
-        monitor: str,
+        scheduler: Callable[..., Any] | None = None,
+        monitor: str = "val/loss",
+        metrics: Metrics = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=["net", "optimizer", "scheduler", "metrics"], logger=False)
         self.net, self.optimizer, self.scheduler, self.monitor = net, optimizer, scheduler, monitor
+        self.set_metrics(metrics, regression)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)  # type: ignore[no-any-return]

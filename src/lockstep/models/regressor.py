@@ -1,35 +1,17 @@
 """A module that trains a net to predict real numbers."""
 
-from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import mse_loss
-from torch.optim import Optimizer
-from torchmetrics import regression
 
 from lockstep.base.config_error import ConfigError
 from lockstep.models.checks import pair_of, shape_of, wrong_shape
-from lockstep.models.net_module import Metrics, NetModule
+from lockstep.models.net_module import NetModule
 
 
 class Regressor(NetModule):
-    """Mean squared error of outputs and targets (batch, …).
-
-    Args:
-        metrics: further ones of evaluations, such as r2; monitor: see NetModule.
-    """
-
-    def __init__(
-        self,
-        net: nn.Module,
-        optimizer: Callable[..., Optimizer],
-        scheduler: Callable[..., Any] | None = None,
-        monitor: str = "val/loss",
-        metrics: Metrics = None,
-    ) -> None:
-        super().__init__(net, optimizer, scheduler, monitor)
-        self.set_metrics(metrics, regression)
+    """Mean squared error of outputs and targets (batch, …)."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         _, _, loss = self.step(batch)
