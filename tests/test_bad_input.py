@@ -20,7 +20,6 @@ TYPED: list[tuple[str, str, str]] = [
     ("", ": this cannot be parsed", "write KEY=VALUE"),
     ("--max_epochs 3", "unrecognized arguments: --max_epochs", "then KEY=VALUE without dashes"),
     ("-m model.lr=8,9", "model.lr=8,9: there is no such key", "write optimizer.lr=8,9"),
-    ("data=mnist data.root=nowhere", "data.root=", "write data=digits"),
     ("--config-name=nope", "--config-name=nope: there is no such file", "write --config-dir=FOLDER beside it"),
 ]
 """One error of each kind: from the shell, Hydra, a schema, a folder and a file."""
@@ -42,11 +41,9 @@ VALUES: list[tuple[str, str, str]] = [
 
 def is_refused(command: Command, sentence: str, hint: str, *words: str) -> None:
     before = {path: path.is_file() and path.read_bytes() for path in command.folder.rglob("*")}
-    nowhere = "http://127.0.0.1:9"  # where nobody listens: a test downloads nothing
-    ended = command.train(*words, http_proxy=nowhere, https_proxy=nowhere)
+    ended = command.train(*words)
     assert ended.status == 2, ended.err
-    is_slow = {"data=mnist", "ckpt_path=file"} & {*words}
-    assert ended.out.count("\n") == bool(is_slow), "a download says so, and a checkpoint is read after the title"
+    assert ended.out.count("\n") == ("ckpt_path=file" in words), "a checkpoint is read after the title"
     assert ended.err.count("\n") == 1, ended.err
     assert sentence in ended.err
     assert hint in ended.err

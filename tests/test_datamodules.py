@@ -130,7 +130,7 @@ INVALID: dict[str, tuple[Any, dict[str, Any]]] = {
     "data.val_size=-1: it must be from 0 to ": (Line, {"val_size": -1}),
     "data.features=0: it must be 1 or more": (RandomRegression, {"features": 0}),
     "data.val_size=60000: it must be from 0 to 59999": (MNIST, {"val_size": 60_000}),
-    "data.samples=0: it must be 1 or more": (MNIST, {"samples": 0}),
+    "data.samples=55001: it must be from 1 to 55000": (MNIST, {"samples": 55_001}),
     "data.std=0: it must be above 0": (MNIST, {"std": 0}),
 }
 

@@ -90,7 +90,7 @@ INVALID = {
     "optimizer=rmsprop optimizer.lr=fast": "optimizer.lr=fast: RMSprop takes a number; write optimizer.lr=0.1",
     "optimizer=rmsprop +optimizer.params=[1]": "params=[1]: RMSprop takes no such argument; write one of: lr, alpha,",
     "~model._target_ +model._traget_=strange_nets.Residual": "it is no target: it has no _target_; write model=NAME",
-    "data=noisy +data.loader.workers=2": "data.loader={num_workers:0,workers:2}: DataLoader.__init__() got an",
+    "data=noisy +data.loader.workers=2": "DataLoader.__init__() got an unexpected keyword argument 'workers'",
 }
 
 

@@ -11,6 +11,7 @@ from lockstep.base.config_error import require
 from lockstep.datamodules.download import download
 from lockstep.datamodules.tensors import InMemory, Split, split_in_order
 
+SAMPLES = 60_000  # to train and validate
 SHA256 = "06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16"
 """Of all pixels and labels: torchvision checks files that are still packed, and no others."""
 
@@ -32,7 +33,11 @@ class MNIST(InMemory):
     ) -> None:
         """`root`: the folder that holds MNIST/raw, or gets it. `samples`: to train on; None: all but `val_size`."""
         super().__init__(batch_size)
-        require(samples is None or samples >= 1, "data.samples", samples, "it must be 1 or more", "data.samples=1000")
+        fits, reason = (
+            samples is None or 1 <= samples <= SAMPLES - val_size,
+            f"it must be from 1 to {SAMPLES - val_size}",
+        )
+        require(fits, "data.samples", samples, reason, "data.samples=1000")
         require(std > 0, "data.std", std, "it must be above 0", "data.std=0.3081")
         self.save_hyperparameters(logger=False)
         self.root, self.samples, self.val_size, self.mean, self.std = root, samples, val_size, mean, std
