@@ -33,11 +33,9 @@ class MNIST(InMemory):
     ) -> None:
         """`root`: the folder that holds MNIST/raw, or gets it. `samples`: to train on; None: all but `val_size`."""
         super().__init__(batch_size)
-        fits, reason = (
-            samples is None or 1 <= samples <= SAMPLES - val_size,
-            f"it must be from 1 to {SAMPLES - val_size}",
-        )
-        require(fits, "data.samples", samples, reason, "data.samples=1000")
+        most = SAMPLES - val_size
+        fits = samples is None or 1 <= samples <= most
+        require(fits, "data.samples", samples, f"it must be from 1 to {most}", "data.samples=1000")
         require(std > 0, "data.std", std, "it must be above 0", "data.std=0.3081")
         self.save_hyperparameters(logger=False)
         self.root, self.samples, self.val_size, self.mean, self.std = root, samples, val_size, mean, std
