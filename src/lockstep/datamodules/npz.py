@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from lockstep.base.config_error import config_error
-from lockstep.base.files import open_file
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES
 
@@ -31,15 +30,14 @@ class NPZ(Datasets):
 def read_arrays(file: str) -> Samples | dict[str, Samples]:
     """Return inputs and targets, or inputs alone if there is no y; by train, val and test if the names say so."""
     try:
-        with open_file(file) as stream:
-            arrays = np.load(stream)
-            if isinstance(arrays, np.ndarray):  # of a .npy file, which lockstep.predict takes
-                return _samples({"x": arrays}, "")
-            if "x" in arrays:
-                return _samples(arrays, "")
-            if "x_train" in arrays:
-                return {stage: _samples(arrays, f"_{stage}") for stage in STAGES if f"x_{stage}" in arrays}
-            reason = f"it holds {', '.join(arrays) or 'nothing'}"
+        arrays = np.load(file)
+        if isinstance(arrays, np.ndarray):  # of a .npy file, which lockstep.predict takes
+            return _samples({"x": arrays}, "")
+        if "x" in arrays:
+            return _samples(arrays, "")
+        if "x_train" in arrays:
+            return {stage: _samples(arrays, f"_{stage}") for stage in STAGES if f"x_{stage}" in arrays}
+        reason = f"it holds {', '.join(arrays) or 'nothing'}"
     except (OSError, ValueError, AttributeError, TypeError, EOFError, zipfile.BadZipFile) as error:
         reason = f"it is no .npz file of numbers ({error})"
     raise config_error("data.file", file, reason, "a file with x and y, or x_train, y_train, x_test, y_test")
