@@ -35,7 +35,7 @@ class MNIST(InMemory):
         super().__init__(batch_size)
         most = SAMPLES - val_size
         fits = samples is None or 1 <= samples <= most
-        require(fits, "data.samples", samples, f"it must be from 1 to {most}", "data.samples=1000")
+        require(fits, "data.samples", samples, f"it must be from 1 to {most}", f"data.samples={most // 10}")
         require(std > 0, "data.std", std, "it must be above 0", "data.std=0.3081")
         self.save_hyperparameters(logger=False)
         self.root, self.samples, self.val_size, self.mean, self.std = root, samples, val_size, mean, std
