@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import pytest
 
 from lockstep.base.config_error import ConfigError
-from lockstep.command.compose import without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.engine.loaders.source import create_module
 from lockstep.runs.compare.tolerance import tolerance_between
@@ -56,7 +55,7 @@ RUN = [words for words in ALL if words in README or (words not in PLANNED and no
 
 def overrides(words: str, request: pytest.FixtureRequest) -> list[str]:
     """Return the overrides of a command; of MNIST where its files are."""
-    typed = [*map(without_plus, shlex.split(words))]
+    typed = shlex.split(words)
     if re.search("(data|experiment)=mnist", words):
         request.getfixturevalue("mnist")
         typed.append(f"data.root='{MNIST_ROOT}'")
