@@ -84,7 +84,7 @@ def test_a_number_of_classes_that_nothing_tells_is_none() -> None:
     data = Datasets({"train": Subset(Noisy(9), [0, 1])})
     assert data.class_names == COLOURS
     unlabelled = Noisy(9)
-    unlabelled.classes = ()  # type: ignore[misc, assignment]
+    unlabelled.classes = ()  # type: ignore[assignment]
     data = Datasets(unlabelled)
     assert (data.sample_shape, data.num_outputs, data.num_classes, data.class_names) == ((4,), None, None, ())
 

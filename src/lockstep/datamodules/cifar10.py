@@ -6,6 +6,7 @@ Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images.
 from typing import Any
 
 import torch
+from torch import Tensor
 from torchvision import datasets
 
 from lockstep.datamodules.download import download
@@ -33,6 +34,6 @@ class CIFAR10(InMemory):
         return split_in_order(*train, self.val_size) | {"test": test}
 
 
-def _tensors(data: Any) -> Split:
+def _tensors(data: Any) -> tuple[Tensor, Tensor]:
     images = torch.from_numpy(data.data).permute(0, 3, 1, 2)  # channels are last in torchvision's
     return images.contiguous(), torch.tensor(data.targets)
