@@ -161,13 +161,6 @@ class PairsData(pl.LightningDataModule):
         return DataLoader(self.test, batch_size=5)
 
 
-def pairs() -> dict[str, Any]:
-    """The same splits without loaders."""
-    data = PairsData()
-    data.setup()
-    return {"train": data.train, "val": data.val, "test": data.test}
-
-
 class Doubling(DataLoader[Any]):
     """Augments by an `__iter__` of its own."""
 

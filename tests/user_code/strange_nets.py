@@ -23,22 +23,6 @@ class Residual(nn.Module):
         return y
 
 
-class Halving(nn.Module):
-    """Image sides are halved, beside a 1x1 shortcut of stride 2: (batch, channels, n, n) → (batch, outputs)."""
-
-    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
-        super().__init__()
-        self.main = nn.Sequential(
-            nn.Conv2d(sample_shape[0], 12, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(12)
-        )
-        self.widen, self.shortcut = nn.Conv2d(sample_shape[0], 8, 3, padding=1), nn.Conv2d(8, 12, 1, stride=2)
-        self.head = nn.Linear(12, num_outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.head((self.main(x) + self.shortcut(self.widen(x))).relu().mean((2, 3)))
-        return y
-
-
 class Odd(nn.Module):
     """Frozen, tied and unused parameters, a buffer that counts, dropout."""
 
@@ -113,7 +97,3 @@ class Wrong(nn.Module):
     def forward(self, x: Tensor) -> object:
         y: Tensor = self.last(x)
         return {"tuple": (y, y), "flat": y.sum(1)}.get(self.kind, y)
-
-
-def no_net(kind: str) -> str:
-    return kind
