@@ -182,7 +182,7 @@ TEMPLATE = {
     "model.compile=true": "compile=true",
     "model.net.lin1_size=128": "model.net.hidden=[128,128,64]",
     "model.hidden=[3]": "model.net.hidden=[3]",
-    "model.monitor=val/f1": "+model.monitor=val/f1",
+    "model.scheduler_interval=step": "+model.scheduler_interval=step",
     "data._split_.val=5": "data.val_size=5",
     "data=model": "data=none",
     "logger=null": "logger=none",

@@ -42,8 +42,9 @@ def test_a_schedule_of_the_whole_run_is_told_its_length(options: Any, total: int
     assert (config["scheduler"].total_steps, config["interval"]) == (total, "step")
 
 
-def test_other_schedules_go_by_epochs() -> None:
-    assert configured(partial(lr_scheduler.StepLR, step_size=1))["interval"] == "epoch"
+@pytest.mark.parametrize(("typed", "interval"), [(None, "epoch"), ("step", "step")])
+def test_other_schedules_go_by_epochs_unless_told(typed: str | None, interval: str) -> None:
+    assert configured(partial(lr_scheduler.StepLR, step_size=1), scheduler_interval=typed)["interval"] == interval
 
 
 @pytest.mark.parametrize(

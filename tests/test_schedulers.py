@@ -137,6 +137,10 @@ INVALID = {
     "scheduler.step_sise=2: StepLR takes no such argument (did you mean step_size?); write ": named(
         f"{TORCH}.StepLR", "step_sise:2"
     ),
+    "model.scheduler_interval=hour: it is not one of the possible values; write one of step, epoch.": (
+        *named(f"{TORCH}.StepLR", "step_size:2"),
+        "+model.scheduler_interval=hour",
+    ),
     "Keeps: its state is more than plain values and tensors, so": named("strange_schedules.Keeps"),
 }
 

@@ -18,7 +18,7 @@ class Classifier(NetModule):
 
     Args:
         num_classes: filled in from the data; outputs of the net beyond these are never predicted.
-        metrics: further ones of evaluations, of the probabilities; monitor: see NetModule.
+        metrics: further ones of evaluations, of the probabilities; scheduler_interval, monitor: see NetModule.
     """
 
     def __init__(
@@ -28,10 +28,11 @@ class Classifier(NetModule):
         scheduler: Callable[..., Any] | None = None,
         *,
         num_classes: int,
+        scheduler_interval: str | None = None,
         monitor: str = "val/acc",
         metrics: Metrics = None,
     ) -> None:
-        super().__init__(net, optimizer, scheduler, monitor)
+        super().__init__(net, optimizer, scheduler, scheduler_interval, monitor)
         self.num_classes = num_classes
         options: dict[str, Any] = {"num_classes": num_classes, "validate_args": False}
         accuracy, f1 = MulticlassAccuracy(average="micro", **options), MulticlassF1Score(**options)

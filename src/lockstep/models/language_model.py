@@ -43,7 +43,7 @@ class LanguageModel(NetModule):
 
     Args:
         num_outputs: tokens of the vocabulary, filled in from the data; `metrics` may need it.
-        metrics: further ones of evaluations, of the probabilities; monitor: see NetModule.
+        metrics: further ones of evaluations, of the probabilities; scheduler_interval, monitor: see NetModule.
     """
 
     def __init__(
@@ -51,11 +51,12 @@ class LanguageModel(NetModule):
         net: nn.Module,
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., Any] | None = None,
+        scheduler_interval: str | None = None,
         monitor: str = "val/loss",
         num_outputs: int | None = None,
         metrics: Metrics = None,
     ) -> None:
-        super().__init__(net, optimizer, scheduler, monitor)
+        super().__init__(net, optimizer, scheduler, scheduler_interval, monitor)
         self.set_metrics(metrics, classification, num_classes=num_outputs, validate_args=False)
         self.train_perplexity, self.val_perplexity, self.test_perplexity = Perplexity(), Perplexity(), Perplexity()
 

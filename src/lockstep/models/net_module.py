@@ -23,6 +23,7 @@ class NetModule(LightningModule):
     """The base of modules that train a net: a subclass has `training_step` and `evaluate`.
 
     Args:
+        scheduler_interval: step or epoch, after which the rate changes; None: step if the schedule takes `total_steps`.
         monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
         metrics: further ones of evaluations, such as r2.
     """
@@ -32,6 +33,7 @@ class NetModule(LightningModule):
         net: nn.Module,
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., Any] | None = None,
+        scheduler_interval: str | None = None,
         monitor: str = "val/loss",
         metrics: Metrics = None,
     ) -> None:
@@ -57,7 +59,7 @@ class NetModule(LightningModule):
         raise NotImplementedError
 
     def configure_optimizers(self) -> Any:
-        return configure(self, self.optimizer, self.scheduler, self.monitor)
+        return configure(self, self.optimizer, self.scheduler, self.hparams["scheduler_interval"], self.monitor)
 
     def set_metrics(self, metrics: Metrics, family: ModuleType, **options: Any) -> None:
         """Create further metrics of evaluations, in float64; `options` are arguments of those that are only named."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from lockstep.base.config_error import ConfigError
+from lockstep.base.config_error import ConfigError, require
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule
@@ -19,15 +19,18 @@ def configure(
     module: "LightningModule",
     optimizer: Callable[..., Optimizer],
     scheduler: Callable[..., Any] | None,
+    interval: str | None,
     monitor: str,
 ) -> Any:
     """Return an optimizer of the module's parameters and, if there is one, the schedule of its learning rate.
 
-    The rate changes after each step by a schedule that takes `total_steps`, which is filled in with the length of the
-    run, else after each epoch.
-
-    monitor: the logged value that a ReduceLROnPlateau looks at, after each validation if it is one of these.
+    Args:
+        interval: step or epoch, after which the rate changes; None: each step for a schedule that takes `total_steps`,
+            else each epoch. A missing `total_steps` is the length of the run.
+        monitor: the logged value that a ReduceLROnPlateau looks at, after each validation if it is one of these.
     """
+    fits, hint = interval in (None, "step", "epoch"), "one of step, epoch"
+    require(fits, "model.scheduler_interval", interval, "it is not one of the possible values", hint)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not parameters:
         raise ConfigError(f"model.net: {type(module.net).__name__} has no parameter to train; write another net.")
@@ -42,9 +45,9 @@ def configure(
     is_plateau = isinstance(kind, type) and issubclass(kind, ReduceLROnPlateau)
     if is_plateau and "mode" not in given:
         arguments["mode"] = "max" if str(monitor).endswith(("acc", "f1", "r2", "auroc")) else "min"
-    interval = "step" if "total_steps" in names else "epoch"
+    interval = interval or ("step" if "total_steps" in names else "epoch")
     config = {"scheduler": _create(scheduler, created, arguments), "interval": interval, "monitor": monitor}
-    if is_plateau and str(monitor).startswith("val"):
+    if is_plateau and interval == "epoch" and str(monitor).startswith("val"):
         config["frequency"] = module.trainer.check_val_every_n_epoch or 1  # there is no value in the epochs between
     return {"optimizer": created, "lr_scheduler": config}
 

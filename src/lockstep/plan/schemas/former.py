@@ -63,7 +63,7 @@ WORDS: tuple[tuple[str, str], ...] = (
     # words of version 0.1
     (r"data=model", "data=none"),
     (r"task[.=].*", "model=regression, model=autoencoder, model=char_rnn or, for another loss, a LightningModule"),
-    (r"model\.monitor=(.*)", r"+model.monitor=\1"),
+    (r"model\.(scheduler_interval|monitor)=(.*)", r"+model.\1=\2"),
     (r"model\.(hidden|dropout|norm|width|layers)=(.*)", r"model.net.\1=\2"),
     (r"data\.(?:_?split_?\.)?(val|test)=(.*)", r"data.\1_size=\2"),
 )
