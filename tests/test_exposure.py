@@ -46,7 +46,7 @@ def test_nothing_is_open(words: tuple[str, ...], command: Command, temporary: Pa
     assert "127.0.0.1" in seen.private, "gloo's own sockets, so the watch does see sockets"
     named = {name for name in seen.files if not PROBE.fullmatch(name)}
     assert len(named) == 1, "what a run needs only while it lasts lies in one folder"
-    assert re.fullmatch("lockstep-tmp-[a-z0-9_]{8}", named.pop()), "whose name nobody can guess"
+    assert re.fullmatch("pymp-[a-z0-9_]{8}", named.pop()), "whose name nobody can guess"
     assert not list(temporary.iterdir())
 
 

@@ -18,9 +18,9 @@ from tests.rank_helpers import ENGINES, on_ranks
 
 AGAIN_AND_AGAIN = """
 import resource, sys, torch
-from lockstep.launch.memory import set_malloc_trim
+from lockstep.launch.memory import keep_freed_memory
 if sys.argv[1] == "kept":
-    set_malloc_trim(False)
+    keep_freed_memory()
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):  # until small blocks no longer take their part of the large one that is free

@@ -1,4 +1,4 @@
-"""Several machines (network namespaces joined by a switch): the same numbers as on one, and a cut cable ends a run."""
+"""Several machines (network namespaces joined by a switch): the same numbers as on one, even after a cut cable."""
 
 import signal
 import subprocess
@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockstep.runs.checkpoint.files import newest_checkpoint
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, USER_CODE, Command, Ended
 from tests.fault_injection.command import leaves
@@ -98,24 +97,6 @@ def wait_for_a_step(folder: Path, step: int, processes: "Sequence[subprocess.Pop
         time.sleep(0.05)
 
 
-def test_a_cut_cable_ends_the_run_on_both_machines(command: Command) -> None:
-    run_dir = command.folder / "run"
-    overrides = (f"process_group.timeout={TIMEOUT}", "checkpoint.every_n_steps=2", "max_epochs=10000")
-    with cluster(2) as machines:
-        job = ("engine=lightning", *overrides, f"hydra.run.dir={run_dir}")
-        processes = start(command, machines, by_rendezvous, 2, *job)
-        wait_for_a_step(run_dir, 10, processes)
-        machines.plug(machines.machines[1], "down")
-        ended = wait_for_all(command, processes, timeout=TIMEOUT + 30)
-    for each in ended:
-        assert each.status != 0
-        reason = f"A rank on another machine, or the link to it, did not answer within {TIMEOUT} s"
-        assert reason in each.err[-1000:], each.err
-    newest, damaged = newest_checkpoint([run_dir])
-    assert newest is not None
-    assert not damaged
-
-
 def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> None:
     """A rank is killed, then the cable is cut for a while: the other agent does not count its restart as one."""
     run_dir = command.folder / "run"
@@ -132,5 +113,6 @@ def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> No
         ended = wait_for_all(command, processes, timeout=240)
     assert [each.status for each in ended] == [0, 0], ended
     assert sum(each.out.count("resuming from") for each in ended) == 2
+    assert f"A rank on another machine, or the link to it, did not answer within {TIMEOUT} s" in ended[0].err
     (tmp_path / "one").mkdir()
     assert leaves(run_dir) == leaves(four_ranks(tmp_path / "one", "max_epochs=10"))

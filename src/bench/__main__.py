@@ -13,7 +13,6 @@ from lockstep.base.text_table import rows_text, width_shown
 from lockstep.command.entry_point import make_output_dir, options, output_dir, run_command
 from lockstep.launch import forkserver
 from lockstep.launch.accelerator import gpu_count
-from lockstep.launch.private_dir import private_folder
 from lockstep.plan.schemas.run import ENGINES
 
 HELP = f"""Measure what training and starting cost, each beside its baseline:  python -m bench quick=true
@@ -53,7 +52,7 @@ def run_bench(options: BenchOptions) -> int:
     sys.stdin = None  # with a terminal as stdin, runs would be in this process
     rows: list[dict[str, object]] = []
     forkserver.start_forkserver(*ENGINES.values(), *workloads.BASELINES.values())  # it imports them once
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=private_folder()) as scratch:
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-", ignore_cleanup_errors=True) as scratch:
         for number, name in enumerate(names, start=1):
             title = f"bench {number}/{len(names)}: {name}"
             context = workloads.BenchContext(options.quick, str(Path(options.root).absolute()), Path(scratch), title)
