@@ -44,7 +44,7 @@ MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
-    *(*ENGINES.values(), *EVERY_RUN, "lockstep.collectives.tour", "tests.rank_helpers", "tests.test_launch_worker"),
+    *(*ENGINES.values(), *EVERY_RUN, "lockstep.collectives.tour", "bench.baselines", "tests.rank_helpers"),
     *("tests.fault_injection.faulty_engine", "tests.fault_injection.engine_lightning"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
@@ -65,7 +65,7 @@ WORKERS = 3
 LONGEST = (
     *("netns", "docs", "parity_matrix", "resume", "user_module", "user_code", "signals", "strategies_fsdp", "faults"),
     *("net_session", "parallel_divided_optimizer", "trainer_keys", "callbacks", "module_resume", "train"),
-    *("trainer_keys_modules", "attempt", "streams", "raw", "memory_format", "strangers", "private_dir", "exposure"),
+    *("trainer_keys_modules", "streams", "raw", "memory_format", "strangers", "private_dir", "exposure"),
     *("strategies_virtual", "own_loop", "results", "in_process", "sweep", "monitor", "bad_input", "disk_full", "fuzz"),
 )
 """The files that take longest start first."""
@@ -186,7 +186,7 @@ class Command:
         """Return the processes that a command of this test started and that live after `patience` seconds."""
         deadline = time.monotonic() + patience
         while (alive := self.alive()) and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(0.02)
         return alive
 
     def alive(self) -> list[psutil.Process]:

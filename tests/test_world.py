@@ -49,7 +49,7 @@ def test_invalid_init_methods(way: str) -> None:
         coerce(ProcessGroup, "process_group", {**vars(AUTO), "init_method": way})
 
 
-@pytest.mark.parametrize("way", ["auto", "file", "env", "tcp://127.0.0.1:29500", "tcp://node-7:1", "file:///a/b"])
+@pytest.mark.parametrize("way", ["auto", "file", "env", "tcp://127.0.0.1:29500", "tcp://node-7:1"])
 def test_init_methods(way: str) -> None:
     assert coerce(ProcessGroup, "process_group", {**vars(AUTO), "init_method": way}).init_method == way
 
