@@ -88,20 +88,12 @@ def test_ctrl_c_at_the_prompt_of_the_debugger_ends_the_command(at_terminal: Call
 
 @slow
 def test_ctrl_c_while_it_trains_leaves_a_checkpoint(at_terminal: Callable[..., Terminal], tmp_path: Path) -> None:
-    """The resumed run ends like one that nobody stopped."""
     terminal = at_terminal(*LONG)
     terminal.wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists)
     terminal.type(CTRL_C)
     assert terminal.end(timeout=20) == 130
     assert "SIGINT: stopped after step" in terminal.shown
     assert "Traceback" not in terminal.shown
-    step = len([line for line in (tmp_path / "run" / "record.jsonl").read_text().splitlines() if '"step"' in line])
-    epochs = f"max_epochs={step // 5 + 2}"
-    again = at_terminal(*LONG, epochs, "resume=true")
-    assert again.end() == 0, again.shown
-    full = Command(tmp_path).train(*LONG, epochs, "hydra.run.dir=full")
-    assert full.status == 0, full.err
-    assert leaves(tmp_path / "run") == leaves(tmp_path / "full")
 
 
 @slow

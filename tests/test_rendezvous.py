@@ -6,7 +6,6 @@ import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -98,38 +97,18 @@ def test_a_group_is_of_one_start(make_plan: MakePlan, tmp_path: Path) -> None:
 
 
 LINE = ("data=line", "model=linear", "model._target_=lockstep.models.Regressor", "data.samples=64", "data.val_size=0")
-SHORT = (*LINE, "max_epochs=1", "logger=none")
-TRAIN = (sys.executable, str(ROOT / "train.py"), *SHORT, "strategy=ddp")
-
-
-def rank_by_hand(rank: int, world: int, port: int) -> dict[str, Any]:
-    """Return the variables of a person who starts each rank from a shell."""
-    env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return {key: str(value) for key, value in env.items()}
-
-
-def start_both(command: Command, *overrides: str, **env: str) -> list[Any]:
-    port = free_port()
-    processes = [command.popen(*TRAIN, *overrides, **(rank_by_hand(rank, 2, port) | env)) for rank in (1, 0)]
-    ended = [command.wait(process) for process in reversed(processes)]
-    assert [rank.status for rank in ended] == [0, 0], ended
-    return ended
+SHORT = (*LINE, "max_epochs=1", "logger=none", "strategy=ddp", "threads=1")
 
 
 def test_ranks_of_two_machines_rendezvous(command: Command) -> None:
-    """One rank each; the weights are those of two ranks on one machine."""
-    env = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    first, _ = start_both(command, "devices=1", "num_nodes=2", "threads=1", **env)
-    assert [*first.run_dir.parent.iterdir()] == [first.run_dir], "their file is removed"
-    alone = Command(command.folder / "one machine")
-    alone.folder.mkdir()
-    one = alone.train(*SHORT, "strategy=ddp", "devices=2", "threads=1")
-    digests = {metrics_in(run)["digest"] for run in (first.run_dir, one.run_dir)}
-    assert len(digests) == 1
-
-
-def test_a_single_rank_needs_no_rendezvous(command: Command) -> None:
-    """And removes no file of the user's."""
-    (command.folder / "auto").write_text("mine")
-    assert command.train(*SHORT, "process_group.init_method=auto", **rank_by_hand(0, 1, free_port())).status == 0
-    assert (command.folder / "auto").read_text() == "mine"
+    """One rank each, started from a shell by hand; the weights are those of two ranks on one machine."""
+    variables = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    variables |= {"MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
+    line = (sys.executable, str(ROOT / "train.py"), *SHORT, "devices=1", "num_nodes=2")
+    processes = [command.popen(*line, **variables, RANK=rank) for rank in ("1", "0")]
+    ended = [command.wait(process) for process in processes]
+    assert [rank.status for rank in ended] == [0, 0], ended
+    assert [*ended[0].run_dir.parent.iterdir()] == [ended[0].run_dir], "their file is removed"
+    one = command.train(*SHORT, "devices=2", "hydra.run.dir=one")
+    assert one.status == 0, one.err
+    assert metrics_in(ended[0].run_dir)["digest"] == metrics_in(command.folder / "one")["digest"]

@@ -105,7 +105,6 @@ def test_timeout_stops_training_with_a_checkpoint(tmp_path: Path) -> None:
     [
         ("ddp", "SIGQUIT@1:validation:2"),
         pytest.param("ddp_spawn", "SIGHUP@1:starting", marks=slow),
-        pytest.param("ddp", "SIGTERM@command:writing", marks=slow),
     ],
 )
 def test_a_signal_to_all_processes(start: str, fault: str, tmp_path: Path) -> None:

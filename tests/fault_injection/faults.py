@@ -10,7 +10,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,6 @@ def arm(context: RankContext) -> None:
     kind, rank, name, count = parts()
     if rank == str(context.rank):
         MOMENTS[name](noted(KINDS[kind]), count)
-
-
-def arm_command(moments: Mapping[str, tuple[Any, str]]) -> None:
-    """Prepare the fault `kind@command:moment` of the command in a function, given by its owner and name."""
-    kind, rank, name, count = parts()
-    if rank == "command":
-        counted(*moments[name], noted(KINDS[kind]), count)
 
 
 def parts() -> tuple[str, str, str, int]:

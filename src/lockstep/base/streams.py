@@ -33,6 +33,7 @@ def safe_stream(descriptor: int, like: TextIO | None) -> TextIO:
             like.flush()
     except OSError:
         redirect_to_null(descriptor)
+    os.set_blocking(descriptor, True)
     file = io.BufferedWriter(SafeFile(descriptor, "wb", closefd=False))
     return io.TextIOWrapper(file, like.encoding if like else None, "backslashreplace", line_buffering=True)
 
