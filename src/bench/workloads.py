@@ -1,7 +1,7 @@
 """The workloads, each trained in turn by a bare loop, by Lightning's own Trainer, and by Lockstep."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -14,9 +14,6 @@ from lockstep.plan.plan import Plan
 from lockstep.plan.world import World
 
 BASELINES = "bench.baselines"
-VARIANTS: dict[str, tuple[str, ...]] = {"bare": (), "stock": (), "lockstep": ()}
-"""By name, with further overrides; the first two are the baselines."""
-BF16 = {"lockstep bf16": ("precision=bf16-mixed",)}
 Row = dict[str, object]  # of the table and of bench.csv, by their headings
 
 
@@ -36,7 +33,12 @@ class Workload:
     overrides: tuple[str, ...]
     full: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
-    variants: Mapping[str, tuple[str, ...]] = VARIANTS  # a Mapping
+    more_variants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def variants(self) -> Mapping[str, tuple[str, ...]]:
+        """The further overrides of each variant by its name; the first two are the baselines."""
+        return {"bare": (), "stock": (), "lockstep": (), **self.more_variants}
 
 
 WORKLOADS = {
@@ -49,7 +51,7 @@ WORKLOADS = {
         ("data.root='{root}'", "experiment=mnist_cnn", "max_epochs=1", "batch_size=2000"),
         full=("+data.samples=20000",),
         quick=("+data.samples=4000",),
-        variants=VARIANTS | BF16,
+        more_variants={"lockstep bf16": ("precision=bf16-mixed",)},
     ),
 }
 

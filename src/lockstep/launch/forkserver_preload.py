@@ -9,6 +9,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 
 import psutil
 
@@ -21,7 +22,8 @@ SERVER = os.getpid()
 def end_server() -> None:
     if os.getpid() == SERVER:  # ranks end as multiprocessing's children do
         kill_trees([process.pid for process in psutil.Process().children()], KILL_TIMEOUT)
-        shutil.rmtree(os.environ[OF_COMMAND], ignore_errors=True)
+        if not hasattr(sys, "last_type"):  # an import failed, and the command goes on
+            shutil.rmtree(os.environ[OF_COMMAND], ignore_errors=True)
         os._exit(0)
 
 
