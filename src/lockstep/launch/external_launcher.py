@@ -46,7 +46,7 @@ def check_launchable(world: World) -> None:
     """Raise a ConfigError if this process cannot start the ranks of `world`, or is a rank of another world."""
     context, dist = rank_from_env(), sys.modules.get("torch.distributed")
     if getattr(dist, "is_initialized", bool)():
-        raise ConfigError("This process is in a process group; call lockstep.run outside of it, or under torchrun.")
+        raise ConfigError("This process is in a process group; call lockstep.run before it is formed.")
     if context is None:
         if world.num_nodes > 1:
             hint = f"torchrun --nnodes={world.num_nodes} --nproc-per-node={world.local_world_size} …"

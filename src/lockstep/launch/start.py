@@ -15,7 +15,7 @@ from lockstep.base.config_error import ConfigError, shell_quote_override
 from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch import failure, forkserver
-from lockstep.launch.external_launcher import rank_from_env, rendezvous_variables
+from lockstep.launch.external_launcher import is_rank_zero, rank_from_env, rendezvous_variables
 from lockstep.launch.private_dir import private_folder
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
@@ -81,12 +81,12 @@ def start_ranks(work: Launchable, engine: str) -> Any:
         forkserver.start_forkserver(engine)
         result, stops = run_processes(work, engine)
     number = stops[0] if stops else signal.SIGTERM  # a rank of an external launcher may have heard it from another
-    if isinstance(result, TrainingInterrupted):
+    if isinstance(result, TrainingInterrupted) and is_rank_zero():
         outcome = "and no checkpoint is kept"
         if getattr(work, "saves", True):
             resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)}"
             outcome = f"which its checkpoint holds; {resume} resumes from there"
-        failure.print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", launched)
+        failure.print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", None)
     if stops or isinstance(result, TrainingInterrupted):  # the first alone: too late for the ranks, training was done
         raise SystemExit(128 + number)
     return result

@@ -59,6 +59,8 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     release_forkserver()  # which ends with the command, and its ranks with it
     os.environ.clear()  # the fork server's, as old as the server
     os.environ.update({**job.environment, **context.variables})
+    # torch creates it in TMPDIR, where another user could have done so
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(job.group_file.parent / "torchinductor"))
     status = 1
     try:
         redirect_output(Path(world.folder), rank)
