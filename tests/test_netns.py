@@ -106,6 +106,5 @@ def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> No
         ended = wait_for_all(command, processes, timeout=240)
     assert [each.status for each in ended] == [0, 0], ended
     assert sum(each.out.count("resuming from") for each in ended) == 2
-    assert f"A rank on another machine, or the link to it, did not answer within {TIMEOUT} s" in ended[0].err
     (tmp_path / "one").mkdir()
     assert leaves(run_dir) == leaves(four_ranks(tmp_path / "one", "max_epochs=10"))

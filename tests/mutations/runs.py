@@ -188,7 +188,7 @@ base/streams.py test_streams.py::test_a_file_that_is_opened_next_gets_nothing_th
 base/streams.py test_streams.py::test_output_to_a_full_device_is_dropped
 -            redirect_to_null(self.fileno())
 +            raise
-         return
+             return len
 # the worst job of a sweep is called the best
 runs/sweep/jobs.py test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_the_checkpoint
 -(min if self.mode == "min" else max)(
