@@ -2,7 +2,6 @@
 
 import copy
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -45,7 +44,7 @@ MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
-    *(*ENGINES.values(), *EVERY_RUN, "lockstep.collectives.tour", "tests.rank_helpers", "tests.test_launch_worker"),
+    *(*ENGINES.values(), *EVERY_RUN, "lockstep.collectives.tour", "bench.baselines", "tests.rank_helpers"),
     *("tests.fault_injection.faulty_engine", "tests.fault_injection.engine_lightning"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
@@ -66,7 +65,7 @@ WORKERS = 3
 LONGEST = (
     *("netns", "docs", "parity_matrix", "resume", "user_module", "user_code", "signals", "strategies_fsdp", "faults"),
     *("net_session", "parallel_divided_optimizer", "trainer_keys", "callbacks", "module_resume", "train"),
-    *("trainer_keys_modules", "attempt", "streams", "raw", "memory_format", "strangers", "private_dir", "exposure"),
+    *("trainer_keys_modules", "streams", "raw", "memory_format", "strangers", "private_dir", "exposure"),
     *("strategies_virtual", "own_loop", "results", "in_process", "sweep", "monitor", "bad_input", "disk_full", "fuzz"),
 )
 """The files that take longest start first."""
@@ -174,7 +173,6 @@ class Command:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
             pytest.fail(f"not ended after {timeout} s; it printed\n{out}\n{err}")
-        out = re.sub("^threads: the load of this machine .*\n", "", out, flags=re.MULTILINE)  # of the other tests
         return Ended(process.returncode, out, err, time.monotonic() - began, self.folder)
 
     def __call__(self, *arguments: str, timeout: float = 240, **environment: str) -> Ended:
@@ -188,7 +186,7 @@ class Command:
         """Return the processes that a command of this test started and that live after `patience` seconds."""
         deadline = time.monotonic() + patience
         while (alive := self.alive()) and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(0.02)
         return alive
 
     def alive(self) -> list[psutil.Process]:

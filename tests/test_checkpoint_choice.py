@@ -22,7 +22,6 @@ from lockstep.runs.checkpoint.files import (
     PREVIOUS,
     choose_checkpoint,
     read_checkpoint,
-    resume_after_restart,
     typed_words,
 )
 from lockstep.runs.checkpoint.reading import read_start
@@ -112,7 +111,6 @@ def test_the_best_checkpoint_of_the_newest_run(
 def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(
     make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither by `resume=true` nor behind a restart; those of an earlier run in the folder do not count there."""
     run = tmp_path / "run"
     last = a_checkpoint(run / FOLDER / LAST, age=10, damaged=True)
     previous = a_checkpoint(run / FOLDER / PREVIOUS, age=20)
@@ -121,8 +119,6 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(
     with pytest.raises(ConfigError, match=r"^resume=true: no checkpoint there can be read") as refused:
         choose_checkpoint(replace(plan, resume=True), folder_given=True)
     assert all(f"{path} (it is no complete checkpoint" in str(refused.value) for path in (last, previous))
-    with pytest.raises(ConfigError, match=r"^resume=true: no checkpoint there can be read"):
-        resume_after_restart(plan)
     monkeypatch.setattr(files, "LOGS", tmp_path)
     with pytest.raises(ConfigError, match=r"^ckpt_path=last: no .* read: .*previous.ckpt \(.*last.ckpt \("):
         choose_checkpoint(replace(plan, ckpt_path="last", name="."), folder_given=False)
@@ -140,10 +136,6 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(
     previous.unlink()
     resumed, _ = choose_checkpoint(replace(plan, resume=True), folder_given=True)
     assert resumed.ckpt_path == str(best), "a run of which nothing else is left"
-    a_checkpoint(previous, age=20, damaged=True)
-    (run / CONFIG).touch()
-    os.utime(run / CONFIG, (time.time() - 5,) * 2)
-    assert resume_after_restart(plan) == plan
 
 
 def test_a_finished_run_whose_checkpoints_are_gone_is_not_overwritten(make_plan: MakePlan, tmp_path: Path) -> None:

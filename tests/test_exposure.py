@@ -1,7 +1,6 @@
 """A run on one machine cannot be reached from elsewhere, or by other users."""
 
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -10,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, Command
-from tests.netns import cluster
 from tests.sockets import watch
 
 TRAIN = (sys.executable, str(ROOT / "train.py"), "logger=none", "accelerator=cpu", "devices=2", "max_epochs=1")
-RAW = (*TRAIN, "engine=raw", "strategy=ddp")
 BOTH = (*TRAIN, "engine=both", "strategy=ddp_spawn")
 PROBE = re.compile("[a-z0-9_]{8}")
 """What Python's tempfile makes for an instant, to see whether it can."""
@@ -34,9 +31,8 @@ def temporary() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [RAW, BOTH], ids=["raw", "both"])
-def test_nothing_is_open(words: tuple[str, ...], command: Command, temporary: Path) -> None:
-    process = command.popen(*OPEN_TO_ALL, *words, "process_group.init_method=env", TMPDIR=str(temporary))
+def test_nothing_is_open(command: Command, temporary: Path) -> None:
+    process = command.popen(*OPEN_TO_ALL, *BOTH, "process_group.init_method=env", TMPDIR=str(temporary))
     seen = watch(process, temporary)
     ended = command.wait(process)
     assert ended.status == 0, ended.err
@@ -46,36 +42,5 @@ def test_nothing_is_open(words: tuple[str, ...], command: Command, temporary: Pa
     assert "127.0.0.1" in seen.private, "gloo's own sockets, so the watch does see sockets"
     named = {name for name in seen.files if not PROBE.fullmatch(name)}
     assert len(named) == 1, "what a run needs only while it lasts lies in one folder"
-    assert re.fullmatch("lockstep-tmp-[a-z0-9_]{8}", named.pop()), "whose name nobody can guess"
+    assert re.fullmatch("pymp-[a-z0-9_]{8}", named.pop()), "whose name nobody can guess"
     assert not list(temporary.iterdir())
-
-
-DNS_WITHOUT_REPLY = """
-import signal, socket, sys
-server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-server.bind(("127.0.0.1", 53))
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-print("ready", flush=True)
-while True:
-    print(server.recv(512)[12:], flush=True)
-"""
-"""A name server that never answers: whoever asks it waits for seconds."""
-
-
-@pytest.mark.slow
-def test_the_host_name_is_never_looked_up(command: Command) -> None:
-    with cluster(1) as machines:
-        [machine] = machines.machines
-        server = command.popen(*machine.inside(sys.executable, "-c", DNS_WITHOUT_REPLY))
-        try:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "ready\n"
-            ended = command(*machine.inside(*RAW))
-            asking = machine.inside("timeout", "1", "getent", "hosts", "asked-by-the-test")
-            subprocess.run(asking, check=False)
-        finally:
-            server.terminate()
-            queries = server.communicate()[0].splitlines()
-    assert (ended.status, ended.err) == (0, "")
-    assert queries, "the server hears queries"
-    assert all("asked-by-the-test" in query for query in queries), queries

@@ -14,7 +14,7 @@ KINDS = {
     "raise": "ZeroDivisionError: on purpose",
     "exit": "it ended with exit status 3 and no traceback",
     "kill": KILLED,
-    "stop": "it was stopped (by SIGSTOP, say) and did not answer within 6 s (process_group.timeout)",
+    "stop": "it did not answer within 6 s (process_group.timeout): it loops, waits or is stopped",
     "memory": f"Memory ran out: {MEMORY_HINT}.",
 }
 BY_TORCHRUN = {"kill": "Signal 9 (SIGKILL) received"}
@@ -54,20 +54,15 @@ def test_a_rank_fails(start: str, kind: str, rank: int, moment: str, tmp_path: P
         assert faulty.curve() >= {*range(1, saved + 1)}, "all that the checkpoint knows of was logged"
     traced = kind in ("raise", "memory")
     if by_torchrun:
-        check_report(ended.err, BY_TORCHRUN.get(kind, KINDS[kind]), rank, traced)
+        own, _, report = ended.err.partition("Root Cause (first observed failure):")
+        assert f"rank      : {rank} " in report, ended.err
+        assert ended.err.count(BY_TORCHRUN.get(kind, KINDS[kind])) == 1, ended.err
+        assert ended.err.count(f"rank {rank} failed: Traceback") == int(traced), ended.err
+        assert own.count(" failed: ") == int(traced), ended.err
     else:
         assert ended.err.startswith(f"rank {rank} failed: "), ended.err
         assert KINDS[kind] in ended.err.splitlines()[-1]
         assert (ended.err.count("failed: "), ended.err.count("Traceback")) == (1, int(traced)), ended.err
-
-
-def check_report(err: str, reason: str, rank: int, traced: bool) -> None:
-    """Check that torchrun's report names the failing rank and the reason once."""
-    _, _, cause = err.partition("Root Cause (first observed failure):")
-    assert reason in cause, err
-    assert err.count(reason) == 1, err
-    assert f"rank {rank} failed: " in cause or f"rank      : {rank} " in cause, err
-    assert err.count("Traceback") == 1 + traced, err
 
 
 def test_a_lost_fork_server_ends_the_command(tmp_path: Path) -> None:
@@ -75,14 +70,6 @@ def test_a_lost_fork_server_ends_the_command(tmp_path: Path) -> None:
     ended = faulty.wait()
     assert ended.seconds < LIMIT
     assert ended.status == 1
-    assert ended.err.startswith("the fork server, from which all ranks start, is lost: "), ended.err
+    assert "the fork server, from which all ranks start, is lost: " in ended.err, ended.err
     assert ended.err.count("\n") == 1
-    assert faulty.left() == []
-
-
-def test_training_needs_no_job_folder(tmp_path: Path) -> None:
-    """The temporary folder may be cleared."""
-    faulty = Faulty(tmp_path, "ddp", "folder@0:step:7")
-    ended = faulty.wait()
-    assert (ended.status, ended.err) == (0, "")
     assert faulty.left() == []

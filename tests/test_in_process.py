@@ -57,7 +57,7 @@ def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     left = command.survivors()
     for process in left:
         process.kill()
-    assert (left, [*Path(temporary).glob("lockstep-*")]) == ([], [])
+    assert (left, [*Path(temporary).iterdir()]) == ([], [])
     shutil.rmtree(temporary)
 
 
@@ -77,35 +77,23 @@ def test_breakpoint_in_a_forward_stops_at_a_prompt(
 
 
 @slow
-@pytest.mark.parametrize(("keys", "status"), [(CTRL_C, 130), (b"q\n", 1)])
-def test_the_debugger_is_quit_without_a_traceback(
-    keys: bytes, status: int, at_terminal: Callable[..., Terminal]
-) -> None:
+def test_ctrl_c_at_the_prompt_of_the_debugger_ends_the_command(at_terminal: Callable[..., Terminal]) -> None:
     terminal = at_terminal(*SHORT, fault="breakpoint@0:step:5")
     terminal.wait_for("(Pdb) ")
     time.sleep(1)  # Python's readline shows its prompt a moment before it listens
-    terminal.type(keys)
-    assert terminal.end(timeout=20) == status
+    terminal.type(CTRL_C)
+    assert terminal.end(timeout=20) == 130
     assert "Traceback" not in terminal.shown
-    assert status == 130 or terminal.shown.endswith("rank 0 failed: it was ended at the prompt of the debugger\n")
 
 
 @slow
 def test_ctrl_c_while_it_trains_leaves_a_checkpoint(at_terminal: Callable[..., Terminal], tmp_path: Path) -> None:
-    """The resumed run ends like one that nobody stopped."""
     terminal = at_terminal(*LONG)
     terminal.wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists)
     terminal.type(CTRL_C)
     assert terminal.end(timeout=20) == 130
     assert "SIGINT: stopped after step" in terminal.shown
     assert "Traceback" not in terminal.shown
-    step = len([line for line in (tmp_path / "run" / "record.jsonl").read_text().splitlines() if '"step"' in line])
-    epochs = f"max_epochs={step // 5 + 2}"
-    again = at_terminal(*LONG, epochs, "resume=true")
-    assert again.end() == 0, again.shown
-    full = Command(tmp_path).train(*LONG, epochs, "hydra.run.dir=full")
-    assert full.status == 0, full.err
-    assert leaves(tmp_path / "run") == leaves(tmp_path / "full")
 
 
 @slow
@@ -126,21 +114,19 @@ def test_errors_are_those_of_a_rank(command: Command, fault: str, message: str) 
 
 
 STATE = """
-import gc, logging, os, random, signal, sys, threading, warnings
+import os, random, signal, sys, threading, warnings
 import numpy, torch
 from lockstep import run
 overrides = sys.argv[1:]
 import lightning.pytorch
 def state():
     return (
-        dict(os.environ), os.getcwd(), [signal.getsignal(number) for number in range(1, 32)], threading.excepthook,
-        signal.getitimer(signal.ITIMER_REAL), random.getstate(), str(numpy.random.get_state()),
-        torch.get_rng_state().tolist(), torch.get_default_dtype(), torch.get_num_threads(), gc.get_threshold(),
-        gc.get_freeze_count(), threading.active_count(), [*warnings.filters],
-        logging.getLogger("lightning.pytorch").level, sys.modules["__main__"], torch.is_grad_enabled(),
-        sys.stdout, sys.stderr, torch.distributed.is_initialized(),
+        dict(os.environ), os.getcwd(), [signal.getsignal(number) for number in range(1, 32)], random.getstate(),
+        str(numpy.random.get_state()), torch.get_rng_state().tolist(), torch.get_default_dtype(),
+        torch.get_num_threads(), threading.active_count(), [*warnings.filters], sys.modules["__main__"],
+        torch.is_grad_enabled(), sys.stdout, sys.stderr, torch.distributed.is_initialized(),
     )
-gc.unfreeze(), torch.set_num_threads(2)
+torch.set_num_threads(2)
 random.seed(1), torch.manual_seed(1), numpy.random.seed(1)
 before = state()
 digests = {run([*overrides, f"hydra.run.dir={number}"])["digest"] for number in range(2)}
@@ -156,13 +142,3 @@ def test_the_process_is_left_as_it_was(command: Command) -> None:
     assert ended.status == 0, ended.err
     assert "[] 1\n" in ended.out
     assert leaves(command.folder / "1") == leaves(command.folder / "apart")
-
-
-@slow
-def test_the_command_under_pdb(command: Command) -> None:
-    """As IDEs start it too: the module of the script has no spec there. Its rank is apart: no terminal."""
-    script = (sys.executable, "-m", "pdb", "-c", "continue", "-c", "quit", str(ROOT / "train.py"))
-    ended = command(*script, *SHORT, "hydra.run.dir=run", "max_epochs=1")
-    assert ended.status == 0, ended.err
-    assert "Traceback" not in ended.out + ended.err
-    assert (command.folder / "run" / "metrics.json").is_file()

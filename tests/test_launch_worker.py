@@ -23,8 +23,8 @@ class Job:
     world: World
 
 
-def run(job: Job, context: RankContext) -> list[float]:
-    """On a rank, as an engine: when rank 0 was connected, and when each rank went on."""
+def connect(job: Job, context: RankContext) -> list[float]:
+    """On a rank: when rank 0 was connected, and when each rank went on."""
     form, connected = dist.init_process_group, [0.0]
 
     def form_slowly(*args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,8 @@ def run(job: Job, context: RankContext) -> list[float]:
 
 def test_no_rank_goes_on_before_all_are_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RANK_TASK", f"{__name__}:connect")
     world = replace(world_of(Options(devices=2)), distributed=False, folder=str(tmp_path))
-    connected, *went_on = start_ranks(Job(world), __name__)
+    connected, *went_on = start_ranks(Job(world), "tests.rank_helpers")
     assert len(went_on) == 2
     assert min(went_on) >= connected > 0

@@ -97,7 +97,7 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
         ("lockstep, lockstep.__main__, lockstep.plan.plan, lockstep.compare", NO_TORCH),
         ("lockstep.command.cli", {"torch", "lightning", "numpy"}),
         (
-            "lockstep.nets, lockstep.models.schedulers, lockstep.launch.attempt",
+            "lockstep.nets, lockstep.models.schedulers, lockstep.launch.ranks",
             {"lightning", "torchmetrics", "hydra"} | EXTRAS,
         ),
         pytest.param(  # Lightning itself imports the others

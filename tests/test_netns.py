@@ -1,4 +1,4 @@
-"""Several machines (network namespaces joined by a switch): the same numbers as on one, and a cut cable ends a run."""
+"""Several machines (network namespaces joined by a switch): the same numbers as on one, even after a cut cable."""
 
 import signal
 import subprocess
@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockstep.runs.checkpoint.files import newest_checkpoint
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, USER_CODE, Command, Ended
 from tests.fault_injection.command import leaves
@@ -66,26 +65,19 @@ def four_ranks(folder: Path, *overrides: str) -> Path:
     return ended.run_dir
 
 
-@pytest.mark.parametrize(
-    ("count", "hosts", "launcher", "overrides"),
-    [(2, DEBIAN, by_address, MODULE), (4, "", by_rendezvous, ())],
-    ids=["two", "four"],
-)
-def test_machines_compute_the_same_as_one(
-    count: int, hosts: str, launcher: Launcher, overrides: tuple[str, ...], command: Command, tmp_path: Path
-) -> None:
-    job = (*overrides, "engine=both", "max_epochs=2")
+def test_machines_compute_the_same_as_one(command: Command, tmp_path: Path) -> None:
+    job = (*MODULE, "engine=both", "max_epochs=2")
     (tmp_path / "one").mkdir()
     one = four_ranks(tmp_path / "one", *job)
-    with cluster(count, hosts) as machines:
+    with cluster(2, DEBIAN) as machines:
         run_dir = f"hydra.run.dir={command.folder / 'run'}"
-        ended = wait_for_all(command, start(command, machines, launcher, 4 // count, *job, run_dir))
-    assert [each.status for each in ended] == [0] * count, ended
+        ended = wait_for_all(command, start(command, machines, by_address, 2, *job, run_dir))
+    assert [each.status for each in ended] == [0, 0], ended
     assert [each.out.count("epoch 2/2") > 0 for each in ended].count(True) == 1, "one rank prints"
     for engine in ("lightning", "raw"):
         assert leaves(command.folder / "run" / engine) == leaves(one / engine)
     metrics = metrics_in(command.folder / "run" / "raw")
-    assert (metrics["world_size"], metrics["num_nodes"]) == (4, count)
+    assert (metrics["world_size"], metrics["num_nodes"]) == (4, 2)
 
 
 def wait_for_a_step(folder: Path, step: int, processes: "Sequence[subprocess.Popen[str]]") -> None:
@@ -96,24 +88,6 @@ def wait_for_a_step(folder: Path, step: int, processes: "Sequence[subprocess.Pop
         assert time.monotonic() < deadline, "no step was made"
         assert all(process.poll() is None for process in processes), [process.communicate() for process in processes]
         time.sleep(0.05)
-
-
-def test_a_cut_cable_ends_the_run_on_both_machines(command: Command) -> None:
-    run_dir = command.folder / "run"
-    overrides = (f"process_group.timeout={TIMEOUT}", "checkpoint.every_n_steps=2", "max_epochs=10000")
-    with cluster(2) as machines:
-        job = ("engine=lightning", *overrides, f"hydra.run.dir={run_dir}")
-        processes = start(command, machines, by_rendezvous, 2, *job)
-        wait_for_a_step(run_dir, 10, processes)
-        machines.plug(machines.machines[1], "down")
-        ended = wait_for_all(command, processes, timeout=TIMEOUT + 30)
-    for each in ended:
-        assert each.status != 0
-        reason = f"A rank on another machine, or the link to it, did not answer within {TIMEOUT} s"
-        assert reason in each.err[-1000:], each.err
-    newest, damaged = newest_checkpoint([run_dir])
-    assert newest is not None
-    assert not damaged
 
 
 def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> None:

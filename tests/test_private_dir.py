@@ -1,22 +1,18 @@
-"""The private folder of a run: removed with the run or by the next one, and an error if none can be created."""
+"""The private folder: a run leaves nothing in TMPDIR, even if it is killed."""
 
 import errno
-import fcntl
-import getpass
 import os
-import random
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from lockstep.base.config_error import ConfigError
-from lockstep.launch.private_dir import private_folder, remove_abandoned_dirs
+from lockstep.launch.private_dir import private_folder
 from tests.conftest import ROOT, Command
 from tests.sockets import tree
 
@@ -28,94 +24,41 @@ SHORT = (*TRAIN, "max_epochs=1", "logger=none", "accelerator=cpu", "threads=1")
 def temporary() -> Iterator[Path]:
     """As /tmp is; its path is short, as a socket's has to be."""
     with tempfile.TemporaryDirectory(prefix="private-") as name:
-        Path(name).chmod(0o1777)
         yield Path(name)
 
 
-def test_only_abandoned_folders_are_removed(tmp_path: Path) -> None:
-    base, outside = tmp_path / "base", tmp_path / "outside"
-
-    def make(letter: str) -> Path:
-        folder = base / f"lockstep-tmp-{letter * 8}"
-        (folder / "inside").mkdir(parents=True)
-        return folder
-
-    outside.mkdir()
-    (make("a") / "link").symlink_to(outside)
-    locked, link, users = make("b"), base / "lockstep-tmp-dddddddd", base / "lockstep-experiment"
-    link.symlink_to(outside)
-    users.mkdir(mode=0o700)
-    others = {link, users}
-    if os.geteuid() == 0:
-        others.add(foreign := make("f"))
-        os.chown(foreign, 65534, 65534)
-    descriptor = os.open(locked, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
-    remove_abandoned_dirs(base)
-    assert set(base.iterdir()) == others | {locked}
-    assert outside.is_dir()
-    os.close(descriptor)
-    remove_abandoned_dirs(base)
-    assert set(base.iterdir()) == others
-
-
-def kill(command: Command, temporary: Path, after: float, target: str) -> None:
-    """Start a run and, after so many seconds, kill one of its processes, or all of them."""
-    line = (*SHORT[:-4], "max_epochs=100000", *SHORT[-3:], "strategy=ddp", "devices=2")
-    process = command.popen(*line, TMPDIR=str(temporary))
+@pytest.mark.parametrize("after", [1.5, pytest.param(5.0, marks=[pytest.mark.slow, pytest.mark.fresh])])
+def test_a_killed_command_leaves_no_file(after: float, command: Command, temporary: Path) -> None:
+    """While its fork server imports, and, with a new interpreter, before or after."""
+    process = command.popen(*SHORT, "max_epochs=100000", "strategy=ddp", "devices=2", TMPDIR=str(temporary))
     time.sleep(after)
-    pids = tree(process.pid) if target == "all" else [random.choice(tree(process.pid))]
-    for pid in pids:
-        with suppress(ProcessLookupError):  # one of an import, say, has ended since
-            os.kill(pid, signal.SIGKILL)
-    if target == "one" and pids != [process.pid]:  # the command ends by itself, unless it was the resource tracker
-        time.sleep(1)
-        process.terminate()
+    process.kill()
     command.wait(process)
     assert not command.survivors()
+    assert not [*temporary.iterdir()]
 
 
-SLOW = (pytest.mark.slow, pytest.mark.fresh)
-"""Kills during imports, too, which a warm command has done already."""
+def test_a_lost_process_leaves_no_file(command: Command, temporary: Path) -> None:
+    """Its fork server, its resource tracker or a rank is killed."""
+    process = command.popen(*SHORT, "max_epochs=100000", "strategy=ddp", "devices=2", TMPDIR=str(temporary))
+    while len(pids := tree(process.pid)) < 4:
+        time.sleep(0.1)
+    os.kill(pids[-1], signal.SIGKILL)
+    time.sleep(1)
+    process.terminate()
+    command.wait(process)
+    assert not command.survivors()
+    assert not [*temporary.iterdir()]
 
 
-@pytest.mark.parametrize(("target", "seconds"), [("all", (1.5,)), pytest.param("one", (2.0, 5.0), marks=SLOW)])
-def test_the_next_run_removes_what_a_killed_one_left(
-    target: str, seconds: tuple[float, ...], command: Command, temporary: Path
-) -> None:
-    for after in seconds:
-        kill(command, temporary, after, target)
-    cache = temporary / f"torchinductor_{getpass.getuser()}"
-    cache.touch()  # another user may guess the name of torch's cache, and create it
-    ended = command(*SHORT, "strategy=single", "engine=lightning", TMPDIR=str(temporary))
-    assert (ended.status, ended.err) == (0, "")
-    assert [*temporary.iterdir()] == [cache]
+@pytest.mark.parametrize(("name", "reason"), [("", "Read-only file system"), ("x" * 90, "is too long for a socket")])
+def test_an_unusable_tmpdir_is_named(name: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def create() -> str:
+        if name:
+            return name
+        raise OSError(errno.EROFS, reason)
 
-
-def test_a_long_tmpdir_is_replaced(command: Command) -> None:
-    long = command.folder / ("x" * 150)
-    long.mkdir()
-    ended = command(*SHORT, "strategy=ddp", "devices=2", TMPDIR=str(long))
-    assert (ended.status, ended.err) == (0, "")
-    assert not list(long.iterdir())
-
-
-def test_an_unusable_tmpdir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_base: Path) -> Path:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr("lockstep.launch.private_dir.FOLDERS", {})
-    monkeypatch.setattr("lockstep.launch.private_dir.make_private_dir", fail)
+    monkeypatch.setattr("multiprocessing.util.get_temp_dir", create)
     monkeypatch.setenv("TMPDIR", "/opt")
-    with pytest.raises(ConfigError, match=r"^TMPDIR=/opt: no temporary folder can be created .* Read-only file system"):
+    with pytest.raises(ConfigError, match=rf"^TMPDIR=/opt: no temporary folder can be created .*{reason}"):
         private_folder()
-
-
-def test_an_unsafe_tmpdir_is_refused(command: Command, temporary: Path) -> None:
-    """Without the sticky bit others could put files of theirs in place of a run's."""
-    temporary.chmod(0o777)
-    ended = command.fresh(*SHORT, "strategy=ddp", "devices=2", TMPDIR=str(temporary))
-    assert ended.status == 2
-    reason = f"no temporary folder can be created (other users may rename files in {temporary}: it lacks the sticky bit"
-    assert reason in ended.err
-    assert not list(temporary.iterdir())

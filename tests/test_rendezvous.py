@@ -1,13 +1,11 @@
 """The rendezvous of ranks: the same run whatever the method, no open port, and errors that name absent ranks."""
 
 import os
-import re
 import stat
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -15,7 +13,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.errors import ExpectedError
-from lockstep.launch.rendezvous import KEY, environment, group_file, join
+from lockstep.launch.rendezvous import create_shared, environment, join
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from tests.comparing import metrics_in
@@ -30,14 +28,12 @@ def connections() -> set[object]:
     return {(each.fd, each.laddr, each.raddr) for each in psutil.Process().net_connections("tcp")}
 
 
-@pytest.mark.parametrize("method", ["auto", "tcp://127.0.0.1:29500", "file://"])
-def test_ranks_rendezvous_without_a_port(method: str, make_plan: MakePlan, tmp_path: Path) -> None:
-    url = f"{method}{tmp_path}/meeting" if method == "file://" else method
-    plan = make_plan("strategy=ddp", "devices=3", "batch_size=12", f"process_group.init_method={url}")
+@pytest.mark.parametrize("method", ["auto", "tcp://127.0.0.1:29500"])
+def test_ranks_rendezvous_without_a_port(method: str, make_plan: MakePlan) -> None:
+    plan = make_plan("strategy=ddp", "devices=3", "batch_size=12", f"process_group.init_method={method}")
     before = connections()
     assert start_ranks(plan, ENGINE)["total"] == 18
     assert connections() == before
-    assert not (tmp_path / "meeting").exists()
 
 
 def test_the_variables_of_a_method(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,80 +43,24 @@ def test_the_variables_of_a_method(make_plan: MakePlan, monkeypatch: pytest.Monk
         assert (variables.get("MASTER_ADDR"), variables.get("MASTER_PORT")) == address
 
 
-EXISTS = "cannot be created (File exists); write"
-BAD_FILES = {
-    "earlier": EXISTS,
-    "nowhere/at/all": "cannot be created (No such file or directory); write",
-    "/dev/null": EXISTS,
-    "link": EXISTS,
-}
-
-
-@pytest.mark.parametrize("name", BAD_FILES)
-def test_an_unusable_file_is_rejected(name: str, make_plan: MakePlan, tmp_path: Path) -> None:
-    """By the command, and by a rank of an external launcher, which may not be the first."""
-    (tmp_path / "earlier").touch()
-    (tmp_path / "earlier").chmod(0o622)  # others could write to it
-    (tmp_path / "link").symlink_to("/nowhere")
-    plan = make_plan("strategy=ddp", "devices=2", f"process_group.init_method=file://{tmp_path / name}")
-    with pytest.raises(ConfigError, match=f"process_group.init_method=file://.* {re.escape(BAD_FILES[name])}"):
-        start_ranks(plan, ENGINE)
-    with (
-        pytest.raises(ConfigError, match=r"process_group.init_method=file://.*: "),
-        group_file(plan.world, tmp_path / "default", RANK_ONE),
-    ):
-        pass
-
-
-def test_another_users_file_is_rejected(make_plan: MakePlan, tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    (tmp_path / "group").touch()
-    os.chown(tmp_path / "group", 65534, 65534)
-    with (
-        pytest.raises(ConfigError, match=r"group is no plain file that you alone may write to; write"),
-        group_file(make_plan("strategy=ddp", "devices=2").world, tmp_path / "group", RANK_ONE),
-    ):
-        pass
-
-
-@pytest.mark.parametrize(("mode", "owner"), [(0o777, 0), (0o1777, 1)], ids=["open", "another user's"])
-def test_a_file_in_a_folder_that_others_may_change_is_rejected(
-    mode: int, owner: int, make_plan: MakePlan, tmp_path: Path
-) -> None:
-    """As TMPDIR is: they could put another file in its place."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    if owner and os.geteuid() == 0:
-        os.chown(folder, owner, owner)
-    elif owner:
-        pytest.skip("needs root")
-    folder.chmod(mode)
-    world = make_plan("strategy=ddp", "devices=2", f"{KEY}=file://{folder}/meeting").world
-    for context in (None, RANK_ONE):
-        with (
-            pytest.raises(
-                ConfigError, match=rf"meeting cannot be created \(.*{folder}.*\); write {KEY}=file:///FOLDER"
-            ),
-            group_file(world, tmp_path / "default", context),
-        ):
-            pass
-    assert not [*folder.iterdir()]
-
-
-def test_only_its_owner_can_access_the_file(make_plan: MakePlan, tmp_path: Path) -> None:
-    """Whatever the umask."""
-    world, before = (
-        make_plan("strategy=ddp", "devices=2", f"process_group.init_method=file://{tmp_path}/meeting").world,
-        os.umask(0),
-    )
+def test_ranks_that_were_not_started_here_meet_at_a_file_of_their_user_alone(tmp_path: Path) -> None:
+    """Whatever the umask; which rank is first is not known."""
+    before = os.umask(0)
     try:
-        with group_file(world, tmp_path / "default") as path, group_file(world, tmp_path / "default", RANK_ONE) as same:
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600
-            assert same == path == tmp_path / "meeting"
+        for _ in range(2):
+            create_shared(tmp_path / "folder" / "group")
     finally:
         os.umask(before)
-    assert not path.exists()
+    assert stat.S_IMODE((tmp_path / "folder" / "group").stat().st_mode) == 0o600
+    (tmp_path / "open").touch()
+    (tmp_path / "open").chmod(0o622)
+    (tmp_path / "link").symlink_to("/nowhere")
+    for name, reason in (
+        ("open", "is no plain file that you alone may write"),
+        ("link", "Too many levels of symbolic"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^hydra.run.dir={tmp_path}: .*{reason}"):
+            create_shared(tmp_path / name)
 
 
 def test_ranks_of_another_job_at_the_same_file_are_named(make_plan: MakePlan, tmp_path: Path) -> None:
@@ -137,7 +77,7 @@ def test_ranks_of_another_job_at_the_same_file_are_named(make_plan: MakePlan, tm
             return started
 
         first, *others = start_rank(0), start_rank(0), start_rank(1)
-        with pytest.raises(ConfigError, match=r"ranks of another job meet at .*group, too; write process"):
+        with pytest.raises(ConfigError, match=r"ranks of another job meet at .*group, too; write hydra"):
             first.result()
         for other in others:
             other.result()
@@ -157,38 +97,18 @@ def test_a_group_is_of_one_start(make_plan: MakePlan, tmp_path: Path) -> None:
 
 
 LINE = ("data=line", "model=linear", "model._target_=lockstep.models.Regressor", "data.samples=64", "data.val_size=0")
-SHORT = (*LINE, "max_epochs=1", "logger=none")
-TRAIN = (sys.executable, str(ROOT / "train.py"), *SHORT, "strategy=ddp")
-
-
-def rank_by_hand(rank: int, world: int, port: int) -> dict[str, Any]:
-    """Return the variables of a person who starts each rank from a shell."""
-    env = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return {key: str(value) for key, value in env.items()}
-
-
-def start_both(command: Command, *overrides: str, **env: str) -> list[Any]:
-    port = free_port()
-    processes = [command.popen(*TRAIN, *overrides, **(rank_by_hand(rank, 2, port) | env)) for rank in (1, 0)]
-    ended = [command.wait(process) for process in reversed(processes)]
-    assert [rank.status for rank in ended] == [0, 0], ended
-    return ended
+SHORT = (*LINE, "max_epochs=1", "logger=none", "strategy=ddp", "threads=1")
 
 
 def test_ranks_of_two_machines_rendezvous(command: Command) -> None:
-    """One rank each; the weights are those of two ranks on one machine."""
-    env = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    first, _ = start_both(command, "devices=1", "num_nodes=2", "threads=1", **env)
-    assert [*first.run_dir.parent.iterdir()] == [first.run_dir], "their file is removed"
-    alone = Command(command.folder / "one machine")
-    alone.folder.mkdir()
-    one = alone.train(*SHORT, "strategy=ddp", "devices=2", "threads=1")
-    digests = {metrics_in(run)["digest"] for run in (first.run_dir, one.run_dir)}
-    assert len(digests) == 1
-
-
-def test_a_single_rank_needs_no_rendezvous(command: Command) -> None:
-    """And removes no file of the user's."""
-    (command.folder / "auto").write_text("mine")
-    assert command.train(*SHORT, "process_group.init_method=auto", **rank_by_hand(0, 1, free_port())).status == 0
-    assert (command.folder / "auto").read_text() == "mine"
+    """One rank each, started from a shell by hand; the weights are those of two ranks on one machine."""
+    variables = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    variables |= {"MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
+    line = (sys.executable, str(ROOT / "train.py"), *SHORT, "devices=1", "num_nodes=2")
+    processes = [command.popen(*line, **variables, RANK=rank) for rank in ("1", "0")]
+    ended = [command.wait(process) for process in processes]
+    assert [rank.status for rank in ended] == [0, 0], ended
+    assert [*ended[0].run_dir.parent.iterdir()] == [ended[0].run_dir], "their file is removed"
+    one = command.train(*SHORT, "devices=2", "hydra.run.dir=one")
+    assert one.status == 0, one.err
+    assert metrics_in(ended[0].run_dir)["digest"] == metrics_in(command.folder / "one")["digest"]

@@ -54,43 +54,42 @@ def test_a_signal_while_torch_is_imported_is_not_lost(command: Command) -> None:
     assert ended.seconds < 25
 
 
-def test_the_first_signal_requests_a_stop_and_a_later_one_ends_the_command(tmp_path: Path) -> None:
+def test_the_first_signal_requests_a_stop_and_a_later_one_ends_the_command() -> None:
     """Two signals at once count as one; the timer sends another if the ranks do not stop."""
-    ended: list[int] = []
-    with signal_handlers(lambda number, _: ended.append(number)), first_signal_requests_stop(tmp_path) as requests:
+    ended, flags = list[int](), bytearray(2)
+    with signal_handlers(lambda number, _: ended.append(number)), first_signal_requests_stop(flags) as requests:
         signal.raise_signal(signal.SIGINT)
         assert (requests, ended) == ([], [signal.SIGINT]), "no rank trains yet"
-        (tmp_path / ACCEPTS_STOP).touch()
+        flags[ACCEPTS_STOP] = 1
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGHUP)
         assert (requests, len(ended)) == ([signal.SIGTERM], 1)
-        assert (tmp_path / STOP_REQUESTED).exists()
+        assert flags[STOP_REQUESTED]
         time.sleep(0.4)
         signal.raise_signal(signal.SIGHUP)
     assert ended == [signal.SIGINT, signal.SIGHUP]
 
 
-def test_the_command_ends_when_ranks_do_not_stop_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ACCEPTS_STOP).touch()
+def test_the_command_ends_when_ranks_do_not_stop_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockstep.launch.signals.SHUTDOWN_TIMEOUT", 0.5)
-    ended: list[int] = []
-    with signal_handlers(lambda number, _: ended.append(number)), first_signal_requests_stop(tmp_path):
+    ended, flags = list[int](), bytearray([1, 0])
+    with signal_handlers(lambda number, _: ended.append(number)), first_signal_requests_stop(flags):
         signal.raise_signal(signal.SIGHUP)
         time.sleep(1)
     assert ended == [signal.SIGHUP]
 
 
-def test_a_caller_of_run_is_interrupted_as_usual(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), first_signal_requests_stop(tmp_path):
+def test_a_caller_of_run_is_interrupted_as_usual() -> None:
+    with pytest.raises(KeyboardInterrupt), first_signal_requests_stop(bytearray(2)):
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
+def test_ignored_signals_stay_ignored() -> None:
     """As under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with first_signal_requests_stop(tmp_path):
+        with first_signal_requests_stop(bytearray(2)):
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             assert callable(signal.getsignal(signal.SIGQUIT))
         assert signal.getsignal(signal.SIGQUIT) is signal.SIG_DFL

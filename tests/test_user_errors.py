@@ -1,6 +1,5 @@
 """An error in the user's code is shown from their first frame on, of the rank that raised it; one of ours whole."""
 
-import importlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from lockstep.base.config_error import ConfigError
 from lockstep.launch.failure import RankFailed, failure_report
 from lockstep.launch.start import start_ranks
 from lockstep.plan.schemas.run import ENGINES
-from lockstep.plan.targets.frames import is_user_file, user_stack, user_traceback
+from lockstep.plan.targets.frames import is_user_file, user_traceback
 from tests import test_user_code
 from tests.conftest import ROOT, USER_CODE, Command, Ended, MakeUserPlan
 from tests.test_user_code import QUIET
@@ -67,8 +66,7 @@ ENDINGS = {
     "gathers by torch": r"^rank 1 failed: it was ended by SIGABRT \(gloo .* drop_last=true; the output ",
     "is interrupted": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+KeyboardInterrupt",
     "iterates": r"^rank 1 failed: Traceback (.*\n)+StopIteration\n(.*\n)+RuntimeError: StopIteration, raised in a.*$",
-    "loops": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n){2}.*, in end\n"
-    r".*time.sleep\(0.01\)\nthis rank did not answer within 3 s \(process_group.timeout\)$",
+    "loops": r"^rank 1 failed: it did not answer within 3 s \(process_group.timeout\): it loops, waits or is stopped$",
     "waits alone": r"^rank (1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+.*dist.barrier"
     r"\(\)|0 failed: .* Timed out)(.*\n)+All ranks waited, in different collectives: call each collective on "
     r"every rank, in the same order\.$",
@@ -103,12 +101,11 @@ def test_stop_iteration_is_no_end_of_the_data(where: str, fast: str, make_user_p
 
 
 @pytest.mark.slow
-def test_a_thread_keeps_no_rank_for_ever(make_user_plan: MakeUserPlan, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_thread_keeps_no_rank_for_ever(make_user_plan: MakeUserPlan) -> None:
     """Python waits for a thread that is no daemon."""
     module = ("model=classifier", "model._target_=strange_endings.Ending", "+model.how=has a thread", "max_epochs=1")
     plan = make_user_plan(*module, "data=blobs_data", "strategy=ddp", "devices=2")
     assert start_ranks(plan, ENGINES["lightning"])["steps"] == 4
-    assert capfd.readouterr().err.startswith("rank 1 has not ended 8 s after training, because of a thread")
 
 
 @pytest.mark.parametrize(
@@ -151,12 +148,6 @@ def test_an_error_without_text_is_shown() -> None:
             raise ValueError
 
     assert str(failure_report(Wordless(), 1).error).endswith("Wordless: <exception str() failed>")
-
-
-def test_a_rank_that_waits_for_a_worker_is_shown_without_frames() -> None:
-    files = (torch.utils.data.dataloader.__file__, importlib.__file__, "forkserver.py")
-    dump = "".join(f'  File "{file}", line 1 in run\n' for file in files)
-    assert user_stack(dump) == "A worker process of a DataLoader does not answer; num_workers=0 shows the line.\n"
 
 
 def test_samples_of_unequal_shapes_are_explained() -> None:

@@ -54,9 +54,9 @@ def imported_by(folder: Path) -> Iterator[str]:
 
 
 def warm_up() -> None:
-    """Import what Lockstep imports from other packages."""
+    """Import what Lockstep imports from other packages, but for those that few commands need."""
     for name in [*sorted({*imported_by(SOURCES)}), *LATE]:
-        if name.partition(".")[0] not in ("lockstep", "tests") and not name.endswith("__main__"):
+        if name.partition(".")[0] not in ("lockstep", "optuna") and not name.endswith("__main__"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     gc.collect()

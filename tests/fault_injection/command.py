@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -23,8 +22,6 @@ SMALL = (
     *("max_epochs=3", "checkpoint.every_n_steps=2", "log_every_n_steps=1", "threads=1", "accelerator=cpu"),
 )
 """Five steps an epoch; checkpoints after steps 2, 4, 5, 6, 8, 10, …"""
-
-NEXT_RUN = "from lockstep.launch.private_dir import private_folder; private_folder()"
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
@@ -92,16 +89,11 @@ class Faulty:
         return ended
 
     def left(self, patience: float = 2) -> list[object]:
-        """Return processes and temporary files that outlive the command; the latter are removed.
-
-        The next run removes the files of killed processes.
-        """
+        """Return processes and temporary files that outlive the command; the latter are removed."""
         processes = self.command.survivors(patience)
         for process in processes:
             process.kill()
-        if self.start == "torchrun" or self.process.returncode == -signal.SIGKILL:
-            self.command(sys.executable, "-c", NEXT_RUN, TMPDIR=str(self.temporary))
-        files = [path for pattern in ("lockstep-*", "pytorch-*") for path in self.temporary.glob(pattern)]
+        files = [path for pattern in ("pymp-*", "pytorch-*") for path in self.temporary.glob(pattern)]
         shutil.rmtree(self.temporary, ignore_errors=True)
         return [*processes, *files]
 

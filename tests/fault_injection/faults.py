@@ -1,20 +1,16 @@
 """Make one rank fail in the way, and at the moment, that the variable FAULT names.
 
-FAULT is `kind@rank:moment` or `kind@rank:moment:count`, or several of these, with commas between them: one for each
-time that the ranks are started, the last for all that follow; one that is empty is none. Nothing of the engine is
-replaced: its calls are counted, and at the counted one the process itself does what a real fault does to it. When it
-did is left in the file FAULT_TIME.
+FAULT is `kind@rank:moment` or `kind@rank:moment:count`. Nothing of the engine is replaced: its calls are counted, and
+at the counted one the process itself does what a real fault does to it. When it did is left in the file FAULT_TIME.
 """
 
 import io
 import os
 import resource
-import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,27 +22,18 @@ from lockstep.engine import step as module_step
 from lockstep.launch.signals import ENDING
 from lockstep.launch.topology import RankContext
 from lockstep.runs.checkpoint import saving
-from lockstep.runs.record import Recorder
 
 
 def arm(context: RankContext) -> None:
     """Prepare the fault of this rank, if it has one; each rank calls it before its engine."""
-    faults = os.environ.get("FAULT", "").split(",")
-    kind, rank, name, count = parts(faults[min(context.restarts, len(faults) - 1)])
+    kind, rank, name, count = parts()
     if rank == str(context.rank):
         MOMENTS[name](noted(KINDS[kind]), count)
 
 
-def arm_command(moments: Mapping[str, tuple[Any, str]]) -> None:
-    """Prepare the fault `kind@command:moment` of the command in a function, given by its owner and name."""
-    kind, rank, name, count = parts(os.environ.get("FAULT", "").partition(",")[0])
-    if rank == "command":
-        counted(*moments[name], noted(KINDS[kind]), count)
-
-
-def parts(fault: str) -> tuple[str, str, str, int]:
+def parts() -> tuple[str, str, str, int]:
     """Return kind, rank, moment and count; empty strings if there is no fault."""
-    kind, _, rest = fault.partition("@")
+    kind, _, rest = os.environ.get("FAULT", "").partition("@")
     rank, _, moment = rest.partition(":")
     name, _, count = moment.partition(":")
     return kind, rank, name, int(count or 1)
@@ -87,17 +74,6 @@ def in_forward(go_wrong: Callable[[], None], count: int, training: bool = True) 
                 go_wrong()
 
     register_module_forward_pre_hook(look)
-
-
-def in_test(go_wrong: Callable[[], None], count: int) -> None:
-    """Fail in the test, which is the evaluation after the record has ended."""
-    right = Recorder.end
-
-    def end(recorder: Recorder) -> None:
-        right(recorder)
-        in_validation(go_wrong, count)
-
-    Recorder.end = end  # type: ignore[assignment, method-assign]
 
 
 def while_saving(go_wrong: Callable[[], None], count: int) -> None:
@@ -159,11 +135,6 @@ def stop_at_a_prompt() -> None:
     print("went on with", answer)
 
 
-def remove_folder() -> None:
-    [folder] = Path(tempfile.gettempdir()).glob("lockstep-*")
-    shutil.rmtree(folder)
-
-
 KINDS: dict[str, Callable[[], None]] = {
     "raise": raise_error,
     "exit": lambda: os._exit(3),
@@ -172,19 +143,16 @@ KINDS: dict[str, Callable[[], None]] = {
     "memory": run_out_of_memory,
     "breakpoint": stop_at_a_prompt,
     "quit": lambda: sys.exit(0),
-    "end": lambda: os._exit(0),
     "server": lambda: os.kill(os.getppid(), signal.SIGKILL),
-    "folder": remove_folder,
     **{number.name: partial(os.killpg, 0, number) for number in ENDING},
 }
-"""Of those that are no accident of one rank: its fork server is killed; the job's folder is removed; a signal goes to
-all processes of the command."""
+"""Of those that are no accident of one rank: its fork server is killed; a signal goes to all
+processes of the command."""
 
 MOMENTS: dict[str, Callable[[Callable[[], None], int], None]] = {
     "starting": when_starting,
     "step": in_step,
     "validation": in_validation,
     "forward": in_forward,
-    "test": in_test,
     "saving": while_saving,
 }

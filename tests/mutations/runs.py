@@ -1,14 +1,10 @@
 """Bugs in what surrounds training: processes, files, records, data, the terminal; see table.py for the form."""
 
 RUNS = """
-# a short timing is judged
-../bench/workloads.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
--LONG_ENOUGH = 0.3
-+LONG_ENOUGH = 0.0
-# rounds that differ are judged
-../bench/workloads.py test_bench.py::test_a_goal_of_at_most_0_6_is_judged_if_the_rounds_are_conclusive
--len(rounds) > 1
-+len(rounds) > 2
+# the bench compares rounds upside down
+../bench/workloads.py test_bench.py::test_ratios_are_of_the_same_round
+-value / base for
++base / value for
 # resume with another scheduler
 runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[scheduler=onecycle]
 -"scheduler"
@@ -114,30 +110,30 @@ datamodules/datasets.py test_data_samples.py::test_one_number_a_sample_is_a_colu
 launch/worker.py test_launch_worker.py::test_no_rank_goes_on_before_all_are_connected[init_process_group]
 -    dist.barrier()  # this rank is connected
 +    # this rank is connected
-# private folders of killed commands stay
-launch/private_dir.py test_private_dir.py::test_only_abandoned_folders_are_removed
--                    shutil.rmtree(folder, ignore_errors=True)
-+                    pass
+# the private folder of a killed command stays
+launch/forkserver_preload.py test_private_dir.py::test_a_killed_command_leaves_no_file
+-            shutil.rmtree(os.environ[OF_COMMAND], ignore_errors=True)
++            pass
 # a signal is lost while torch's C code imports numpy
 launch/signals.py test_stop_handler.py::test_a_signal_while_torch_is_imported_is_not_lost
 -    os._exit(128 + number)
 +    raise SystemExit(128 + number)
 # a rank whose start a signal interrupts outlives the job
-launch/attempt.py test_attempt.py::test_an_interrupted_start_leaves_no_rank
+launch/ranks.py test_ranks.py::test_an_interrupted_start_leaves_no_rank
 -            kill_forkserver()  # it
 +            pass  # it
-# the rank that did not answer is not asked where it is
-launch/attempt.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-63]
--                return failure.absent_rank(running, self.folder, self.world)
-+                pass
+# the rank that waited is blamed, in place of the one that did not answer
+launch/ranks.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-63]
+-if failure.kind == TIMEOUT and silent:
++if False:
 # StopIteration in a data set ends the epoch
 engine/loaders/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in a worker]
 -            except StopIteration as error:
 +            except ZeroDivisionError as error:
 # random numbers stay
 launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
--preserve_generators(devices), chdir
-+chdir
+-, preserve_generators(devices):
++:
 # threads stay
 launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
 -        torch.set_num_threads(threads)
@@ -188,7 +184,7 @@ base/streams.py test_streams.py::test_a_file_that_is_opened_next_gets_nothing_th
 base/streams.py test_streams.py::test_output_to_a_full_device_is_dropped
 -            redirect_to_null(self.fileno())
 +            raise
-         return
+             return len
 # the worst job of a sweep is called the best
 runs/sweep/jobs.py test_sweep_best.py::test_the_first_of_the_best_by_the_monitor_of_the_checkpoint
 -(min if self.mode == "min" else max)(

@@ -50,9 +50,9 @@ engine/loaders/stream_loader.py test_iterable_data.py::test_ranks_that_read_diff
 -if self.is_checked or not dist.is_initialized():
 +if True:
 # an untested convolution has its channels last
-launch/memory.py test_memory_format.py::test_untested_nets_stay_contiguous_on_a_cpu
--good = _all_tested(net) if on_cpu else
-+good = True if on_cpu else
+launch/memory.py test_memory_format.py::test_unusual_nets_stay_contiguous_on_a_cpu
+-is_plain(layer) if on_cpu else
++True if on_cpu else
 # a plateau's rate is lowered while the accuracy rises
 models/optimizers.py test_models_optimizers.py::test_a_plateau_looks_at_the_monitor
 -"max" if str(monitor)
@@ -179,7 +179,7 @@ base/random_state.py test_data_samples.py::test_neither_ranks_nor_workers_nor_a_
 -    torch.set_rng_state(state["torch"])
 +    pass
 # every epoch in the same order
-engine/loaders/map_loader.py test_collectives_partition.py::test_ours_is_what_training_takes[False-3]
+engine/loaders/map_loader.py test_both.py::test_the_engines_agree
 -manual_seed(seed + epoch)
 +manual_seed(seed)
 # ranks take blocks of a batch
@@ -200,7 +200,7 @@ engine/evaluation.py test_sanity_check.py::test_nothing_of_it_remains[world0]
 -        self.sanity_check.enter_context(preserve_metrics(self.session.module))
 # lightning gives memory back
 engine/session.py test_memory.py::test_the_rank_of_either_engine_keeps_them
--        set_malloc_trim(False)
+-        keep_freed_memory()
 # max_steps counts batches of a module with several optimizers
 engine/progress.py test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]
 -is_finished(self.position.epochs, trainer.global_step)

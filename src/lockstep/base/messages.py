@@ -45,13 +45,6 @@ def gather_values(value: Any, to_all: bool = False) -> list[Any]:
     return [load(io.BytesIO(received)) for received in gather_bytes(message.getvalue(), to_all)]
 
 
-def gather_json(value: Any) -> list[Any]:
-    """Return the plain values of all ranks on rank 0, or of this process alone without a process group."""
-    if not dist.is_initialized():
-        return [value]
-    return [json.loads(message) for message in gather_bytes(json.dumps(value).encode())]
-
-
 def all_gather_json(value: Any) -> list[Any]:
     """Return the plain values of all ranks, on every rank, or of this process alone without a process group."""
     if not dist.is_initialized():

@@ -2,9 +2,8 @@
 
 import io
 import os
-import select
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 
 def outlive_readers() -> None:
@@ -34,6 +33,7 @@ def safe_stream(descriptor: int, like: TextIO | None) -> TextIO:
             like.flush()
     except OSError:
         redirect_to_null(descriptor)
+    os.set_blocking(descriptor, True)
     file = io.BufferedWriter(SafeFile(descriptor, "wb", closefd=False))
     return io.TextIOWrapper(file, like.encoding if like else None, "backslashreplace", line_buffering=True)
 
@@ -46,17 +46,11 @@ def redirect_to_null(descriptor: int) -> None:
 
 
 class SafeFile(io.FileIO):
-    """Writes everything, or nothing after the first error; waits if a non-blocking pipe is full."""
+    """Writes nothing more after the first error."""
 
-    def write(self, content: object, /) -> int:
-        rest = memoryview(content).cast("B")  # type: ignore[arg-type]
-        size = len(rest)
+    def write(self, content: Any, /) -> int:
         try:
-            while rest:
-                written = super().write(rest)
-                if written is None:
-                    select.select([], [self], [])
-                rest = rest[written or 0 :]
+            return super().write(content)
         except OSError:
             redirect_to_null(self.fileno())
-        return size
+            return len(content)

@@ -52,8 +52,8 @@ def show(options: Options) -> int:
     require(0 <= options.root <= last, "root", options.root, f"the ranks are 0 to {last}", f"root={last}")
     if prints:
         make_output_dir(folder)
-    with external_process_group(world) as is_launched:
-        observations = start_ranks(TourPayload(world, options.root), __name__, is_launched)
+    with external_process_group(world):
+        observations = start_ranks(TourPayload(world, options.root), __name__)
     observed = [*zip(PRIMITIVES, observations, strict=True)]
     results = {primitive.name: check(primitive, ranks, options.root) for primitive, ranks in observed}
     passed, failed = (sum(ranks.count(word) for ranks in results.values()) for word in ("pass", "fail"))
@@ -72,12 +72,12 @@ def world_of(options: Options) -> World:
     devices = context.local_world_size if context else options.devices
     nodes = context.world_size // devices if context else 1
     require(devices * nodes >= 2, "devices", devices, "it takes two ranks or more", "devices=2")
-    gpus = 0 if options.backend in ("gloo", "mpi") else gpu_count()
+    gpus = 0 if options.backend == "gloo" else gpu_count()
     reason = f"nccl takes a GPU for each rank, and torch sees {gpus or 'none'} on this machine"
     require(options.backend != "nccl" or devices <= gpus, "backend", "nccl", reason, "backend=gloo")
     accelerator: Literal["cpu", "gpu"] = "gpu" if devices <= gpus else "cpu"
     folder = str(output_dir("collectives"))
-    world = World("tour", "elastic", True, devices, nodes, accelerator, False, 1, process_group, folder)
+    world = World("tour", True, devices, nodes, accelerator, False, 1, process_group, folder)
     check_launchable(world)
     return world
 

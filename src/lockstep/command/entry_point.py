@@ -18,11 +18,9 @@ from lockstep.base.private_api import cpython
 from lockstep.base.streams import outlive_readers
 from lockstep.launch.disk import write_error
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.failure import RankFailed, delay_exit, is_debugged, print_exit_reason
-from lockstep.launch.private_dir import remove_private_folder
+from lockstep.launch.failure import RankFailed, delay_exit, print_exit_reason
 from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.plan.schemas.coerce import coerce, unknown_key
-from lockstep.plan.targets.locate import UserCodeError
 
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ  # whether unexpected errors are shown with tracebacks
 IN_PROCESS = "lockstep.launch.in_process"  # imported if a rank ran in this process
@@ -33,8 +31,7 @@ Options = TypeVar("Options")
 def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], help_page: str | None = None) -> int:
     """Run a command, and return its exit status: 1 if a rank failed, 2 for invalid input; a single line says why.
 
-    A rank of an external launcher exits here. A debugger gets the original error of the user's code. `help_page` is
-    None if the command itself understands `--help`.
+    A rank of an external launcher exits here. `help_page` is None if the command itself understands `--help`.
     """
     outlive_readers()
     if help_page is not None and {"--help", "-h"} & set(words):
@@ -46,14 +43,15 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
         with nullcontext() if context else signal_handlers(end_command):
             status = command(words)
     except (ConfigError, RankFailed) as error:
-        if isinstance(error, UserCodeError) and error.__context__ is not None and is_debugged():
-            raise error.__context__ from None
         if FULL_ERRORS and error.__cause__ is not None:
             print_exception(error.__cause__)
-        print_exit_reason(str(error) if help_page is None else str(error).replace("process_group.", ""), context)
-        if context is not None and context.local_rank > 0:
+        text, is_refused = str(error), isinstance(error, ConfigError)
+        if help_page is not None:
+            text = text.replace("process_group.", "")
+        print_exit_reason(text, context if is_refused else None)
+        if is_refused and context is not None and context.local_rank > 0:
             delay_exit()  # the rank that prints ends first
-        return 2 if isinstance(error, ConfigError) else 1
+        status = 2 if is_refused else 1
     except SystemExit as ended:
         if context is None:
             raise
@@ -81,7 +79,7 @@ def exit_fast(status: object) -> None:
 
 def exit_now(status: int) -> NoReturn:
     """Exit without the interpreter's own clean-up, at which gloo's threads may abort."""
-    remove_private_folder()
+    cpython.remove_temporary_folder()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

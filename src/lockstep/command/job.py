@@ -5,7 +5,6 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -24,9 +23,8 @@ from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job, replacing, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
-from lockstep.launch.cores import crowded
 from lockstep.launch.disk import disk_errors_as_config_errors, run_lock
-from lockstep.launch.external_launcher import check_launchable, is_rank_zero, program_group
+from lockstep.launch.external_launcher import check_launchable, is_rank_zero
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
@@ -70,11 +68,6 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         with open_dict(config):
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
-    if program_group():
-        from lockstep.base.messages import all_gather_bytes  # with torch
-
-        folders = all_gather_bytes(os.fsencode(plan.run_dir))  # the clock may name them
-        plan = replace(plan, run_dir=os.fsdecode(folders[0]))
     return RunResult(execute(plan, began), Path(plan.run_dir), plan.test, None if plan.train else plan.ckpt_path)
 
 
@@ -119,10 +112,6 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
-        ranks = 1 if plan.strategy.virtual else plan.strategy.data_parallel_size(plan.devices)
-        line = crowded(plan.threads, ranks, os.getloadavg()[0])
-        if line and config.threads is None and plan.accelerator == "cpu":
-            print(line, flush=True)
         print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
     if damaged and is_rank_zero():
         skipped = [f"{path}: {'damaged' if path.suffix else reason}" for path, reason in damaged.items()]
@@ -150,16 +139,16 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
         if is_first and plan.ckpt_path is not None:
             print(f"{'resuming from' if plan.train else 'testing'} {plan.ckpt_path}", flush=True)
         with (
-            external_process_group(plan.world) as is_launched,
+            external_process_group(plan.world),
             run_lock(run_dir) if is_first else nullcontext(),
             removed_if_refused(run_dir) if is_first else nullcontext(),
         ):
             if plan.engine.name == "both":
-                metrics, verdict = _run_both(plan, began, is_launched)
+                metrics, verdict = _run_both(plan, began)
             else:
                 if plan.engine.name == "raw" and is_first:
                     print("engine=raw keeps the record, the results and last.ckpt: no curves, pictures or best.ckpt")
-                metrics, verdict = _run_engine(plan, began, is_launched), ""
+                metrics, verdict = _run_engine(plan, began), ""
     if is_first:
         board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
         summary = run_summary(metrics, plan.test, board, resumed=plan.ckpt_path is not None)
@@ -167,18 +156,18 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
     return metrics
 
 
-def _run_engine(plan: Plan, began: float, is_launched: bool) -> Metrics:
+def _run_engine(plan: Plan, began: float) -> Metrics:
     if plan.engine.name == "raw":
         plan = with_one_layout(plan)
     write_config(plan)
-    metrics: Metrics = start_ranks(for_ranks(plan), ENGINES[plan.engine.name], is_launched)
+    metrics: Metrics = start_ranks(for_ranks(plan), ENGINES[plan.engine.name])
     metrics["total_seconds"] = time.perf_counter() - began
     if is_rank_zero():
         save_json(Path(plan.run_dir) / METRICS, metrics)
     return metrics
 
 
-def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str]:
+def _run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     """Run the plan by Lightning's own loop, then by the raw engine, each in a subfolder; return the verdict, too."""
     folder = Path(plan.run_dir)
     write_config(plan)
@@ -192,7 +181,7 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
         if is_rank_zero():
             note = f" by {in_place}" if each.strategy is not plan.strategy else ""
             print(f"engine={each.engine.name}{note}", flush=True)
-        results[each.engine.name] = _run_engine(each, time.perf_counter(), is_launched)
+        results[each.engine.name] = _run_engine(each, time.perf_counter())
     metrics: Metrics = {**results["lightning"], "engine": "both"}
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
     if not is_rank_zero():

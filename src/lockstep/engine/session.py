@@ -17,12 +17,11 @@ from lockstep.engine.log import ExactLog, attach_log
 from lockstep.engine.progress import Phases, RunProgress
 from lockstep.engine.results import Results
 from lockstep.engine.step import ModuleStep
-from lockstep.launch.memory import memory_format_of, set_malloc_trim
+from lockstep.launch.memory import keep_freed_memory, memory_format_of
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.plan.targets.kinds import overrides, replace_method
 from lockstep.runs.checkpoint.content import named_as_in
-from lockstep.runs.checkpoint.files import resume_after_restart
 from lockstep.runs.checkpoint.reading import read_start
 from lockstep.runs.checkpoint.saving import CheckpointManager
 from lockstep.runs.monitor import open_loggers
@@ -46,9 +45,7 @@ class Session:
 
     def __init__(self, plan: Plan, context: RankContext) -> None:
         """Create the module, its weights first, the same on every rank."""
-        set_malloc_trim(False)
-        if context.restarts:
-            plan = resume_after_restart(plan)
+        keep_freed_memory()
         self.plan, self.context = plan, context
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)

@@ -20,33 +20,29 @@ WRITERS = (CALLERS[0], f"{sep}tensorboard{sep}")  # in the paths of the files th
 
 def disk_errors_as_config_errors(folder: Path | str) -> AbstractContextManager[None]:
     """Turn errors of the disk into a ConfigError, in what writes to a run's folder."""
-    path = Path(folder)
-    return errors_as(lambda error: write_error(folder, cause) if (cause := find_disk_error(error, path)) else None)
+
+    def convert(error: Exception) -> ConfigError | None:
+        of_run = [each for each in causes(error) if isinstance(each, OSError) and is_of_the_run(each, Path(folder))]
+        return write_error(folder, of_run[0]) if of_run else None
+
+    return errors_as(convert)
 
 
-def silence_thread_errors(folder: Path | str) -> None:
-    """Keep threads from printing errors of the disk: TensorBoard raises them again where the run writes next."""
-    previous_hook = threading.excepthook
+def silence_thread_errors() -> None:
+    """Keep threads from printing errors of a full disk: TensorBoard raises them again where the run writes next."""
 
     def hook(arguments: threading.ExceptHookArgs) -> None:
-        if arguments.exc_value is None or find_disk_error(arguments.exc_value, Path(folder)) is None:
-            previous_hook(arguments)
+        if getattr(arguments.exc_value, "errno", None) not in NO_ROOM:
+            threading.__excepthook__(arguments)
 
     threading.excepthook = hook
 
 
 def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") -> ConfigError:
     """Return the ConfigError for a folder in which a file, or which itself, cannot be written."""
-    if error.errno == errno.ENOENT and not os.path.lexists(folder):
-        return config_error(key, folder, "something has removed this folder during the run", "a folder that stays")
     reason = f"what the run leaves cannot be written there ({error.strerror})"
     hint = "a folder with room for it that you may write to; checkpoints that were saved are kept"
     return config_error(key, folder, reason, hint)
-
-
-def find_disk_error(error: BaseException, folder: Path) -> OSError | None:
-    """Return the disk's error among the causes of an error, or None if none is of what the run writes to its folder."""
-    return next((each for each in causes(error) if isinstance(each, OSError) and is_of_the_run(each, folder)), None)
 
 
 def is_of_the_run(error: OSError, folder: Path) -> bool:
@@ -56,11 +52,13 @@ def is_of_the_run(error: OSError, folder: Path) -> bool:
     """
     frames = [each.filename for each in traceback.extract_tb(error.__traceback__) if not is_standard(each.filename)]
     is_raised_here, name = bool(frames) and any(each in frames[-1] for each in WRITERS), error.filename
-    file = Path(os.fsdecode(name) if isinstance(name, bytes) else str(name))  # TensorBoard's are bytes
-    is_missing = folder.is_relative_to(file) and not os.path.isdir(folder)  # noqa: PTH112
-    is_full = name is None and error.errno in NO_ROOM
-    is_within = file.is_relative_to(folder) and (is_raised_here or error.errno != errno.ENOENT)
-    return (is_missing or is_within or (is_full and is_raised_here)) and not has_user_frames(error)
+    if name is None:
+        is_written = is_raised_here and error.errno in NO_ROOM
+    else:
+        file = Path(os.fsdecode(name) if isinstance(name, bytes) else str(name))  # TensorBoard's are bytes
+        is_removed = not folder.is_dir() and folder.is_relative_to(file)
+        is_written = is_removed or (file.is_relative_to(folder) and (is_raised_here or error.errno != errno.ENOENT))
+    return is_written and not has_user_frames(error)
 
 
 @contextmanager

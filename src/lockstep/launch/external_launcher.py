@@ -1,10 +1,9 @@
-"""The rank of a process that this command did not start: of torchrun or SLURM, or of a program's own group."""
+"""The rank of a process that this command did not start, but torchrun or SLURM."""
 
 import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from lockstep.base.config_error import ConfigError, config_error
 from lockstep.launch.topology import RankContext
@@ -18,41 +17,23 @@ SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")  # of interactive jobs, wher
 def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
     """Return the rank that torchrun or SLURM set for this process, or None: this command starts the ranks.
 
-    In a process group that the program has formed (Ray Train does), the rank is that group's. Where LOCAL_RANK or
-    LOCAL_WORLD_SIZE is not set, all ranks are on this machine.
+    Where LOCAL_WORLD_SIZE is not set, all ranks are on this machine.
     """
-
-    def number(name: str, default: int = 1) -> int:
-        text = environment.get(name, str(default))
-        if not text.isdecimal():
-            reason = "this environment variable takes a whole number"
-            raise config_error(name, text, reason, f"{name}=0, or unset it")
-        return int(text)
-
     variables = environment.keys()
-    if dist := program_group():
-        rank, world_size = dist.get_rank(), dist.get_world_size()
-        return RankContext(rank, world_size, number("LOCAL_RANK", rank), number("LOCAL_WORLD_SIZE", world_size))
     if variables >= TORCHRUN:
-        rank, world_size = number("RANK"), number("WORLD_SIZE")
-        return RankContext(rank, world_size, number("LOCAL_RANK"), number("LOCAL_WORLD_SIZE", world_size))
+        rank, size, local_rank = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        return RankContext(rank, size, local_rank, int(environment.get("LOCAL_WORLD_SIZE", size)))
     if variables >= {"RANK", "WORLD_SIZE"} and environment["WORLD_SIZE"] != "1":
         missing, hint = " and ".join(sorted(TORCHRUN - variables)), "set it as torchrun does, or unset those"
         beside = f"RANK={environment['RANK']} WORLD_SIZE={environment['WORLD_SIZE']}"
         raise ConfigError(f"{missing}: missing beside {beside}; {hint}.")
-    if (processes := number("OMPI_COMM_WORLD_SIZE")) != 1:
+    if (processes := environment.get("OMPI_COMM_WORLD_SIZE", "1")) != "1":
         reason, hint = "ranks of mpirun are not recognized", "torchrun or srun in place of mpirun"
         raise config_error("OMPI_COMM_WORLD_SIZE", processes, reason, hint)
     if variables >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
-        rank, world_size = number("SLURM_PROCID"), number("SLURM_NTASKS")
-        return RankContext(rank, world_size, number("SLURM_LOCALID"), world_size // number("SLURM_NNODES"))
+        rank, size, local_rank = (int(environment[f"SLURM_{name}"]) for name in ("PROCID", "NTASKS", "LOCALID"))
+        return RankContext(rank, size, local_rank, size // int(environment.get("SLURM_NNODES", "1")))
     return None
-
-
-def program_group() -> Any:
-    """Return torch.distributed if this process is in a process group, or None; import nothing."""
-    dist = sys.modules.get("torch.distributed")
-    return dist if getattr(dist, "is_initialized", bool)() else None
 
 
 def is_rank_zero() -> bool:
@@ -63,16 +44,15 @@ def is_rank_zero() -> bool:
 
 def check_launchable(world: World) -> None:
     """Raise a ConfigError if this process cannot start the ranks of `world`, or is a rank of another world."""
-    context, restarts = rank_from_env(), world.max_restarts
+    context, dist = rank_from_env(), sys.modules.get("torch.distributed")
+    if getattr(dist, "is_initialized", bool)():
+        raise ConfigError("This process is in a process group; call lockstep.run before it is formed.")
     if context is None:
         if world.num_nodes > 1:
             hint = f"torchrun --nnodes={world.num_nodes} --nproc-per-node={world.local_world_size} …"
             hint = f"num_nodes=1, or start it on every machine by {hint}"
             raise config_error("num_nodes", world.num_nodes, "a command starts ranks on its own machine only", hint)
         return
-    if restarts:
-        hint = f"strategy.max_restarts=0, and torchrun --max-restarts={restarts} … resume=true hydra.run.dir=FOLDER"
-        raise config_error("strategy.max_restarts", restarts, "these ranks were not started by this command", hint)
     devices, nodes = context.local_world_size, context.world_size // context.local_world_size
     started = f"{context.world_size} processes were started from outside"
     if (world.local_world_size, world.num_nodes) != (devices, nodes):

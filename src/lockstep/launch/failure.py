@@ -1,51 +1,43 @@
 """Find out which rank failed first, and why, and end the command with that reason, printed once.
 
-When one rank dies, its peers' collectives break a moment later. Only the cause is shown (see OWN_ERROR). If ranks have
-waited in vain for one that still runs, that one is shown, with the line where it is.
+When one rank dies, its peers' collectives break a moment later: only the cause is shown, by the kinds of failures.
 """
 
-import inspect
-import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from lockstep.base.config_error import ConfigError, message_lines
-from lockstep.base.errors import ExpectedError, NotFinite, causes
-from lockstep.launch.signals import end_command, is_stopped
+from lockstep.base.errors import ExpectedError, causes
+from lockstep.launch.signals import end_command
 from lockstep.launch.topology import RankContext
-from lockstep.plan.targets.frames import MEMORY_HINT, user_stack, user_traceback
+from lockstep.plan.targets.frames import MEMORY_HINT, user_traceback
 from lockstep.plan.world import World
 
-DEBUGGERS = ("bdb", "debugpy", "pydevd", "_pydevd_bundle")  # packages of pdb and of IDEs
-
-DUMP_SIGNAL = signal.SIGUSR2  # a rank writes its stack, even one that waits in C++ with Python's lock
-PEER_DELAY, DUMP_DELAY = 2.0, 0.5  # s in which peers report their timeouts, too; in which a rank writes its stack
 EXIT_DELAY = 3.0  # s before a rank that only lost a peer, or waited for it in vain, exits
-
+SERVER_LOST = "the fork server, from which all ranks start, is lost: the system may have killed it to free memory"
 HINTS = {
-    "SIGKILL": f" (the system does so when memory runs out: {MEMORY_HINT})",
-    "SIGABRT": (
+    -signal.SIGKILL: f" (the system does so when memory runs out: {MEMORY_HINT})",
+    -signal.SIGABRT: (
         " (gloo does so if ranks call different collectives, or with unequal sizes: on a ragged last batch set"
         " drop_last=true; the output above, or ranks/<n>.log, has its message)"
     ),
+    255: f", or {SERVER_LOST}",  # multiprocessing's exit status without its server
 }
+"""What is added to exit codes."""
 
 
 class RankFailed(RuntimeError):
     """A rank ended before its work was done. The message is its traceback, or the signal that ended it.
 
-    rank: None if the fork server failed. final: a restart would fail again.
+    rank: None if none of them failed, but the fork server.
     """
 
-    def __init__(self, rank: int | None, reason: str, final: bool = False) -> None:
-        super().__init__(rank, reason, final)
-        self.rank, self.reason, self.final = rank, reason, final
+    def __init__(self, rank: int | None, reason: str) -> None:
+        super().__init__(rank, reason)
+        self.rank, self.reason = rank, reason
 
     def __str__(self) -> str:
         return self.reason if self.rank is None else f"rank {self.rank} failed: {self.reason}"
@@ -53,7 +45,7 @@ class RankFailed(RuntimeError):
     _render_traceback_ = message_lines
 
 
-OWN_ERROR, NO_REPORT, TIMEOUT_IN_USER_CODE, TIMEOUT, LOST_PEER = range(5)
+OWN_ERROR, NO_REPORT, TIMEOUT, LOST_PEER = range(4)
 """The kinds of failures; the first one is the cause of the others, and among equals the earliest."""
 
 SIGNS = (
@@ -88,10 +80,7 @@ def root_error(error: BaseException) -> BaseException:
 def failure_report(error: BaseException, rank: int) -> FailureReport:
     if isinstance(error, ConfigError):
         return FailureReport(type(error)(str(error)), time.time())
-    text, kind = format_error(error), kind_of(error)
-    if kind == TIMEOUT and "Traceback" in text:
-        kind = TIMEOUT_IN_USER_CODE
-    return FailureReport(RankFailed(rank, text, final=isinstance(error, NotFinite)), time.time(), kind)
+    return FailureReport(RankFailed(rank, format_error(error)), time.time(), kind_of(error))
 
 
 def delay_exit() -> None:
@@ -110,19 +99,6 @@ def timeout_text(world: World) -> str:
     return f"{world.process_group.timeout:g} s (process_group.timeout)"
 
 
-def absent_rank(pids: Mapping[int, int], folder: Path, world: World) -> RankFailed:
-    """Return the failure of the first of these ranks that is stopped, else of the first; `folder` gets its stack."""
-    rank = min(pids, key=lambda rank: not is_stopped(pids[rank]))
-    reason = f"did not answer within {timeout_text(world)}"
-    if is_stopped(pids[rank]):
-        return RankFailed(rank, f"it was stopped (by SIGSTOP, say) and {reason}")
-    with suppress(OSError):
-        os.kill(pids[rank], DUMP_SIGNAL)
-        time.sleep(DUMP_DELAY)
-        return RankFailed(rank, f"{user_stack((folder / f'stack-{rank}').read_text())}this rank {reason}")
-    return RankFailed(rank, f"it {reason}")
-
-
 def first_failure(reports: Mapping[int, FailureReport], exit_codes: Mapping[int, int]) -> FailureReport:
     """Return the cause in a command whose ranks ended too early with these codes (negative: a signal)."""
     failures = [*reports.values()]
@@ -134,15 +110,9 @@ def first_failure(reports: Mapping[int, FailureReport], exit_codes: Mapping[int,
 def exit_reason(code: int) -> str:
     """Describe the exit code of a rank; a negative one is a signal."""
     if code >= 0:
-        return f"it ended with exit status {code} and no traceback"
+        return f"it ended with exit status {code} and no traceback{HINTS.get(code, '')}"
     name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
-    return f"it was ended by {name}{HINTS.get(name, '')}"
-
-
-def is_debugged() -> bool:
-    """Whether the program was started by a debugger, which stops at uncaught errors."""
-    frames = (frame for frame, _ in traceback.walk_stack(inspect.currentframe()))
-    return any(str(frame.f_globals.get("__name__")).partition(".")[0] in DEBUGGERS for frame in frames)
+    return f"it was ended by {name}{HINTS.get(code, '')}"
 
 
 def print_exit_reason(reason: str, context: RankContext | None) -> None:

@@ -6,6 +6,7 @@ A plain fork is unsafe once torch has computed, and spawn would import everythin
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import multiprocessing.util
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from types import ModuleType
 
 from lockstep.base.private_api import cpython
 from lockstep.base.streams import open_closed
-from lockstep.launch.private_dir import private_folder
+from lockstep.launch.private_dir import OF_COMMAND, private_folder
 from lockstep.launch.signals import block_signals
 
 PRELOADED: list[str] = []  # by the fork server: engines, and what else a run needs
@@ -38,11 +39,14 @@ def start_forkserver(*modules: str) -> None:
 
 def ensure_forkserver() -> None:
     """Start the fork server again if it has ended; ranks are forked from it alone."""
-    cpython.set_sockets_folder(private_folder())
     with block_signals():
         multiprocessing.resource_tracker.ensure_running()  # starts a process, too, and unblocks signals
-    with block_signals(), hide_main_module():
-        multiprocessing.forkserver.ensure_running()
+    os.environ[OF_COMMAND] = str(private_folder())
+    try:
+        with block_signals(), hide_main_module():
+            multiprocessing.forkserver.ensure_running()
+    finally:
+        del os.environ[OF_COMMAND]
 
 
 @contextmanager

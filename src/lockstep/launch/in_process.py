@@ -1,34 +1,23 @@
-"""Run a rank in this process: of torchrun or SLURM, in the group that a program has formed, or the only one of a job.
+"""Run a rank in this process: of torchrun or SLURM, or the only one of a job.
 
 A debugger then has the terminal: breakpoint(), an IDE. Numbers, files, errors and signals are those of a rank that the
 fork server starts. The process is restored afterwards.
 """
 
-import gc
-import logging
 import os
-import threading
 import warnings
-from bdb import BdbQuit
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any, NoReturn
 
 import torch
 
-from lockstep.base.messages import all_gather_bytes
 from lockstep.base.random_state import preserve_generators
-from lockstep.launch import collect_rarely
-from lockstep.launch.external_launcher import program_group
-from lockstep.launch.failure import LOST_PEER, RankFailed, failure_report, is_debugged, kind_of
-from lockstep.launch.memory import set_malloc_trim
-from lockstep.launch.private_dir import job_folder
-from lockstep.launch.signals import end_command, first_signal_requests_stop, signal_handlers
+from lockstep.launch.failure import LOST_PEER, failure_report, kind_of
+from lockstep.launch.signals import COALESCE, SHUTDOWN_TIMEOUT, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
-from lockstep.launch.worker import process_group, redirect_output, run_engine
-from lockstep.plan.schemas.plan_json import from_json, to_json
+from lockstep.launch.worker import process_group, run_engine
 from lockstep.plan.targets.locate import UserCodeError
 from lockstep.plan.world import Launchable
 
@@ -42,34 +31,26 @@ def raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
     raise EndedBySignal(128 + number)
 
 
-def run_in_process(
-    work: Launchable, engine: str, context: RankContext, is_launched: bool = False
-) -> tuple[Any, list[int]]:
+def run_in_process(work: Launchable, engine: str, launched: RankContext | None) -> tuple[Any, list[int]]:
     """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop here.
 
-    is_launched: by torchrun or SLURM. Then `external_process_group` reports errors, and this process has no other work.
+    launched: the rank that torchrun or SLURM started, whose errors `external_process_group` reports. Such a launcher
+        may send several signals, and kills a rank that does not stop.
     """
-    end = end_command if is_launched else None
+    context, flags = launched or RankContext(0, 1, 0, 1), bytearray(2)
     with (
-        job_folder() as folder,
         restored_process(),
-        signal_handlers(end or raise_exit),
-        first_signal_requests_stop(folder, end) as stops,
+        nullcontext() if launched else signal_handlers(raise_exit),
+        first_signal_requests_stop(flags, SHUTDOWN_TIMEOUT if launched else COALESCE) as stops,
     ):
         os.environ.update(context.variables)
-        if program_group():  # every rank has composed a plan of its own, and the clock names the run's folder
-            work = from_json(all_gather_bytes(to_json(work).encode())[0].decode())
-        if is_launched:
-            redirect_output(Path(work.world.folder), context)
         try:
-            with process_group(work.world, context, folder) as store:
-                return run_engine(work, engine, context, folder, store), stops
-        except BdbQuit:
-            raise RankFailed(context.rank, "it was ended at the prompt of the debugger") from None
+            with process_group(work.world, context) as store:
+                return run_engine(work, engine, context, flags, store), stops
         except BaseException as error:
-            if is_launched and stops and kind_of(error) == LOST_PEER:
+            if launched and stops and kind_of(error) == LOST_PEER:
                 raise SystemExit(128 + stops[0]) from None  # the same signal ended the peer
-            if is_launched or isinstance(error, UserCodeError | EndedBySignal) or is_debugged():
+            if launched or isinstance(error, UserCodeError | EndedBySignal):
                 raise
             raise failure_report(error, context.rank).error from None
 
@@ -77,23 +58,14 @@ def run_in_process(
 @contextmanager
 def restored_process() -> Iterator[None]:
     """Restore what a rank changes: it expects a process of its own, which ends with it."""
-    environment, threads = dict(os.environ), torch.get_num_threads()
-    dtype, hook, thresholds = torch.get_default_dtype(), threading.excepthook, gc.get_threshold()
+    environment, threads, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
     devices = gpus if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    loggers = logging.root.manager.loggerDict
-    levels = {name: logger.level for name, logger in loggers.items() if isinstance(logger, logging.Logger)}
-    collect_rarely()
     try:
-        with warnings.catch_warnings(), preserve_generators(devices), chdir(Path.cwd()):
+        with warnings.catch_warnings(), preserve_generators(devices):
             yield
     finally:
-        gc.set_threshold(*thresholds)
         os.environ.clear()
         os.environ.update(environment)
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
-        threading.excepthook = hook
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-        set_malloc_trim(True)

@@ -4,7 +4,7 @@ glibc returns a large block to the kernel when it is freed, and gets it back zer
 half the time of a convolutional net on a CPU.
 
 channels_last is faster. But with it torch 2.15 on a CPU (oneDNN's jit_1x1, with AVX-512) writes out of bounds in the
-backward pass of some convolutions: there `auto` uses it for tested ones only.
+backward pass of some strided 1x1 convolutions.
 """
 
 import ctypes
@@ -16,67 +16,45 @@ from torch import nn
 from lockstep.base.config_error import config_error
 from lockstep.plan.plan import Plan
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of `mallopt`; see its manual page, which also has the defaults
-DEFAULT_TRIM_THRESHOLD, DEFAULT_MMAP_MAX = 128 * 1024, 65536
-
-TESTED = {
-    *((1, 16, 3), (16, 32, 3), (32, 64, 3), (64, 128, 3)),  # cnn
-    *((1, 10, 5), (10, 20, 5)),  # lenet, split_cnn
-}
-"""Channels and kernel of plain convolutions (no stride, padding, dilation or groups) that are tested on CPUs against
-contiguous float64, both passes (tests/test_memory_format.py)."""
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of `mallopt`
+CHANNELS = (1, 10, 16, 32, 64)  # inputs of the convolutions of cnn, lenet and split_cnn on images of one colour
 
 
-def set_malloc_trim(enabled: bool) -> None:
-    """Return freed memory to the kernel by glibc's defaults, or keep it in the process; no-op without glibc."""
+def keep_freed_memory() -> None:
+    """Keep freed memory in the process, in place of returning it to the kernel; no-op without glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(M_MMAP_MAX, DEFAULT_MMAP_MAX if enabled else 0)
-        mallopt(M_TRIM_THRESHOLD, DEFAULT_TRIM_THRESHOLD if enabled else -1)
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, -1)
 
 
 def memory_format_of(plan: Plan, net: nn.Module) -> torch.memory_format:
-    """Return the plan's memory format, or with `auto` one that suits the net; reject an unsafe one by ConfigError."""
-    if plan.memory_format == "contiguous":
-        return torch.contiguous_format
-    on_cpu = plan.accelerator == "cpu"
-    if plan.memory_format == "auto":
-        has_volumes = any(tensor.dim() == 5 for tensor in (*net.parameters(), *net.buffers()))
-        good = _all_tested(net) if on_cpu else not has_volumes
-        return torch.channels_last if good else torch.contiguous_format
-    unsafe = next((name for name, module in net.named_modules() if corrupts(module)), None)
-    if on_cpu and unsafe is not None:
-        reason = f"on a CPU the backward pass of {unsafe} (1x1, strided, fewer than 16 channels) corrupts memory"
+    """Return the plan's memory format; `auto` is channels_last on a GPU, and on a CPU for plain convolutions alone."""
+    layers = [layer for layer in net.modules() if max_dim(layer) > 3]
+    is_last, on_cpu = plan.memory_format == "channels_last", plan.accelerator == "cpu"
+    if is_last and on_cpu and any(map(corrupts_memory, layers)):
+        reason = "on a CPU a strided 1x1 convolution of fewer than 16 channels then corrupts memory"
         raise config_error("memory_format", "channels_last", reason, "memory_format=contiguous, or auto")
-    return torch.channels_last
+    if plan.memory_format == "auto":
+        is_last = all(is_plain(layer) if on_cpu else max_dim(layer) == 4 for layer in layers)
+    return torch.channels_last if is_last else torch.contiguous_format
 
 
-def corrupts(module: nn.Module) -> bool:
-    """Whether the module may write out of bounds; it depends on the batch and the number of threads."""
-    return (
-        isinstance(module, nn.Conv2d)
-        and module.kernel_size == (1, 1)
-        and max(module.stride) > 1
-        and module.in_channels // module.groups < 16
-    )
+def max_dim(layer: nn.Module) -> int:
+    """Return the largest number of dimensions of a layer's parameters and buffers."""
+    tensors = (*layer.parameters(recurse=False), *layer.buffers(recurse=False))
+    return max((each.dim() for each in tensors), default=0)
 
 
-def is_tested(module: nn.Module) -> bool:
-    """Whether the module is a convolution of TESTED."""
-    return (
-        type(module) is nn.Conv2d
-        and module.stride == module.dilation == (1, 1)
-        and module.padding == (0, 0)
-        and module.groups == 1
-        and module.kernel_size[0] == module.kernel_size[1]
-        and (module.in_channels, module.out_channels, module.kernel_size[0]) in TESTED
-    )
+def is_plain(layer: nn.Module) -> bool:
+    """Whether a layer is a 3x3 or 5x5 convolution without stride, padding, dilation or groups, like those of `cnn`."""
+    if type(layer) is not nn.Conv2d or layer.kernel_size not in ((3, 3), (5, 5)) or layer.in_channels not in CHANNELS:
+        return False
+    return layer.stride == layer.dilation == (1, 1) and layer.padding == (0, 0) and layer.groups == 1
 
 
-def _all_tested(net: nn.Module) -> bool:
-    """Whether every tensor of four or more dimensions belongs to a tested convolution."""
-    return all(
-        tensor.dim() < 4 or is_tested(module)
-        for module in net.modules()
-        for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False))
-    )
+def corrupts_memory(layer: nn.Module) -> bool:
+    """Whether the backward pass of a layer may write out of bounds, by the batch and the number of threads."""
+    if not isinstance(layer, nn.Conv2d) or layer.kernel_size != (1, 1) or layer.stride == (1, 1):
+        return False
+    return layer.in_channels // layer.groups < 16

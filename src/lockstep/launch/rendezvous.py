@@ -11,8 +11,7 @@ import secrets
 import socket
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,44 +22,27 @@ from lockstep.base.config_error import config_error
 from lockstep.base.errors import ExpectedError
 from lockstep.launch.disk import write_error
 from lockstep.launch.failure import timeout_text
-from lockstep.launch.private_dir import require_safe
 from lockstep.launch.topology import RankContext
 from lockstep.plan.world import World
 
-KEY = "process_group.init_method"
-OTHER_FILE = f"{KEY}=file:///FOLDER/FILE, a new file in a folder of yours"
 POLL_INTERVAL = 0.005
+HINT = "hydra.run.dir=FOLDER in another folder, of yours"
 
 
-@contextmanager
-def group_file(world: World, default: Path, context: RankContext | None = None) -> Iterator[Path]:
-    """Create the file at which the ranks meet, for this user alone: `default`, or the one that `init_method` names.
+def create_shared(path: Path) -> None:
+    """Create the file where the ranks of an external launcher meet, for this user alone; another rank may have done so.
 
-    context: this process as a rank of an external launcher: another rank may have created the file. Otherwise it must
-        not exist, and is removed.
+    A group of an earlier command may have left it.
     """
-    url = world.process_group.init_method
-    is_named = world.distributed and url.startswith("file://")
-    path = Path(url.removeprefix("file://")) if is_named else default
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | (os.O_EXCL if context is None else 0)
     try:
-        default.parent.mkdir(parents=True, exist_ok=True)
-        if is_named:
-            require_safe(path.parent)
-        descriptor = os.open(path, flags, 0o600)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     except OSError as error:
-        if not is_named:
-            raise write_error(path.parent, error) from None
-        raise config_error(KEY, url, f"{path} cannot be created ({error.strerror or error})", OTHER_FILE) from None
+        raise write_error(path.parent, error) from None
     status = os.fstat(descriptor)
     os.close(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise config_error(KEY, url, f"{path} is no plain file that you alone may write to", OTHER_FILE)
-    try:
-        yield path
-    finally:
-        if context is None:
-            path.unlink(missing_ok=True)
+        raise config_error("hydra.run.dir", path.parent, f"{path} is no plain file that you alone may write to", HINT)
 
 
 def environment(world: World) -> dict[str, str]:
@@ -69,7 +51,7 @@ def environment(world: World) -> dict[str, str]:
     if url == "env":
         return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", **os.environ}
     host, _, port = url.removeprefix("tcp://").rpartition(":")
-    return {**os.environ, **({"MASTER_ADDR": host, "MASTER_PORT": port} if url.startswith("tcp://") else {})}
+    return {**os.environ, **({"MASTER_ADDR": host, "MASTER_PORT": port} if host else {})}
 
 
 def join(world: World, context: RankContext, path: Path) -> Store:
@@ -87,15 +69,15 @@ def join(world: World, context: RankContext, path: Path) -> Store:
         if store.check(keys):
             nonces = [store.get(key).decode() for key in keys]
             if nonces[context.rank] != nonce:
-                url, reason = world.process_group.init_method, f"the ranks of another job meet at {path}, too"
-                raise config_error(KEY, url, reason, OTHER_FILE)
+                reason = f"the ranks of another job meet at {path}, too"
+                raise config_error("hydra.run.dir", path.parent, reason, f"{HINT}, or set another MASTER_PORT")
             group = PrefixStore(hashlib.sha256(" ".join(nonces).encode()).hexdigest(), store)
             if not group.check([keys[context.rank]]):
                 group.set(keys[context.rank], "")
             if group.check(keys):
                 return keep_alive(group)
         time.sleep(POLL_INTERVAL * context.world_size)
-    absent = [key.removeprefix("rank ") for key in keys if not group.check([key])]
+    absent = [str(rank) for rank, key in enumerate(keys) if not group.check([key])]
     names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(absent)} of {context.world_size}"
     hint = "; hydra.run.dir=FOLDER has to lie on a disk that all machines share" if world.num_nodes > 1 else ""
     raise ExpectedError(f"{names} did not join within {timeout_text(world)}{hint}")

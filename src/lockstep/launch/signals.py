@@ -12,15 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import psutil
 
-from lockstep.launch.private_dir import remove_private_folder
-from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED
+from lockstep.base.private_api.cpython import remove_temporary_folder
+from lockstep.launch.topology import ACCEPTS_STOP, STOP_REQUESTED, Flags
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 KILL_TIMEOUT = 2.0  # s
@@ -34,7 +32,7 @@ def end_command(number: int, _frame: FrameType | None = None) -> NoReturn:
     """End the command and all processes below it at once: an exception could be lost in C code that imports."""
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     kill_trees([process.pid for process in psutil.Process().children()], KILL_TIMEOUT)
-    remove_private_folder()
+    remove_temporary_folder()
     if not {"TORCHELASTIC_RUN_ID", "SLURM_PROCID"} & os.environ.keys():  # a launcher signals each rank
         with suppress(OSError):
             os.write(2, f"{signal.Signals(number).name}: ended at once, without a new checkpoint\n".encode())
@@ -65,26 +63,26 @@ def signal_handlers(handler: Callable[[int, FrameType | None], object]) -> Itera
 
 
 @contextmanager
-def first_signal_requests_stop(folder: Path, end: Callable[[int], object] | None = None) -> Iterator[list[int]]:
-    """Let the first signal request a stop if the ranks of the job in `folder` accept it; yield the list of it.
+def first_signal_requests_stop(flags: Flags, coalesce: float = COALESCE) -> Iterator[list[int]]:
+    """Let the first signal request a stop if the ranks that share the flags accept it; yield the list of it.
 
-    SHUTDOWN_TIMEOUT later the same signal is sent again, and handled as before. In a rank of an external launcher,
-    which may pass on several, later signals are ignored, and `end` is called with the first one then.
+    Signals in the next `coalesce` seconds are ignored, and later ones handled as before. SHUTDOWN_TIMEOUT after the
+    first, the same signal is sent again.
     """
     requests, main_thread = list[int](), threading.main_thread().ident or 0
-    timer = threading.Timer(SHUTDOWN_TIMEOUT, lambda: (end or partial(signal.pthread_kill, main_thread))(*requests))
+    timer = threading.Timer(SHUTDOWN_TIMEOUT, lambda: signal.pthread_kill(main_thread, requests[0]))
     timer.daemon = True
-    before, requested = {number: signal.getsignal(number) for number in ENDING}, float("-inf")
+    before, requested = {number: signal.getsignal(number) for number in ENDING}, 0.0
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal requested
         handler = before[signal.Signals(number)]
-        if not requests and (folder / ACCEPTS_STOP).exists():
+        if not requests and flags[ACCEPTS_STOP]:
             requests.append(number)
-            (folder / STOP_REQUESTED).touch()
+            flags[STOP_REQUESTED] = 1
             requested = time.monotonic()
             timer.start()
-        elif requests and (end or time.monotonic() - requested < COALESCE):
+        elif requests and time.monotonic() - requested < coalesce:
             pass
         elif callable(handler):
             handler(number, frame)
@@ -142,11 +140,4 @@ def is_alive(process: psutil.Process) -> bool:
     """Whether a process has not ended; a zombie has."""
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a signal or a debugger has stopped a process."""
-    with suppress(psutil.Error):
-        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
     return False

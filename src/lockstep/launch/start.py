@@ -1,10 +1,10 @@
 """Start the ranks of a world, each running the engine; return rank 0's result, or raise the first error."""
 
-import json
+import multiprocessing.sharedctypes
 import os
+import secrets
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from lockstep.base.config_error import ConfigError, shell_quote_override
 from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch import failure, forkserver
-from lockstep.launch.external_launcher import program_group, rank_from_env, rendezvous_variables
-from lockstep.launch.private_dir import job_folder, private_folder
+from lockstep.launch.external_launcher import is_rank_zero, rank_from_env, rendezvous_variables
+from lockstep.launch.private_dir import private_folder
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas.run import ProcessGroup
@@ -25,13 +25,13 @@ from lockstep.plan.world import Launchable, World
 
 
 @contextmanager
-def external_process_group(world: World) -> Iterator[bool]:
-    """Keep a rank of torchrun or SLURM in one process group for the whole command; yield whether this is one."""
+def external_process_group(world: World) -> Iterator[None]:
+    """Keep a rank of torchrun or SLURM in one process group for the whole command; no-op in other processes."""
     context = rank_from_env()
-    if context is None or program_group():
-        yield False
+    if context is None:
+        yield
         return
-    from lockstep.launch.rendezvous import group_file
+    from lockstep.launch.rendezvous import create_shared
     from lockstep.launch.worker import process_group
 
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -39,74 +39,54 @@ def external_process_group(world: World) -> Iterator[bool]:
     variables = rendezvous_variables(os.environ)
     os.environ.update({**context.variables, **variables})
     address = variables["MASTER_ADDR"] if world.num_nodes > 1 else socket.gethostname()
-    name = f".lockstep-group-{os.geteuid()}-{address}-{variables['MASTER_PORT']}"
-    with (
-        signal_handlers(end_command),
-        failures_reported(world, context),
-        group_file(world, Path(world.folder).parent / name, context) as path,
-        process_group(world, context, path),
-    ):
+    path = Path(world.folder).parent / f".lockstep-group-{os.geteuid()}-{address}-{variables['MASTER_PORT']}"
+    with signal_handlers(end_command):
         try:
-            yield True
+            create_shared(path)
+            with process_group(world, context, path):
+                yield
+        except (ConfigError, SystemExit):
+            raise
+        except BaseException as error:
+            raise failure_of_launched(error, world, context.rank) from None
         finally:
             if context.rank == 0:
                 path.unlink(missing_ok=True)
 
 
-@contextmanager
-def failures_reported(world: World, context: RankContext) -> Iterator[None]:
-    """Report an error and exit with status 1; end torchrun too if it would wait for an unreachable machine."""
-    terminal = os.dup(2)
-    try:
-        yield
-    except ConfigError:
-        raise
-    except (Exception, KeyboardInterrupt) as error:
-        kind, restarts = failure.kind_of(error), os.environ.get("TORCHELASTIC_RESTART_COUNT", "none")
-        if kind == failure.LOST_PEER:
-            failure.delay_exit()
-        if kind == failure.TIMEOUT:
-            where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
-            error.add_note(f"A rank {where} did not answer within {failure.timeout_text(world)}.")
-        is_last = restarts == os.environ.get("TORCHELASTIC_MAX_RESTARTS")
-        is_cut_off = is_last and world.num_nodes > 1 and kind == failure.TIMEOUT
-        message = f"rank {context.rank} failed: {failure.format_error(error)}"
-        file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-        if file is None or is_cut_off:
-            os.write(terminal, f"{message}\n".encode())
-        else:  # for torchrun's report
-            extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
-            Path(file).write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
-        if is_cut_off:  # torchrun waits a quarter of an hour for an unreachable machine, and handles no signal
-            os.kill(os.getppid(), signal.SIGKILL)
-        raise SystemExit(1) from None
-    finally:
-        os.close(terminal)
+def failure_of_launched(error: BaseException, world: World, rank: int) -> failure.RankFailed:
+    """Return the failure of a rank that torchrun or SLURM started; after a while, if a peer has failed first."""
+    kind = failure.kind_of(error)
+    if kind == failure.LOST_PEER:
+        failure.delay_exit()
+    if kind == failure.TIMEOUT:
+        where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
+        error.add_note(f"A rank {where} did not answer within {failure.timeout_text(world)}.")
+    return failure.RankFailed(rank, failure.format_error(error))
 
 
-def start_ranks(work: Launchable, engine: str, is_launched: bool = False) -> Any:
+def start_ranks(work: Launchable, engine: str) -> Any:
     """Run `engine` (a module with a `run(work, context)`) on every rank of the work's world; return rank 0's result.
 
     A failed rank raises a ConfigError or RankFailed, and a signal SystemExit; then the others have been ended.
-    is_launched: whether this process is a rank of torchrun or SLURM, in its process group.
     """
-    context = rank_from_env() if is_launched or program_group() else None
-    if context or work.world.in_process:
-        if context is None:
+    launched = rank_from_env()
+    if launched or work.world.in_process:
+        if launched is None:
             kill_forkserver()  # the command may have started one before it knew
         from lockstep.launch.in_process import run_in_process
 
-        result, stops = run_in_process(work, engine, context or RankContext(0, 1, 0, 1), is_launched)
+        result, stops = run_in_process(work, engine, launched)
     else:
         forkserver.start_forkserver(engine)
         result, stops = run_processes(work, engine)
     number = stops[0] if stops else signal.SIGTERM  # a rank of an external launcher may have heard it from another
-    if isinstance(result, TrainingInterrupted):
+    if isinstance(result, TrainingInterrupted) and is_rank_zero():
         outcome = "and no checkpoint is kept"
         if getattr(work, "saves", True):
             resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)}"
             outcome = f"which its checkpoint holds; {resume} resumes from there"
-        failure.print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", context)
+        failure.print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", None)
     if stops or isinstance(result, TrainingInterrupted):  # the first alone: too late for the ranks, training was done
         raise SystemExit(128 + number)
     return result
@@ -114,19 +94,14 @@ def start_ranks(work: Launchable, engine: str, is_launched: bool = False) -> Any
 
 def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """Return what rank 0 returns, or TrainingInterrupted; and the signals that requested a stop."""
-    private_folder()  # an unusable one is an error before torch is imported: dill, which torch may use, needs one too
-    from lockstep.launch.attempt import run_attempts
-    from lockstep.launch.rendezvous import environment, group_file
+    file = private_folder() / f"group-{secrets.token_hex(8)}"
+    from lockstep.launch.ranks import run_ranks
+    from lockstep.launch.rendezvous import environment
     from lockstep.launch.worker import LaunchSpec
 
-    main = pickled_main(work)
-    with (
-        job_folder() as folder,
-        first_signal_requests_stop(folder) as stops,
-        forkserver.hide_main_module(),
-        group_file(work.world, folder / "group") as path,
-    ):
-        return run_attempts(LaunchSpec(work, engine, path, folder, environment(work.world), main)), stops
+    flags, main = multiprocessing.sharedctypes.RawArray("b", 2), pickled_main(work)
+    with first_signal_requests_stop(flags) as stops, forkserver.hide_main_module():
+        return run_ranks(LaunchSpec(work, engine, file, flags, environment(work.world), main)), stops
 
 
 @dataclass(frozen=True)
@@ -143,7 +118,7 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     import torch
 
     threads, group = torch.get_num_threads(), ProcessGroup("auto", "auto", 1.0)
-    world = World("single", "spawn", False, 1, 1, "cpu", False, threads, group, str(private_folder()))
+    world = World("single", False, 1, 1, "cpu", False, threads, group, str(private_folder()))
     try:
         return run_processes(Call(world, function, arguments), __name__)[0]
     except failure.RankFailed as error:

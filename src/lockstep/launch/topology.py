@@ -1,52 +1,51 @@
 """A process's rank and the world size, and whether it is to stop early.
 
 Graceful shutdown: a first signal requests a stop; all ranks stop after the same batch, with a checkpoint of it. The
-process that handles signals (the command, or each rank of an external launcher) creates a file in the job's folder.
-A collective in every step would be slow. So each rank has a thread that polls for the file, and for a peer's note in
-the store. On a request it pauses its rank after the current batch, writes that batch's number to the store, and reads
-the peers'; all stop after the largest.
+process that handles signals (the command, or each rank of an external launcher) shares two flags with its ranks.
+A collective in every step would be slow. So each rank has a thread that polls for the request, and for a peer's note
+in the store. On a request it pauses its rank after the current batch, writes that batch's number to the store, and
+reads the peers'; all stop after the largest.
 """
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from lockstep.base.config_error import config_error
-
 POLL_INTERVAL = 0.1
-STOP_REQUESTED, ACCEPTS_STOP = "stop", "accepts-stop"  # files: the request; the ranks' marker that they accept one
+ACCEPTS_STOP, STOP_REQUESTED = 0, 1  # the flags: whether ranks accept a request; whether there is one
+STORE_KEY = "stop"
+Flags = MutableSequence[int]
 
 
 class Stop:
-    """Tells a rank whether to stop before training is done; without a folder it never does. `store`: of all ranks."""
+    """Tells a rank whether to stop before training is done; without flags it never does. `store`: of all ranks."""
 
-    def __init__(self, folder: Path | None = None, rank: int = 0, world_size: int = 1, store: Any = None) -> None:
-        self.folder, self.rank, self.world_size, self.store = folder, rank, world_size, store
+    def __init__(self, flags: Flags | None = None, rank: int = 0, world_size: int = 1, store: Any = None) -> None:
+        self.flags, self.rank, self.world_size, self.store = flags, rank, world_size, store
         self.lock, self.decided, self.ended = threading.Lock(), threading.Event(), threading.Event()
         self.pause_after, self.stop_after, self.batches = math.inf, math.inf, 0
 
     @contextmanager
     def accepting_stop(self, batches: int) -> Iterator[None]:
         """Accept requests while training runs, which begins after `batches` in all."""
-        if self.folder is None:
+        if self.flags is None:
             yield
             return
         import torch.distributed as dist
 
-        self.batches, marker = batches, self.folder / ACCEPTS_STOP
-        thread = threading.Thread(target=self._watch, args=(self.folder,), daemon=True)
+        self.batches = batches
+        thread = threading.Thread(target=self._watch, args=(self.flags,), daemon=True)
         thread.start()
-        marker.touch()
+        self.flags[ACCEPTS_STOP] = 1
         try:
             yield
             if dist.is_initialized():
                 dist.barrier()  # detects a peer that SIGSTOP has stopped in its last step, or while it saves
         finally:
-            marker.unlink(missing_ok=True)
+            self.flags[ACCEPTS_STOP] = 0
             self.ended.set()
             thread.join(1.0)  # longer only if the store does not answer
 
@@ -59,55 +58,36 @@ class Stop:
         self.decided.wait()
         return batches >= self.stop_after
 
-    def _watch(self, folder: Path) -> None:
+    def _watch(self, flags: Flags) -> None:
+        """Wait for a request, then for the peers' answers to it; give up when training ends, or the store is gone."""
+        keys = [f"{STORE_KEY} {rank}" for rank in range(self.world_size)]
         try:
-            while not (folder / STOP_REQUESTED).exists() and not (self.store and self.store.check([STOP_REQUESTED])):
+            while not flags[STOP_REQUESTED] and not self.store.check([STORE_KEY]):
                 if self.ended.wait(POLL_INTERVAL):
                     return
-            if self.store is not None:
-                self.store.set(STOP_REQUESTED, "")
+            self.store.set(STORE_KEY, "")
             with self.lock:
-                batch = self.pause_after = self.batches + 1
-            self.stop_after = self._last_batch(batch)
+                self.pause_after = self.batches + 1
+            self.store.set(keys[self.rank], str(self.pause_after))
+            while not self.store.check(keys):
+                if self.ended.wait(POLL_INTERVAL):
+                    return
+            self.stop_after = max(int(self.store.get(key)) for key in keys)
         except (RuntimeError, OSError, ValueError):
-            pass  # the store is gone: the ranks are killed after SHUTDOWN_TIMEOUT
+            pass  # the ranks are killed after SHUTDOWN_TIMEOUT
         finally:
             self.decided.set()
-
-    def _last_batch(self, batch: int) -> int:
-        """Return the largest batch of all ranks."""
-        if self.store is None:
-            return batch
-        keys = [f"{STOP_REQUESTED} {rank}" for rank in range(self.world_size)]
-        self.store.set(keys[self.rank], str(batch))
-        while not self.store.check(keys):
-            if self.ended.wait(POLL_INTERVAL):
-                return batch
-        return max(int(self.store.get(key)) for key in keys)
 
 
 @dataclass(frozen=True)
 class RankContext:
-    """rank of world_size over all machines; local_rank of local_world_size on this one.
-
-    restarts: how often all ranks have been restarted after a failure.
-    """
+    """rank of world_size over all machines; local_rank of local_world_size on this one."""
 
     rank: int
     world_size: int
     local_rank: int
     local_world_size: int
-    restarts: int = 0
     stop: Stop = field(default_factory=Stop, compare=False)
-
-    def __post_init__(self) -> None:
-        for key, rank, size in (
-            ("RANK", self.rank, self.world_size),
-            ("LOCAL_RANK", self.local_rank, self.local_world_size),
-        ):
-            if not 0 <= rank < size:
-                reason = f"of {size} rank{'s' if size > 1 else ''} the last is {size - 1}"
-                raise config_error(key, rank, reason, f"{key}=0 to {size - 1}, or WORLD_SIZE={rank + 1}")
 
     @property
     def variables(self) -> dict[str, str]:

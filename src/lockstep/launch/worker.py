@@ -1,12 +1,10 @@
 """The code of a rank: take over the command's environment, join the process group, run the engine, and report."""
 
-import faulthandler
 import gc
 import importlib
 import os
-import secrets
 import signal
-import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,37 +15,36 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
 from lockstep.base.errors import TrainingInterrupted
-from lockstep.base.messages import all_gather_bytes
 from lockstep.base.private_api.cpython import release_forkserver
 from lockstep.base.private_api.torch import default_store
 from lockstep.base.streams import outlive_readers
 from lockstep.launch import collect_rarely
 from lockstep.launch.disk import disk_errors_as_config_errors, silence_thread_errors
-from lockstep.launch.failure import DUMP_SIGNAL, OWN_ERROR, delay_exit, failure_report, root_error
+from lockstep.launch.failure import OWN_ERROR, delay_exit, failure_report, root_error
 from lockstep.launch.rendezvous import interface_towards, join
-from lockstep.launch.signals import ignore_signals
-from lockstep.launch.topology import RankContext, Stop
+from lockstep.launch.signals import SHUTDOWN_TIMEOUT, ignore_signals
+from lockstep.launch.topology import Flags, RankContext, Stop
 from lockstep.plan.world import Launchable, World
 
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """The input of a rank: the work, the engine (a module with `run(work, context)`), and the file where ranks meet.
+    """The input of a rank: the work, and the engine (a module with `run(work, context)`).
 
-    folder: of the job, with the files by which the command asks ranks to stop.
+    group_file: where the ranks meet.
+    flags: by which the command asks them to stop.
     main: the pickled objects of the command's `__main__` that the work names.
     """
 
     work: Launchable
     engine: str
     group_file: Path
-    folder: Path
+    flags: Flags
     environment: Mapping[str, str]
     main: bytes | None = None
-    restarts: int = 0
 
 
 def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
@@ -55,27 +52,26 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     gc.freeze()  # a collection would visit imported objects, and copy the memory that is shared with the fork server
     gc.enable()  # the server has it off
     collect_rarely()
-    world = job.work.world
-    pid = os.getpid()
-    context = RankContext(rank, world.local_world_size, rank, world.local_world_size, job.restarts)
-    variables = {**job.environment, **context.variables}
-    if world.start == "elastic":  # by these variables torch and Lightning recognize ranks that can be restarted
-        variables |= {"TORCHELASTIC_RUN_ID": job.folder.name, "TORCHELASTIC_RESTART_COUNT": str(job.restarts)}
+    world, pid = job.work.world, os.getpid()
+    context = RankContext(rank, world.local_world_size, rank, world.local_world_size)
     ignore_signals()
     outlive_readers()
     release_forkserver()  # which ends with the command, and its ranks with it
     os.environ.clear()  # the fork server's, as old as the server
-    os.environ.update(variables)
-    faulthandler.register(DUMP_SIGNAL, (job.folder / f"stack-{rank}").open("w"), all_threads=False)
+    os.environ.update({**job.environment, **context.variables})
+    # torch creates it in TMPDIR, where another user could have done so
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(job.group_file.parent / "torchinductor"))
+    status = 1
     try:
-        redirect_output(Path(world.folder), context)
+        redirect_output(Path(world.folder), rank)
         if job.main is not None:
             from lockstep.plan.targets.from_python import restore_main
 
             restore_main(job.main)
         with process_group(world, context, job.group_file) as store:
-            result = run_engine(job.work, job.engine, context, job.folder, store)
+            result = run_engine(job.work, job.engine, context, job.flags, store)
         command.send(result if rank == 0 else None)
+        status = 0
     except BaseException as error:  # sys.exit, too, and a KeyboardInterrupt of the user's code
         if os.getpid() != pid:  # a fork of the user's code ends
             raise
@@ -86,19 +82,21 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
         if report.kind != OWN_ERROR:  # the cause is another rank's failure, or what it waits in
             delay_exit()
         raise SystemExit(1) from None
+    finally:  # Python would wait for threads of the user's code
+        watchdog = threading.Timer(SHUTDOWN_TIMEOUT, os._exit, [status])
+        watchdog.daemon = True
+        watchdog.start()
 
 
-def run_engine(work: Launchable, engine: str, context: RankContext, folder: Path, store: Store | None) -> Any:
+def run_engine(work: Launchable, engine: str, context: RankContext, flags: Flags, store: Store) -> Any:
     """Run the engine with its world's number of threads; return its result, or TrainingInterrupted.
 
     Raise the engine's error, even if that of a teardown hides it. By `store` the ranks agree on where to stop.
     """
     os.environ["OMP_NUM_THREADS"] = str(work.world.threads)  # Lightning sets its own number unless this is set
-    # beside the job's folder, since another user could create the usual one
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.parent / "torchinductor"))
     torch.set_num_threads(work.world.threads)
-    context = replace(context, stop=Stop(folder, context.rank, context.world_size, store))
-    silence_thread_errors(work.world.folder)
+    context = replace(context, stop=Stop(flags, context.rank, context.world_size, store))
+    silence_thread_errors()
     try:
         with disk_errors_as_config_errors(work.world.folder):
             return importlib.import_module(engine).run(work, context)
@@ -112,19 +110,16 @@ def run_engine(work: Launchable, engine: str, context: RankContext, folder: Path
 
 
 @contextmanager
-def process_group(world: World, context: RankContext, path: Path) -> Iterator[Store | None]:
-    """Join the process group at a file and yield its store; a world that is not distributed has neither."""
+def process_group(world: World, context: RankContext, path: Path | None = None) -> Iterator[Store]:
+    """Join the process group at a file, unless there is one or none is needed; yield a store of all its ranks."""
     if world.accelerator == "gpu":
         torch.cuda.set_device(context.local_rank % torch.cuda.device_count())  # in turn, where ranks share
-    if not world.distributed:
-        yield None
+    if path is None or not world.distributed:
+        yield default_store() if dist.is_initialized() else HashStore()
         return
     if interface := "lo" if world.num_nodes == 1 else interface_towards(os.environ["MASTER_ADDR"]):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # without the sign a prefix is meant
-    if dist.is_initialized():  # by the program that calls `run`, which goes on using the group and its store
-        yield PrefixStore(all_gather_bytes(secrets.token_bytes())[0].hex(), default_store())
-        return
     store = join(world, context, path)
     dist.init_process_group(
         world.backend,
@@ -140,14 +135,11 @@ def process_group(world: World, context: RankContext, path: Path) -> Iterator[St
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
 
 
-def redirect_output(run_dir: Path, context: RankContext) -> None:
+def redirect_output(run_dir: Path, rank: int) -> None:
     """Send what ranks above 0 print, C++ included, to ranks/<n>.log in the run's folder."""
-    if context.rank == 0:
-        return
-    log = run_dir / "ranks" / f"{context.rank}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with log.open("a") as stream:
-        os.dup2(stream.fileno(), 1)
-        os.dup2(stream.fileno(), 2)
+    if rank > 0:
+        log = run_dir / "ranks" / f"{rank}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as stream:
+            os.dup2(stream.fileno(), 1)
+            os.dup2(stream.fileno(), 2)

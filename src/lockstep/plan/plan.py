@@ -86,10 +86,9 @@ class Plan:
 
     @cached_property
     def world(self) -> World:
-        """Return how many ranks there are, how they start and how they join."""
+        """Return how many ranks there are, and how they join."""
         return World(
             self.strategy.name,
-            self.strategy.start,
             self.strategy.distributed,
             self.devices if self.strategy.distributed else 1,
             self.num_nodes,
@@ -98,7 +97,6 @@ class Plan:
             self.threads,
             self.process_group,
             self.run_dir,
-            self.strategy.max_restarts,
             bool(self.strategy.in_process),
         )
 

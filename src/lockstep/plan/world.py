@@ -14,7 +14,6 @@ class World:
     """
 
     strategy: str
-    start: Literal["elastic", "spawn"]
     distributed: bool
     local_world_size: int
     num_nodes: int
@@ -23,7 +22,6 @@ class World:
     threads: int
     process_group: ProcessGroup
     folder: str
-    max_restarts: int = 0
     in_process: bool = False
 
     @property
@@ -31,7 +29,7 @@ class World:
         return self.local_world_size * self.num_nodes
 
     @property
-    def backend(self) -> Literal["gloo", "nccl", "mpi"]:
+    def backend(self) -> Literal["gloo", "nccl"]:
         """Return the backend; `auto` is nccl if each rank has a GPU of its own, otherwise gloo."""
         if self.process_group.backend != "auto":
             return self.process_group.backend

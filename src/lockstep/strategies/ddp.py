@@ -1,10 +1,10 @@
-"""DistributedDataParallel: one process per device; all ranks can be restarted after a failure."""
+"""DistributedDataParallel: one process per device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lockstep.base.constraints import NonNegativeInt, Rules
+from lockstep.base.constraints import Rules
 from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -71,11 +71,9 @@ class Replicated(Strategy):
 class DDP(Replicated):
     name: Literal["ddp"]
     share_device: bool
-    max_restarts: NonNegativeInt
     find_unused_parameters: bool = False
     broadcast_buffers: bool | None = None
     static_graph: bool = False
-    start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.base.config_error import config_error, require
-from lockstep.base.constraints import NonNegativeInt, Rules
+from lockstep.base.constraints import Rules
 from lockstep.strategies.ddp import DDP, Replicated
 from lockstep.strategies.strategy import Strategy, net_of
 
@@ -52,14 +52,12 @@ EXPLAINED = {
 @dataclass(frozen=True)
 class FSDP(Replicated):
     name: Literal["fsdp"]
-    max_restarts: NonNegativeInt
-    start: ClassVar[Literal["elastic", "spawn"]] = "elastic"
     sharded: ClassVar[bool] = True
     order: ClassVar[str] = "fsdp"
     find_unused_parameters = True
 
     def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
-        return DDP("ddp", share_device=False, max_restarts=0), plan.devices
+        return DDP("ddp", share_device=False), plan.devices
 
     def gradient_sync(self, plan: "Plan") -> str:
         return "fsdp"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lockstep.base.constraints import Rules
 
@@ -27,11 +27,9 @@ class Strategy:
     """The base of frozen dataclasses with a literal `name` and the options of conf/strategy/NAME.yaml as fields.
 
     in_process: whether to train in the process of the command, if there is one process; None: if at a terminal.
-    max_restarts: how often all ranks are restarted after one has failed.
     share_device: whether several ranks may use the same GPU, if there are fewer GPUs than ranks.
     micro_batches: the number of parts in which a batch passes through the net, one after the other.
     broadcast_buffers: whether each optimizer step begins with rank 0's buffers; None: with those but BatchNorm's.
-    start: whether the ranks can be restarted (elastic) or not (spawn).
     one_device: whether it trains on a single device.
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     replicates, virtual: whether this process has a replica of the net, or runs a rank in turn, for each device.
@@ -43,12 +41,10 @@ class Strategy:
 
     name: str
     in_process: bool | None = False
-    max_restarts: int = 0
     share_device: bool = False
     micro_batches: int = 1
     broadcast_buffers: bool | None = False
 
-    start: ClassVar[Literal["elastic", "spawn"]] = "spawn"
     one_device: ClassVar[bool] = False
     distributed: ClassVar[bool] = False
     replicates: ClassVar[bool] = False

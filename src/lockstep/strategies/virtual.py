@@ -26,7 +26,7 @@ class Virtual(Strategy):
     order: ClassVar[str] = "virtual"
 
     def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
-        ddp = DDP("ddp", share_device=False, max_restarts=0, broadcast_buffers=self.broadcast_buffers)
+        ddp = DDP("ddp", share_device=False, broadcast_buffers=self.broadcast_buffers)
         return ddp, plan.devices
 
     def rules(self, plan: "Plan") -> Rules:

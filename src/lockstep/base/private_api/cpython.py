@@ -4,10 +4,10 @@ import atexit
 import multiprocessing.forkserver
 import multiprocessing.process
 import os
+import shutil
 import signal
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 SERVER: Any = multiprocessing.forkserver._forkserver
@@ -30,9 +30,11 @@ def release_forkserver() -> None:
         SERVER._forkserver_alive_fd = None
 
 
-def set_sockets_folder(folder: Path) -> None:
-    """Let multiprocessing create its sockets in a folder; without this name, in a temporary one."""
-    getattr(multiprocessing.current_process(), "_config", {})["tempdir"] = str(folder)
+def remove_temporary_folder() -> None:
+    """Remove multiprocessing's temporary folder, if this process has created one."""
+    folder = getattr(multiprocessing.current_process(), "_config", {}).get("tempdir")
+    if folder is not None and multiprocessing.parent_process() is None:  # a child has its parent's
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_exit_functions() -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ONLY_OF_RAW: dict[str, Any] = {
     **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
-    **{"profiler": None, "strategy.max_restarts": 0, "trainer.max_time": None, "trainer.detect_anomaly": False},
+    **{"profiler": None, "trainer.max_time": None, "trainer.detect_anomaly": False},
     **{"trainer.deterministic": None, "trainer.benchmark": None, "trainer.barebones": False},
     **{"trainer.num_sanity_val_steps": 0, "trainer.reload_dataloaders_every_n_epochs": 0},
 }
@@ -91,15 +91,15 @@ ENGINES = {"lightning": "lockstep.engine", "raw": "lockstep.raw.run"}  # the mod
 EVERY_RUN = ("lockstep.engine.inspection", "lightning.pytorch", "torch.utils.tensorboard")
 """What the fork server imports beside the engines, once, while Hydra composes."""
 
-Backend = Literal["auto", "gloo", "nccl", "mpi"]
+Backend = Literal["auto", "gloo", "nccl"]
 
-METHOD = re.compile(r"auto|file|env|file:///.+|tcp://[^:/\s]+:[1-9]\d{0,4}")
+METHOD = re.compile(r"auto|file|env|tcp://[^:/\s]+:[1-9]\d{0,4}")
 InitMethod = Annotated[
     str,
     Constraint(
         lambda text: bool(METHOD.fullmatch(text)) and (text[:3] != "tcp" or int(text.rpartition(":")[2]) < 2**16),
         "there is no such method",
-        "auto, env, file, file:///PATH or tcp://HOST:PORT, for example",
+        "auto, env, file or tcp://HOST:PORT, for example",
     ),
 ]
 Timeout = Annotated[float, Constraint(lambda seconds: 0 < seconds <= 1e6, "it must be above 0, up to 1000000", "60")]

@@ -85,17 +85,6 @@ def has_user_frames(error: BaseException) -> bool:
     return is_worker or any(is_user_file(frame.filename) for frame in frames)
 
 
-def user_stack(dump: str) -> str:
-    """Format faulthandler's dump of a rank as a traceback, from the user's first frame on."""
-    # the last is the fork server's command
-    frames = reversed(re.findall(r'File "(.*)", line (\d+) in (.*)', dump)[:-1])
-    stack = traceback.StackSummary.from_list((file, int(line), name, None) for file, line, name in frames)
-    text = "".join(["Traceback (most recent call last):\n", *stack.format()])
-    if not any(is_user_file(frame.filename) for frame in stack) and f"{sep}dataloader.py" in text:
-        return "A worker process of a DataLoader does not answer; num_workers=0 shows the line.\n"
-    return cut_frames(text, is_user_file, is_explained=False)
-
-
 def is_user_file(file: str) -> bool:
     """Whether a file is neither Lockstep's, nor Python's, nor of a library that calls the user's code."""
     if file.startswith(CALLERS) or is_standard(file):

@@ -168,18 +168,6 @@ def typed_words(run: Path | None, name: str, path: Any = None) -> list[str]:
         return []
 
 
-def resume_after_restart(plan: Plan) -> Plan:
-    """Return the plan of restarted ranks, with their run's own last checkpoint; raise if all of these are damaged."""
-    run = Path(plan.run_dir)
-    config = run / CONFIG  # the first file of a run: an older checkpoint is an earlier run's
-    began = config.stat().st_mtime_ns if config.is_file() else 0
-    last, damaged = newest_checkpoint([run], began) if plan.train else (None, {})
-    if last is None:
-        _require_readable(damaged)
-        return plan
-    return replace(plan, ckpt_path=str(last), resume=True)
-
-
 def _require_readable(damaged: Mapping[Path, str], path: str | None = None) -> None:
     """Raise if there are checkpoints, all damaged."""
     if damaged:

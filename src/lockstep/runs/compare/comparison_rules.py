@@ -49,7 +49,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", VERDICTS, "comparison.json failure.json", ":"),
     ("not", "names and paths", "config.yaml:", "name tags* run_dir data.root command*"),
     ("not", "where it resumed from", "config.yaml:", "ckpt_path resume"),
-    ("not", MONITORING, "config.yaml:strategy.", "in_process max_restarts"),
+    ("not", MONITORING, "config.yaml:strategy.", "in_process"),
     ("not", EXPECTED, "config.yaml:", f"{WORLD} memory_format compile"),
     ("not", MONITORING, "config.yaml:", "logger* process_group* checkpoint* record* show_shapes model_summary"),
     ("not", MONITORING, "config.yaml:", "log_every_n_steps detect_nan optimized_metric profiler"),

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from lockstep.base.config_error import config_error
 from lockstep.base.errors import NotFinite
 from lockstep.base.files import finite, open_file, save_text, sync_folder
-from lockstep.base.messages import gather_json
+from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.base.progress import notice
 from lockstep.base.structures import tensors_of
@@ -147,7 +147,7 @@ class Recorder:
         if not self.batches:
             return
         columns, carried = self._columns()
-        ranks, sharded = gather_json(columns), self.plan.strategy.sharded
+        ranks, sharded = all_gather_json(columns), self.plan.strategy.sharded
         if self.file:
             rates = [rate for rate, _, _ in self.steps]
             self.file.append(step_lines(ranks, rates, epoch, last_step, sharded))

@@ -1,4 +1,4 @@
-"""The processes of one attempt: none outlives it. test_restarts.py has its failures."""
+"""The processes of a job: none outlives it."""
 
 import multiprocessing.forkserver
 import os
@@ -9,40 +9,34 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lockstep.launch.attempt import Attempt
 from lockstep.launch.forkserver import start_forkserver
+from lockstep.launch.ranks import Ranks
 from lockstep.launch.signals import is_alive
 from lockstep.launch.worker import LaunchSpec
 from tests.conftest import MakePlan
 
 ENGINE = "tests.fault_injection.faulty_engine"
-Start = Callable[..., Attempt]
+Start = Callable[[str, Path], Ranks]
 
 
 @pytest.fixture
-def start(make_plan: MakePlan, tmp_path: Path) -> Iterator[Start]:
-    """Start two ranks, one of which fails as the engine for tests says."""
+def start(make_plan: MakePlan) -> Iterator[Start]:
+    """Start two ranks that meet at a file, one of which fails as the engine for tests says."""
     start_forkserver(ENGINE)
     plan = make_plan("strategy=ddp", "devices=2", "process_group.timeout=4")
-    started: list[Attempt] = []
+    started: list[Ranks] = []
 
-    def of(fault: str, folder: str = ".") -> Attempt:
-        path = tmp_path / folder / f"group{len(started)}"
-        job = LaunchSpec(plan, ENGINE, path, tmp_path, {**os.environ, "FAULT": fault}, restarts=len(started))
-        started.append(Attempt(job))
+    def start_ranks(fault: str, file: Path) -> Ranks:
+        started.append(Ranks(LaunchSpec(plan, ENGINE, file, bytearray(2), {**os.environ, "FAULT": fault})))
         return started[-1]
 
-    yield of
-    for attempt in started:
-        attempt.end()
-
-
-def alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and is_alive(psutil.Process(pid))
+    yield start_ranks
+    for ranks in started:
+        ranks.end()
 
 
 @pytest.mark.slow  # the fork server of later tests has to start anew
-def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_start_leaves_no_rank(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal comes before the command knows the pid of a rank, which holds Python's lock: its file is missing."""
     read, pids = multiprocessing.forkserver.read_signed, list[int]()
 
@@ -53,20 +47,20 @@ def test_an_interrupted_start_leaves_no_rank(start: Start, monkeypatch: pytest.M
 
     monkeypatch.setattr(multiprocessing.forkserver, "read_signed", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        start("none@0", folder="missing")
+        start("none@0", tmp_path / "missing" / "group")
     deadline = time.monotonic() + 5
-    while alive(*pids):
+    while psutil.pid_exists(pids[0]) and is_alive(psutil.Process(pids[0])):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
 @pytest.mark.slow
-def test_processes_of_a_rank_end_with_it(start: Start) -> None:
+def test_processes_of_a_rank_end_with_it(start: Start, tmp_path: Path) -> None:
     """A child, and its child."""
-    attempt = start("children@1")
+    ranks = start("children@1", tmp_path / "group")
     deadline = time.monotonic() + 90
-    while len(below := psutil.Process(attempt.pids[1]).children(recursive=True)) < 2:
+    while len(below := psutil.Process(ranks.processes[1].pid).children(recursive=True)) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    attempt.end()
+    ranks.end()
     assert psutil.wait_procs(below, timeout=5)[1] == []
