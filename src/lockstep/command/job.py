@@ -201,15 +201,11 @@ def _run_both(plan: Plan, began: float, is_launched: bool) -> tuple[Metrics, str
 
     comparison = compare(folder / "lightning", folder / "raw")
     comparison.save(folder)
-    if tensorboard_of(plan) is not None:
-        from lockstep.runs.monitor import write_difference  # with torch
-
-        write_difference(plan, folder / "lightning", folder / "raw", comparison)
     metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}
     metrics["total_seconds"] = time.perf_counter() - began
     save_json(folder / METRICS, metrics)
     note = f"\nraw ran {in_place}" if strategy is not plan.strategy else ""
-    return metrics, f"\n{comparison.text(for_terminal=True)}{note}\n"
+    return metrics, f"\n{comparison.text()}{note}\n"
 
 
 def with_one_layout(plan: Plan) -> Plan:

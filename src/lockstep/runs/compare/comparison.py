@@ -1,14 +1,12 @@
 """The verdict on two runs: each quantity identical, within a bound, or different; in words, and as JSON."""
 
 import math
-import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from textwrap import wrap
+from textwrap import TextWrapper
 from typing import Any
 
 from lockstep.base.config_error import shorten
@@ -28,8 +26,6 @@ from lockstep.runs.run_files import COMPARISON, CONFIG
 WIDTH, NAME = 80, 22  # characters of a line, and of a quantity's name
 MISSING = "missing"  # stands for the value of a run that has none
 DIGESTS = re.compile(r": '[0-9a-f]{16,}' against '[0-9a-f]{16,}'")
-wrapped = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
-
 Values = Mapping[tuple[str, str], tuple[Any, float]]  # with the optimizer step, by the key of a rule and the place
 
 
@@ -128,46 +124,33 @@ class Comparison:
         quantity = self.quantities.get(CONFIGURATION)
         return quantity is not None and str(quantity.first).startswith(CONFIG)
 
-    def text(self, for_terminal: bool = False) -> str:
-        """Return the options that differ, a line for each quantity that does, by when it does first, and the verdict.
-
-        `for_terminal`: the verdict has a colour if stdout is a terminal.
-        """
-        options, shown, identical = [], [], []
-        for key, (a, b) in self.options.items():
-            options += wrapped(f"  {key}: {shorten(a, WIDTH)} against {shorten(b, WIDTH)}", subsequent_indent="    ")
-        for quantity in sorted(self.quantities.values(), key=lambda quantity: quantity.when):
-            if quantity.verdict == "identical":
-                identical += [] if quantity.name in (CONFIGURATION, *FILES) else [quantity.name]
-            elif quantity.name != CONFIGURATION or not self.configuration_differs:
-                text = f"  {quantity.name:<{NAME}}  {quantity.text()}"
-                shown += wrapped(text, subsequent_indent=" " * (NAME + 6))
+    def text(self) -> str:
+        """Return the options that differ, a line for each quantity that does, earlier ones first, and the verdict."""
+        quantities = sorted(self.quantities.values(), key=lambda quantity: quantity.when)
+        hidden = (CONFIGURATION, *FILES)  # differing options are shown by themselves
+        differing = [each for each in quantities if each.verdict != "identical"]
+        differing = [each for each in differing if each.name != CONFIGURATION or not self.configuration_differs]
+        identical = [each.name for each in quantities if each.verdict == "identical" and each.name not in hidden]
         lists = {"identical": identical, "not compared": sorted(self.left_out.keys() - {EXPECTED})}
-        lists = {title: names for title, names in lists.items() if names}
-        lines = [f"{short_path(self.a)}\n  against\n{short_path(self.b)}", ""]
-        lines += [*options, ""] if options else []
-        lines += [*shown, ""] if shown else []
-        for title, names in lists.items():
-            lines += wrapped(f"  {title}: {', '.join(names)}", subsequent_indent="    ")
-        return "\n".join([*lines, "", *self._verdict_text(for_terminal)])
+        blocks = [
+            f"{short_path(self.a)}\n  against\n{short_path(self.b)}",
+            wrapped(4, (f"  {key}: {shorten(a)} against {shorten(b)}" for key, (a, b) in self.options.items())),
+            wrapped(NAME + 6, (f"  {each.name:<{NAME}}  {each.text()}" for each in differing)),
+            wrapped(4, (f"  {title}: {', '.join(names)}" for title, names in lists.items() if names)),
+            self._verdict_text(),
+        ]
+        return "\n\n".join(filter(None, blocks))
 
-    def _verdict_text(self, for_terminal: bool) -> list[str]:
+    def _verdict_text(self) -> str:
         """Return the verdict with what was expected, and why; if the configurations are equal, the first difference."""
         condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
         reason = f" ({self.tolerance.reason})" if self.tolerance.reason else ""
         interrupted = "; neither run finished" if self.unfinished else ""
-        expected = f"expected: {self.tolerance}{reason}{interrupted}"
-        lines = wrapped(f"{self.verdict}{condition} {expected}", subsequent_indent="  ")
-        in_terminal = for_terminal and sys.stdout is not None and sys.stdout.isatty()
-        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"  # https://no-color.org
-        if in_terminal and not plain:
-            colour = 32 if self.within_tolerance else 31
-            lines[0] = f"\x1b[{colour}m{self.verdict}\x1b[0m{lines[0].removeprefix(self.verdict)}"
+        sentences = [f"{self.verdict}{condition} expected: {self.tolerance}{reason}{interrupted}"]
         first = self.first_divergence
         if first is not None and not self.configuration_differs:
-            lines += wrapped(f"They differ first in {first.name}, {first.first}.", subsequent_indent="  ")
-            lines += wrapped(self.likely or "")
-        return lines
+            sentences += [f"They differ first in {first.name}, {first.first}.", *([self.likely] if self.likely else [])]
+        return wrapped(2, sentences)
 
     def save(self, folder: Path) -> None:
         first = self.first_divergence
@@ -190,6 +173,12 @@ class Comparison:
             "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
         }
         save_json(folder / COMPARISON, content)
+
+
+def wrapped(indent: int, lines: Iterable[str]) -> str:
+    """Return lines of at most WIDTH characters, those that continue one indented."""
+    wrap = TextWrapper(WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(wrap.fill, lines))
 
 
 def in_words(largest: float, tolerance: Tolerance) -> str:

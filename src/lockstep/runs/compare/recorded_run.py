@@ -11,18 +11,13 @@ from typing import Any
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as
 from lockstep.base.files import read_text
-from lockstep.plan.plan import SUMMARY_KEYS
 from lockstep.plan.schemas.groups import leaves
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
-from lockstep.runs.compare.comparison import MISSING, Comparison, Values
+from lockstep.runs.compare.comparison import Comparison, Values
 from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 Line = dict[str, Any]
-IN_CONFIG = (  # of the first line of a record, keys of the command line in which the two runs may differ
-    *("engine", "strategy", "devices", "num_nodes", "accelerator", "threads", "precision", "sync_batchnorm"),
-    *("memory_format", "compile"),
-)
 LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
     "step": lambda line: (line["epoch"], line["step"]),
     "fingerprint": lambda line: (line["epoch"], line["step"]),
@@ -55,9 +50,7 @@ class RecordedRun:
         """Parse one file of the folder; return nothing if it is missing."""
         path = self.folder / name
         with errors_as(partial(damaged, path)), suppress(FileNotFoundError, NotADirectoryError):
-            values = {**parse(read_text(path))}
-            repr(values)  # raises if it is nested too deeply, or has an integer of too many digits
-            return values
+            return {**parse(read_text(path))}
         return {}
 
     def _read_record(self, text: str) -> Line:
@@ -128,11 +121,13 @@ class RecordedRun:
             return {}
 
 
-def damaged(path: Path, error: Exception) -> ConfigError:
-    """Return the error of a file or folder that cannot be read or compared, whatever it has raised."""
-    reason = f"it is damaged ({type(error).__name__})"
-    if isinstance(error, OSError):
-        reason = f"it cannot be read ({error.strerror})"
+def damaged(path: Path | str, error: Exception) -> ConfigError:
+    """Return the error of files that cannot be read or compared, whatever it has raised."""
+    reason = (
+        f"it cannot be read ({error.strerror})"
+        if isinstance(error, OSError)
+        else f"it is damaged ({type(error).__name__})"
+    )
     return config_error("run", path, reason, "the folder of another run")
 
 
@@ -172,14 +167,8 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
     return values
 
 
-def compare_within(comparison: Comparison, run: RecordedRun) -> None:
-    """Compare the files of one run with the first line of its record, and the norms and fingerprints of its ranks."""
-    config, metadata = dict(leaves(run.config, of_lists=False)) if run.config else {}, run.run_metadata
-    is_trained = metadata is not run.results and config.get("train") is not False  # a test alone writes no record
-    for file, values, keys in ((CONFIG, config, IN_CONFIG), (METRICS, run.results, SUMMARY_KEYS)) if is_trained else ():
-        for key in keys if values else ():
-            if (value := values.get(key, MISSING)) not in (None, "auto") and key in metadata:
-                comparison.add(f"{RECORD}:altered.{key}", value, metadata[key], f"{file}, {key} in {run.folder}", 0)
+def compare_ranks(comparison: Comparison, run: RecordedRun) -> None:
+    """Compare the gradient norms and the fingerprints of the ranks of one run."""
     for (epoch, step), line in run.steps.items():
         place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
         comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread", 0.0), 0.0, place, step)

@@ -1,36 +1,27 @@
 """Where curves go: every logger of a plan is one of Lightning's, and rank 0 writes."""
 
-import re
 from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from lockstep.base.config_error import require
 from lockstep.base.private_api.tensorboard import add_points, hparams_session
+from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.run_label import FOLDER, HyperParameter, folder_of, plain_hparam
-from lockstep.plan.schemas.target import TensorBoard
+from lockstep.plan.schemas.target import KEY, TensorBoard
+from lockstep.plan.targets import locate
 
-__all__ = ["CSV", "Loggers", "TensorBoard", "TensorBoardWriter", "create"]
+__all__ = ["Loggers", "TensorBoard", "TensorBoardWriter", "check_logger", "create"]
 
 GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}
 """The names in TensorBoard of values without a group. It sorts groups and opens the first two."""
-
-
-class CSV(CSVLogger):
-    """Lightning's table metrics.csv, written at each call; each resume in the run's folder has a folder of its own."""
-
-    def __init__(self, save_dir: str, run_name: str) -> None:
-        resumed = re.search(r"from_step_\d+$", run_name)
-        super().__init__(save_dir, "csv", resumed[0] if resumed else "", flush_logs_every_n_steps=1)
-
-    def log_hyperparams(self, *_: Any) -> None:
-        """No-op: they are in config.yaml."""
 
 
 class TensorBoardWriter(TensorBoardLogger):
@@ -47,7 +38,6 @@ class TensorBoardWriter(TensorBoardLogger):
         super().__init__(str(folder.parents[1]), name=FOLDER, version="", default_hp_metric=False)
         purge_step = None if resumed_at is None else resumed_at + 1
         self.writer: Any = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=1)
-        self.epoch_at: int | None = -1
         self.options, self.has_session = dict(hparams), False
         self.trial = f"{folder.name}  {folder.parent}"  # what a table cuts is the path
 
@@ -56,11 +46,7 @@ class TensorBoardWriter(TensorBoardLogger):
         return self.writer
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Add points. The epoch, which comes with each call, has one point a step."""
-        repeated = {"epoch"} if self.epoch_at == step else set()
-        values = {GROUPED.get(name, name): float(metrics[name]) for name in metrics if name not in repeated}
-        add_points(self.writer, values, step or 0)
-        self.epoch_at = step if "epoch" in metrics else self.epoch_at
+        add_points(self.writer, {GROUPED.get(name, name): float(metrics[name]) for name in metrics}, step or 0)
 
     def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
         params = vars(params) if isinstance(params, Namespace) else params
@@ -119,6 +105,19 @@ class Loggers:
                 _close(logger, "failed")
 
 
+def check_logger(choice: schemas.Logger) -> None:
+    """Check a user's target without calling it. Raises ConfigError."""
+    target = locate.check(choice.key, choice.call, {"save_dir": None})
+    if isinstance(target, type):
+        _require_logger(choice, target)
+
+
+def _require_logger(choice: schemas.Logger, kind: type) -> None:
+    reason = f"{kind.__name__} is not a Logger of Lightning"
+    fits = issubclass(kind, Logger)
+    require(fits, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of a Lightning logger")
+
+
 def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParameter]) -> Loggers:
     """Create the loggers of a plan whose training begins after `steps` steps; above rank 0 they write nothing."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]  # the fork server has imported Lightning before any rank
@@ -130,9 +129,8 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
         elif is_board:
             loggers.append(TensorBoardWriter(folder_of(plan), hparams, steps if plan.resume else None))
         else:
-            from lockstep.runs.loggers.lightning_adapter import create_logger  # few runs have another
-
-            loggers.append(create_logger(choice, plan, steps))
+            loggers.append(locate.create(choice.key, choice.call, {"save_dir": plan.run_dir}))
+            _require_logger(choice, type(loggers[-1]))
             loggers[-1].log_hyperparams({**hparams})
     return Loggers(loggers)
 

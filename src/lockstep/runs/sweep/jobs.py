@@ -163,7 +163,7 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
             "strategy": job.strategy,
             "devices": job.devices,
             **varied,
-            **dict.fromkeys(("epoch_seconds", "samples_per_second", "speed_up", "efficiency")),
+            **dict.fromkeys(("epoch_seconds", "samples_per_second", "speed_up")),
             **(ranked if job.results else dict.fromkeys(ranked)),
             **{name.replace("/", "_"): job.results.get(name) for name in names},
             **{"max_loss_diff": None, "verdict": "", "reason": ""},
@@ -191,13 +191,11 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
     epoch_samples = sum(line["samples"] for line in job.steps if line["epoch"] == job.results["epochs"])
     measured: dict[str, Any] = {"epoch_seconds": epoch_samples / job.speed, "samples_per_second": job.speed}
     if reference is not None and has_speed_up:
-        speed_up = job.speed / reference.speed
         from lockstep.runs.compare import compare_runs
 
         comparison = compare_runs(reference.record, job.record)
-        loss = comparison.quantities.get("loss")
-        measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
+        measured |= {"speed_up": job.speed / reference.speed}
         measured |= {"verdict": "reference" if job is reference else comparison.verdict}
-        measured |= {"max_loss_diff": loss.difference if loss else None}
+        measured |= {"max_loss_diff": comparison.quantities["loss"].difference}
     differ = job.results.get("within_tolerance") is False
     return measured | ({"verdict": "engines differ"} if differ else {})
