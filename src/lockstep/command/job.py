@@ -38,8 +38,8 @@ from lockstep.plan.targets.from_python import targets_of
 from lockstep.plan.targets.locate import FROM_DATA, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import Job
-from lockstep.runs.checkpoint.files import choose_checkpoint, require_start, typed_words
-from lockstep.runs.run_files import METRICS, Metrics, clear_records, removed_if_refused, run_of, save_config
+from lockstep.runs.checkpoint.files import choose_checkpoint, typed_words
+from lockstep.runs.run_files import METRICS, Metrics, clear_records, run_of, save_config
 
 TESTED = (
     *("--config-dir", "hydra.searchpath", *TARGETS, "experiment", "name", "seed"),
@@ -111,7 +111,6 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
 
     `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
     """
-    require_start(config.ckpt_path, config.resume, config.name, has_folder)
     plan, command = plan_from(config, run_dir), command or schemas.Command()
     plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words)))
     check_launchable(plan.world)
@@ -152,7 +151,6 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
         with (
             external_process_group(plan.world) as is_launched,
             run_lock(run_dir) if is_first else nullcontext(),
-            removed_if_refused(run_dir) if is_first else nullcontext(),
         ):
             if plan.engine.name == "both":
                 metrics, verdict = _run_both(plan, began, is_launched)

@@ -1,46 +1,17 @@
-"""What people watch of a run beside its numbers; loggers of rank 0 write it: see docs/monitoring.md."""
+"""The machine that a run works on, and how much it works: see docs/monitoring.md."""
 
 import os
 import platform
 import re
 import resource
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from textwrap import indent
-from typing import TYPE_CHECKING
 
 import torch
 
-from lockstep.base.private_api.tensorboard import add_text
-from lockstep.plan.plan import Plan
-from lockstep.plan.run_label import MONITORING, HyperParameter, plain_hparam
-from lockstep.plan.schemas.groups import is_below
-from lockstep.runs.run_files import CONFIG
-
-if TYPE_CHECKING:
-    from lockstep.runs.loggers import Loggers
-
-CODE = "    "  # the indentation of a code block in Markdown
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
-
-
-def open_loggers(plan: Plan, rank: int, steps: int) -> "Loggers":
-    """Open the loggers of a run whose training begins after `steps` steps; log its texts and hyper-parameters."""
-    from lockstep.runs import loggers  # with Lightning, which the command does without
-
-    opened = loggers.create(plan, rank, steps, hparams_of(plan))
-    if (board := opened.board) is not None:
-        for name, text in texts_of(plan).items():
-            add_text(board.writer, name, text)
-    return opened
-
-
-def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
-    """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
-    return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
 def work_of(device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:
@@ -50,17 +21,6 @@ def work_of(device: torch.device, seconds: Mapping[str, float]) -> dict[str, flo
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
     return times | {"work/memory_GiB": peak / 2**30}
-
-
-def texts_of(plan: Plan) -> dict[str, str]:
-    """Return pages of Markdown by name: the command, versions and devices as a table, the configuration."""
-    words = [word for word in plan.command.words if not word.startswith(("resume=", "ckpt_path="))]
-    rows, world, config = versions_and_machine(gpu=plan.accelerator == "gpu"), plan.world, Path(plan.run_dir) / CONFIG
-    ranks = f"{plan.world_size}, joined by {world.backend}" if world.distributed else str(plan.world_size)
-    rows |= {"ranks": ranks, "threads of a rank": str(plan.threads)}
-    table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
-    texts = {"run/command": indent(shlex.join(["python", "train.py", *words]), CODE), "run/environment": table}
-    return texts | ({"run/configuration": indent(config.read_text(), CODE)} if config.is_file() else {})
 
 
 def versions_and_machine(gpu: bool) -> dict[str, str]:

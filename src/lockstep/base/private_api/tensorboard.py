@@ -15,13 +15,6 @@ def add_points(writer: Any, values: Mapping[str, float], step: int) -> None:
     writer._get_file_writer().add_summary(Summary(value=points), step)
 
 
-def add_text(writer: Any, name: str, text: str) -> None:
-    """Add a page of Markdown; SummaryWriter.add_text appends a word to its name."""
-    from tensorboard.plugins.text.summary_v2 import text_pb
-
-    writer.file_writer.add_summary(text_pb(name, text))
-
-
 def hparams_session(hparams: Mapping[str, str | int | float], trial: str) -> tuple[Any, Any]:
     """Return the summaries of the beginning, with the hyper-parameters, and of the successful end of a run.
 

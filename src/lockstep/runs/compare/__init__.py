@@ -12,7 +12,7 @@ from lockstep.plan.schemas.groups import leaves
 from lockstep.runs.compare.comparison import Comparison
 from lockstep.runs.compare.comparison_rules import CONFIGURATION, EXPECTED, rule_of
 from lockstep.runs.compare.recorded_run import RecordedRun, compare_ranks, damaged, record_values
-from lockstep.runs.compare.tolerance import Tolerance, likely_reason, tolerance_between
+from lockstep.runs.compare.tolerance import Tolerance, tolerance_between
 from lockstep.runs.run_files import CONFIG
 
 __all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
@@ -43,14 +43,11 @@ def compare_runs(
     for run in (left, right):
         compare_ranks(comparison, run)
     comparison.add_all(left.values(), right.values())
-    comparison.unfinished = bool(left.steps) and not (left.lines["tensor"] or right.lines["tensor"])
     if comparison.quantities.keys() <= {CONFIGURATION}:
         reason = f"it has nothing in common with {right.folder} to compare"
         raise ConfigError(f"{left.folder}: {reason}; write the folders of two trained runs.")
     if with_files:
         comparison.add_all(left.files(right), right.files(left))
-        if (first := comparison.first_divergence) is not None:
-            comparison.likely = likely_reason(a, b, first.name)
     return comparison
 
 

@@ -1,7 +1,6 @@
 """The verdict on two runs: each quantity identical, within a bound, or different; in words, and as JSON."""
 
 import math
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,11 +20,10 @@ from lockstep.runs.compare.comparison_rules import (
     rule_of,
 )
 from lockstep.runs.compare.tolerance import IDENTICAL, Tolerance
-from lockstep.runs.run_files import COMPARISON, CONFIG
+from lockstep.runs.run_files import COMPARISON
 
-WIDTH, NAME = 80, 22  # characters of a line, and of a quantity's name
+WIDTH, NAME, LONGEST = 80, 22, 40  # characters of a line, of a quantity's name, and of a value
 MISSING = "missing"  # stands for the value of a run that has none
-DIGESTS = re.compile(r": '[0-9a-f]{16,}' against '[0-9a-f]{16,}'")
 Values = Mapping[tuple[str, str], tuple[Any, float]]  # with the optimizer step, by the key of a rule and the place
 
 
@@ -36,7 +34,6 @@ class Quantity:
     name: str
     tolerance: Tolerance
     compared: int = 0
-    differing: int = 0
     difference: float = 0.0
     first: str | None = None  # where it first exceeds the tolerance, and the values, in words
     when: tuple[float, int] = (math.inf, 0)  # the optimizer step of this difference, and the order within it
@@ -50,25 +47,19 @@ class Quantity:
         distance = difference(a, b)
         self.difference = max(self.difference, distance)
         counts = when[0] <= self.tolerance.steps or math.isinf(distance)
-        if distance <= self.tolerance.within or not counts:
-            return
-        self.differing += 1
-        if self.first is None:
+        if self.first is None and distance > self.tolerance.within and counts:
             size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
-            self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
-
-    def text(self) -> str:
-        """Return the verdict, or where the two differ first; and how many do if the size of a difference is unknown."""
-        counts = f"{self.differing} of {self.compared} differ: " if math.isinf(self.difference) else ""
-        return self.verdict if self.first is None else f"{counts}{DIGESTS.sub('', self.first)}"
+            self.first, self.when = (
+                f"{where}: {shorten(repr(a), LONGEST)} against {shorten(repr(b), LONGEST)}{size}",
+                when,
+            )
 
 
 @dataclass
 class Comparison:
     """The quantities of two runs, by name.
 
-    options: those that differ, with both values as they are typed. unfinished: both runs were interrupted.
-    left_out: the keys not compared, by reason. likely: the reason of a difference.
+    options: those that differ, with both values as they are typed. left_out: the keys not compared, by reason.
     """
 
     a: str
@@ -77,9 +68,7 @@ class Comparison:
     options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     engines: tuple[str, str] = ("lightning", "lightning")
     quantities: dict[str, Quantity] = field(default_factory=dict)
-    unfinished: bool = False
     left_out: dict[str, set[str]] = field(default_factory=dict)
-    likely: str | None = None
 
     def add_all(self, a: Values, b: Values) -> None:
         """Compare the values of two runs; one that only one of them has is different."""
@@ -118,39 +107,24 @@ class Comparison:
     def max_diff(self) -> float:
         return max(quantity.difference for quantity in self.quantities.values())
 
-    @property
-    def configuration_differs(self) -> bool:
-        """Whether the two config.yaml ask for other computations."""
-        quantity = self.quantities.get(CONFIGURATION)
-        return quantity is not None and str(quantity.first).startswith(CONFIG)
-
     def text(self) -> str:
         """Return the options that differ, a line for each quantity that does, earlier ones first, and the verdict."""
         quantities = sorted(self.quantities.values(), key=lambda quantity: quantity.when)
-        hidden = (CONFIGURATION, *FILES)  # differing options are shown by themselves
         differing = [each for each in quantities if each.verdict != "identical"]
-        differing = [each for each in differing if each.name != CONFIGURATION or not self.configuration_differs]
-        identical = [each.name for each in quantities if each.verdict == "identical" and each.name not in hidden]
+        identical = [each.name for each in quantities if each not in differing and each.name not in FILES]
         lists = {"identical": identical, "not compared": sorted(self.left_out.keys() - {EXPECTED})}
+        reason = f" ({self.tolerance.reason})" if self.tolerance.reason else ""
+        sentences = [f"{self.verdict}; expected: {self.tolerance}{reason}"]
+        if (first := self.first_divergence) is not None:
+            sentences.append(f"They differ first in {first.name}, {first.first}.")
         blocks = [
             f"{short_path(self.a)}\n  against\n{short_path(self.b)}",
             wrapped(4, (f"  {key}: {shorten(a)} against {shorten(b)}" for key, (a, b) in self.options.items())),
-            wrapped(NAME + 6, (f"  {each.name:<{NAME}}  {each.text()}" for each in differing)),
+            wrapped(NAME + 6, (f"  {each.name:<{NAME}}  {each.first or each.verdict}" for each in differing)),
             wrapped(4, (f"  {title}: {', '.join(names)}" for title, names in lists.items() if names)),
-            self._verdict_text(),
+            wrapped(2, sentences),
         ]
         return "\n\n".join(filter(None, blocks))
-
-    def _verdict_text(self) -> str:
-        """Return the verdict with what was expected, and why; if the configurations are equal, the first difference."""
-        condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
-        reason = f" ({self.tolerance.reason})" if self.tolerance.reason else ""
-        interrupted = "; neither run finished" if self.unfinished else ""
-        sentences = [f"{self.verdict}{condition} expected: {self.tolerance}{reason}{interrupted}"]
-        first = self.first_divergence
-        if first is not None and not self.configuration_differs:
-            sentences += [f"They differ first in {first.name}, {first.first}.", *([self.likely] if self.likely else [])]
-        return wrapped(2, sentences)
 
     def save(self, folder: Path) -> None:
         first = self.first_divergence
@@ -160,7 +134,6 @@ class Comparison:
             "expected_because": self.tolerance.reason,
             "configuration": self.options,
             "first_divergence": first and f"{first.name}, {first.first}",
-            "likely_reason": self.likely,
             "quantities": {
                 name: {
                     "verdict": quantity.verdict,
@@ -206,7 +179,7 @@ def furthest(a: Any, b: Any, any_dtype: bool = False) -> tuple[Any, Any]:
 
     `any_dtype`: floats of two precisions are compared by their values.
     """
-    a, b = _as_tensor(a), _as_tensor(b)
+    a, b = (value.tolist() if type(value).__module__ == "numpy" else value for value in (a, b))
     if not hasattr(a, "shape") or not hasattr(b, "shape"):
         a, b = (f"tensor {tuple(value.shape)}" if hasattr(value, "shape") else value for value in (a, b))
         return a, b
@@ -222,12 +195,3 @@ def furthest(a: Any, b: Any, any_dtype: bool = False) -> tuple[Any, Any]:
         return 0, 0
     index = distance.flatten().nan_to_num(nan=math.inf).argmax()
     return a.flatten()[index].item(), b.flatten()[index].item()
-
-
-def _as_tensor(value: Any) -> Any:
-    """Return numbers of numpy, which a user's optimizer or module may keep, as a tensor; other values unchanged."""
-    if type(value).__module__ != "numpy":
-        return value
-    import torch
-
-    return torch.tensor(value) if value.dtype.kind in "biuf" else value.tolist()

@@ -12,7 +12,7 @@ from typing import Any
 from lockstep.base.config_error import ConfigError, config_error, errors_as
 from lockstep.base.files import read_text
 from lockstep.plan.schemas.groups import leaves
-from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
+from lockstep.runs.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.runs.compare.comparison import Comparison, Values
 from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
 
@@ -80,20 +80,13 @@ class RecordedRun:
         )
 
     def files(self, other: "RecordedRun") -> Values:
-        """Return a key for each file of the folder, and the values in the checkpoints that `other` has, too.
-
-        The weights of two best.ckpt are comparable if they are of the same epoch.
-        """
+        """Return a key for each file of the folder, and the values in last.ckpt if `other` has one, too."""
         paths = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if not path.is_dir())
         files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
-        for name, checkpoint in ((LAST, self.last), (BEST, self.best)):
-            if f"{name}:" in files and not checkpoint:
-                files[f"{name}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
+        if f"{LAST}:" in files and not self.last:
+            files[f"{LAST}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
         if self.last and other.last:
             files |= {f"{LAST}:{key}": value for key, value in leaves(self.last)}
-        if self.best and other.best:
-            best = self.best if self.best["epoch"] == other.best["epoch"] else {"epoch": self.best["epoch"]}
-            files |= {f"{BEST}:{key}": value for key, value in leaves(best)}
         return self._placed(files)
 
     def _placed(self, values: Mapping[str, Any]) -> Values:
@@ -103,20 +96,8 @@ class RecordedRun:
     @cached_property
     def last(self) -> Mapping[str, Any]:
         """The last checkpoint; empty if it is missing or damaged."""
-        return self._checkpoint(LAST)
-
-    @cached_property
-    def best(self) -> dict[str, Any]:
-        """The weights in best.ckpt and the epoch that they are of; empty if it is missing or damaged."""
-        from lockstep.runs.checkpoint.content import SECTION  # with torch
-
-        checkpoint = self._checkpoint(BEST)
-        best = checkpoint.get(SECTION, {}).get("best") or ("", 0.0, checkpoint.get("epoch"))
-        return {"epoch": best[2], "state_dict": checkpoint.get("state_dict")} if checkpoint else {}
-
-    def _checkpoint(self, name: str) -> Mapping[str, Any]:
         try:
-            return read_checkpoint(self.folder / FOLDER / name)
+            return read_checkpoint(self.folder / FOLDER / LAST)
         except DamagedCheckpoint:
             return {}
 
@@ -149,14 +130,13 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
                     value /= line.get("samples") or 1  # a mean, so that a difference does not grow with the batch
                 if name not in ("epoch", "step", "grad_norm_spread"):
                     values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, step
-    last_steps: dict[int, float] = dict(run.steps.keys())
     for (epoch, step), line in run.lines["fingerprint"].items():
-        is_shared_end = last_steps.get(epoch) == step and (epoch, step) in other.steps
-        if is_shared_end or (epoch, step) in other.lines["fingerprint"]:
+        if (epoch, step) in other.lines["fingerprint"]:
             for kind in FINGERPRINTED:
                 for rank, fingerprint in enumerate(line.get(kind, [])):
                     place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
                     values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, step
+    last_steps: dict[int, float] = dict(run.steps.keys())
     for (epoch, batch), line in run.lines["validation"].items():
         place = f"epoch {epoch}" if batch == math.inf else f"epoch {epoch}, batch {batch}"
         step = line.get("after_step") or last_steps.get(epoch, math.inf)

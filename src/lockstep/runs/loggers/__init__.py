@@ -14,11 +14,12 @@ from lockstep.base.config_error import require
 from lockstep.base.private_api.tensorboard import add_points, hparams_session
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.run_label import FOLDER, HyperParameter, folder_of, plain_hparam
+from lockstep.plan.run_label import FOLDER, MONITORING, HyperParameter, folder_of, plain_hparam
+from lockstep.plan.schemas.groups import is_below
 from lockstep.plan.schemas.target import KEY, TensorBoard
 from lockstep.plan.targets import locate
 
-__all__ = ["Loggers", "TensorBoard", "TensorBoardWriter", "check_logger", "create"]
+__all__ = ["Loggers", "TensorBoard", "TensorBoardWriter", "check_logger", "create_loggers"]
 
 GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}
 """The names in TensorBoard of values without a group. It sorts groups and opens the first two."""
@@ -82,7 +83,7 @@ class Loggers:
 
     @property
     def board(self) -> TensorBoardWriter | None:
-        """Return the logger that also takes texts, images and histograms; None above rank 0."""
+        """Return the logger that also takes images; None above rank 0."""
         return next((logger for logger in self.loggers if isinstance(logger, TensorBoardWriter)), None)
 
     def flush(self) -> None:
@@ -90,19 +91,27 @@ class Loggers:
         for logger in self.loggers:
             logger.save()
 
-    def close(self) -> None:
-        """End the run successfully."""
+    def close(self, status: str = "success") -> None:
         for logger in self.loggers:
-            _close(logger, "success")
+            (logger.close if isinstance(logger, TensorBoardWriter) else logger.finalize)(status)
+            if (
+                type(logger).__name__ == "WandbLogger"
+            ):  # its `finalize` leaves the run and its process for the next stage
+                logger.experiment.finish(exit_code=int(status == "failed"))
 
     def __enter__(self) -> "Loggers":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        for logger in self.loggers if error is not None else ():
-            with suppress(Exception):  # the first error is the one to show
-                logger.save()
-                _close(logger, "failed")
+        with suppress(Exception):  # the first error is the one to show
+            if error is not None:
+                self.flush()
+                self.close("failed")
+
+
+def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
+    """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
+    return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
 def check_logger(choice: schemas.Logger) -> None:
@@ -118,7 +127,7 @@ def _require_logger(choice: schemas.Logger, kind: type) -> None:
     require(fits, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of a Lightning logger")
 
 
-def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParameter]) -> Loggers:
+def create_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
     """Create the loggers of a plan whose training begins after `steps` steps; above rank 0 they write nothing."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]  # the fork server has imported Lightning before any rank
     loggers: list[Any] = []
@@ -127,15 +136,9 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
         if rank > 0:
             loggers.append(TensorBoardLogger(plan.run_dir, FOLDER, "") if is_board else DummyLogger())
         elif is_board:
-            loggers.append(TensorBoardWriter(folder_of(plan), hparams, steps if plan.resume else None))
+            loggers.append(TensorBoardWriter(folder_of(plan), hparams_of(plan), steps if plan.resume else None))
         else:
             loggers.append(locate.create(choice.key, choice.call, {"save_dir": plan.run_dir}))
             _require_logger(choice, type(loggers[-1]))
-            loggers[-1].log_hyperparams({**hparams})
+            loggers[-1].log_hyperparams(hparams_of(plan))
     return Loggers(loggers)
-
-
-def _close(logger: Any, status: str) -> None:
-    (logger.close if isinstance(logger, TensorBoardWriter) else logger.finalize)(status)
-    if type(logger).__name__ == "WandbLogger":  # its `finalize` leaves the run and its process for the next stage
-        logger.experiment.finish(exit_code=int(status == "failed"))

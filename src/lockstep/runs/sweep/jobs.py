@@ -123,9 +123,8 @@ def best_text(jobs: Sequence[SweepJob], metric: RankingMetric | None) -> list[st
     best = None if metric is None else metric.best(jobs)
     if best is None or metric is None:
         return []
-    program = typed_command() if Path("train.py").is_file() else "lockstep"
-    command = f"{program} {shlex.join(best.words)}"
-    return [f"best: job {best.name}, {metric.label} {metric.value(best):.4g}", f"  {command}"]
+    heading = f"best: job {best.name}, {metric.label} {metric.value(best):.4g}"
+    return [heading, f"  {typed_command()} {shlex.join(best.words)}"]
 
 
 @dataclass(frozen=True)
@@ -163,10 +162,10 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
             "strategy": job.strategy,
             "devices": job.devices,
             **varied,
-            **dict.fromkeys(("epoch_seconds", "samples_per_second", "speed_up")),
+            **dict.fromkeys(("samples_per_second", "speed_up")),
             **(ranked if job.results else dict.fromkeys(ranked)),
             **{name.replace("/", "_"): job.results.get(name) for name in names},
-            **{"max_loss_diff": None, "verdict": "", "reason": ""},
+            **{"verdict": "", "reason": ""},
             **_measured(job, _reference(job, jobs) if job.results else None, has_speed_up),
         }
         steps = job.steps if job.results else []
@@ -188,14 +187,11 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
         return {"reason": f"{status}: {line}"}
     if not job.speed:
         return {}
-    epoch_samples = sum(line["samples"] for line in job.steps if line["epoch"] == job.results["epochs"])
-    measured: dict[str, Any] = {"epoch_seconds": epoch_samples / job.speed, "samples_per_second": job.speed}
+    measured: dict[str, Any] = {"samples_per_second": job.speed}
     if reference is not None and has_speed_up:
         from lockstep.runs.compare import compare_runs
 
-        comparison = compare_runs(reference.record, job.record)
-        measured |= {"speed_up": job.speed / reference.speed}
-        measured |= {"verdict": "reference" if job is reference else comparison.verdict}
-        measured |= {"max_loss_diff": comparison.quantities["loss"].difference}
+        verdict = "reference" if job is reference else compare_runs(reference.record, job.record).verdict
+        measured |= {"speed_up": job.speed / reference.speed, "verdict": verdict}
     differ = job.results.get("within_tolerance") is False
     return measured | ({"verdict": "engines differ"} if differ else {})
