@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from omegaconf import OmegaConf
 
 from lockstep.runs.sweep.summary import SweepSummary
-from tests.comparing import lines, metrics_in
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 
 
@@ -51,23 +51,13 @@ def check_the_table(command: Command, out: str, jobs: dict[int, dict[str, Any]])
         refused, *rows = csv.DictReader(file)
     assert (refused["job"], refused["strategy"], refused["devices"]) == ("0", "single", "2")
     assert refused["reason"].startswith("refused: devices=2: strategy=single trains on one device")
-    reference = losses(folder / "1")
     for row, job in zip(rows, jobs.values(), strict=True):
         speed_up = float(job["samples_per_second"]) / float(jobs[1]["samples_per_second"])
         assert float(row["speed_up"]) == pytest.approx(speed_up)
-        assert float(row["efficiency"]) == pytest.approx(speed_up / int(row["devices"]))
-        assert float(row["epoch_seconds"]) == pytest.approx(float(job["train_seconds"]) / 2)
         assert float(row["test_acc"]) == job["test/acc"]
-        pairs = zip(losses(folder / row["job"]), reference, strict=True)
-        apart = max(abs(a - b) / max(1, a, b) for a, b in pairs)
-        assert float(row["max_loss_diff"]) == pytest.approx(apart, abs=1e-15)
     assert [row["verdict"].split()[0] for row in rows] == ["reference", "within", "identical", "within", "identical"]
     assert len([line for line in out.splitlines() if line.startswith(tuple("012345"))]) >= 6
     assert imread(folder / "sweep.png").std() > 0.05, "a plot with something on it"
-
-
-def losses(run: Path) -> list[float]:
-    return [step["loss_sum"] / step["samples"] for step in lines(run, "step")]
 
 
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
@@ -77,7 +67,7 @@ def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     ended = command(*train, "-m", *line, "data.samples=1000,100", PYTHONPATH=str(ROOT), FAULT="memory@1:step:5")
     assert ended.status == 1
     assert "sweep: 1 finished, 0 refused, 1 failed" in ended.out
-    assert "  failed: Memory ran out: lower batch_" in ended.out, "the table shortens the reason"
+    assert "job 0 failed: Memory ran out: lower batch_" in ended.out, "the table shortens the reason"
     assert list(results(command)) == [1]
     assert ended.err.startswith("job 0 failed: rank ")
     assert ended.err.count("Traceback") == 1
@@ -90,17 +80,6 @@ def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     assert failed["reason"].startswith("failed: ")
     assert "Memory ran out" in failed["reason"]
     assert (finished["devices"], finished["speed_up"], finished["reason"]) == ("2", "", ""), "no run on one device"
-
-
-@pytest.mark.slow
-def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
-    common = ("-m", "data=points", "max_epochs=1", "logger=none", "hydra.sweep.dir=old")
-    command.train(*common, "devices=2,1")
-    ended = command.train(*common, "devices=1,2")
-    assert "sweep: 1 finished, 1 refused, 0 failed" in ended.out
-    assert len((command.folder / "old" / "sweep.csv").read_text().splitlines()) == 3
-    left = {str(path.relative_to(command.folder / "old")) for path in (command.folder / "old").glob("*/*.json")}
-    assert left == {"0/metrics.json", "1/failure.json"}
 
 
 @pytest.mark.slow
@@ -150,7 +129,7 @@ def test_joblib_launcher_is_refused_by_name(capsys: pytest.CaptureFixture[str]) 
     target = {"_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"}
     with pytest.raises(SystemExit, match="2"):
         SweepSummary().on_multirun_start(OmegaConf.create({"hydra": {"launcher": target}}))
-    assert capsys.readouterr().err.startswith("hydra/launcher=joblib: its jobs run at the same time")
+    assert capsys.readouterr().err.startswith("hydra/launcher=joblib: each of its jobs")
 
 
 def test_another_sweep_in_the_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
