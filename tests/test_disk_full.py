@@ -62,16 +62,6 @@ def test_the_last_checkpoint_stays(command: Command) -> None:
     assert net_state(last)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("most", [200, 4000], ids=["config.yaml", "record.jsonl"])
-def test_no_file_is_incomplete(command: Command, most: int) -> None:
-    ended = limited(command, most, *SMALL, "logger=none", "max_epochs=3", "record.weights=step")
-    check_error(ended, "File too large")
-    config, record = command.folder / "run" / "config.yaml", command.folder / "run" / "record.jsonl"
-    assert config.exists() == (most > 200)
-    assert not record.exists() or record.read_text().endswith("}\n")
-
-
 def test_metrics_that_cannot_be_written(command: Command) -> None:
     """A device that is always full lies where they are first written to."""
     run = command.folder / "run"
