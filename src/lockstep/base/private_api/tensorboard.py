@@ -15,17 +15,12 @@ def add_points(writer: Any, values: Mapping[str, float], step: int) -> None:
     writer._get_file_writer().add_summary(Summary(value=points), step)
 
 
-def hparams_session(hparams: Mapping[str, str | int | float], trial: str) -> tuple[Any, Any]:
+def hparams_session(hparams: Mapping[str, str | int | float]) -> tuple[Any, Any]:
     """Return the summaries of the beginning, with the hyper-parameters, and of the successful end of a run.
 
     Without the list of names that SummaryWriter.add_hparams writes: TensorBoard would take that of one run for all.
     """
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
     from torch.utils.tensorboard.summary import hparams as hparams_summaries
 
     _, begin, end = hparams_summaries({**hparams}, {})  # type: ignore[no-untyped-call]
-    plugin_data = begin.value[0].metadata.plugin_data
-    session = HParamsPluginData.FromString(plugin_data.content)
-    session.session_start_info.group_name = trial
-    plugin_data.content = session.SerializeToString()
     return begin, end

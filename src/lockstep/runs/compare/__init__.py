@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from lockstep.base.config_error import ConfigError, as_typed, errors_as, require
+from lockstep.base.config_error import as_typed, errors_as, require
 from lockstep.plan.schemas.groups import leaves
 from lockstep.runs.compare.comparison import Comparison
 from lockstep.runs.compare.comparison_rules import CONFIGURATION, EXPECTED, rule_of
@@ -15,7 +15,7 @@ from lockstep.runs.compare.recorded_run import RecordedRun, compare_ranks, damag
 from lockstep.runs.compare.tolerance import Tolerance, tolerance_between
 from lockstep.runs.run_files import CONFIG
 
-__all__ = ["Comparison", "RecordedRun", "compare", "compare_runs"]
+__all__ = ["Comparison", "RecordedRun", "compare"]
 
 GIVEN = "the tolerance that was given"
 NONE = "–"  # shown for the option that a run does not have
@@ -28,27 +28,20 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         require(0 <= tolerance < math.inf, "tolerance", tolerance, reason, "tolerance=1e-10, or 0 for the same bits")
     left, right = RecordedRun(a), RecordedRun(b)
     with errors_as(partial(damaged, f"{a} or {b}")):
-        return compare_runs(left, right, tolerance, with_files=True)
-
-
-def compare_runs(
-    left: RecordedRun, right: RecordedRun, tolerance: float | None = None, with_files: bool = False
-) -> Comparison:
-    """Compare the records, results and configurations of two runs; `with_files`: the checkpoints and all files too."""
-    a, b = left.run_metadata, right.run_metadata
-    expected = tolerance_between(a, b) if tolerance is None else Tolerance(tolerance, reason=GIVEN)
-    options, engines = differing_options(left.config, right.config), (str(a.get("engine")), str(b.get("engine")))
-    comparison = Comparison(str(left.folder), str(right.folder), expected, options, engines)
-    comparison.add_all(record_values(left, right), record_values(right, left))
-    for run in (left, right):
-        compare_ranks(comparison, run)
-    comparison.add_all(left.values(), right.values())
-    if comparison.quantities.keys() <= {CONFIGURATION}:
-        reason = f"it has nothing in common with {right.folder} to compare"
-        raise ConfigError(f"{left.folder}: {reason}; write the folders of two trained runs.")
-    if with_files:
+        metadata = left.run_metadata, right.run_metadata
+        expected = tolerance_between(*metadata) if tolerance is None else Tolerance(tolerance, reason=GIVEN)
+        options, (one, other) = differing_options(left.config, right.config), (run.get("engine") for run in metadata)
+        comparison = Comparison(str(a), str(b), expected, options, (str(one), str(other)))
+        comparison.add_all(record_values(left, right), record_values(right, left))
+        for run in (left, right):
+            compare_ranks(comparison, run)
+        comparison.add_all(left.values(), right.values())
+        reason = f"it has nothing in common with {b} to compare"
+        require(
+            bool(comparison.quantities.keys() - {CONFIGURATION}), "run", a, reason, "the folders of two trained runs"
+        )
         comparison.add_all(left.files(right), right.files(left))
-    return comparison
+        return comparison
 
 
 def differing_options(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

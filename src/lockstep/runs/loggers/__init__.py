@@ -26,7 +26,7 @@ GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "e
 
 
 class TensorBoardWriter(TensorBoardLogger):
-    """Curves, texts and pictures for TensorBoard; `writer` is torch's SummaryWriter.
+    """Curves and pictures for TensorBoard; `writer` is torch's SummaryWriter.
 
     Hyper-parameters are written at the first flush: a module has added its own by then. TensorBoard itself lists those
     that differ among runs first, with the last point of each curve.
@@ -40,7 +40,6 @@ class TensorBoardWriter(TensorBoardLogger):
         purge_step = None if resumed_at is None else resumed_at + 1
         self.writer: Any = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=1)
         self.options, self.has_session = dict(hparams), False
-        self.trial = f"{folder.name}  {folder.parent}"  # what a table cuts is the path
 
     @property
     def experiment(self) -> Any:
@@ -56,7 +55,7 @@ class TensorBoardWriter(TensorBoardLogger):
     def save(self) -> None:
         if self.options and not self.has_session:
             self.has_session = True
-            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[0])
+            self.writer.file_writer.add_summary(hparams_session(self.options)[0])
         self.writer.flush()
 
     def finalize(self, status: str) -> None:
@@ -66,7 +65,7 @@ class TensorBoardWriter(TensorBoardLogger):
     def close(self, status: str) -> None:
         self.save()
         if self.has_session and status == "success":
-            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[1])
+            self.writer.file_writer.add_summary(hparams_session(self.options)[1])
         self.writer.close()
 
 

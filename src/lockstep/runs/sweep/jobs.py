@@ -189,9 +189,9 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
         return {}
     measured: dict[str, Any] = {"samples_per_second": job.speed}
     if reference is not None and has_speed_up:
-        from lockstep.runs.compare import compare_runs
+        from lockstep.runs.compare import compare
 
-        verdict = "reference" if job is reference else compare_runs(reference.record, job.record).verdict
+        verdict = "reference" if job is reference else compare(reference.run, job.run).verdict
         measured |= {"speed_up": job.speed / reference.speed, "verdict": verdict}
     differ = job.results.get("within_tolerance") is False
     return measured | ({"verdict": "engines differ"} if differ else {})

@@ -12,9 +12,8 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.base.config_error import ConfigError, shorten, truncate
+from lockstep.base.config_error import ConfigError, config_error, shorten, truncate
 from lockstep.base.files import save_json, save_table
-from lockstep.base.private_api.hydra import silence_basic_launcher
 from lockstep.base.text_table import columns_text
 from lockstep.launch.disk import run_lock
 from lockstep.launch.failure import RankFailed, print_exit_reason
@@ -27,10 +26,6 @@ from lockstep.runs.sweep.search import continue_search
 MAX_CELL = 72  # characters of a cell, and of a reason; sweep.csv has all of them
 HEADINGS = {"best": "", "samples_per_second": "samples/s", "speed_up": "speed-up"}
 FORMATS = {"samples_per_second": ".0f", "speed_up": ".2f"}
-JOBLIB_REFUSED = (
-    "hydra/launcher=joblib: each of its jobs would take all cores at the same time; write -m without it, or "
-    "hydra/launcher=slurm."
-)
 
 
 class SweepSummary(Callback):
@@ -42,18 +37,13 @@ class SweepSummary(Callback):
         self.locked = ExitStack()  # until the process ends
         try:
             if "hydra_joblib_launcher" in str(launcher):
-                raise ConfigError(JOBLIB_REFUSED)
+                reason = "each of its jobs would take all cores at the same time"
+                raise config_error("hydra/launcher", "joblib", reason, "-m without it, or hydra/launcher=slurm")
             self.locked.enter_context(run_lock(Path(config.hydra.sweep.dir), "hydra.sweep.dir"))
             continue_search(config.hydra.sweeper)
         except ConfigError as error:  # Hydra would print others of a callback, and go on
             print_exit_reason(str(error), None)
             raise SystemExit(2) from None
-        silence_basic_launcher()
-
-    def on_job_start(self, config: DictConfig, **_: Any) -> None:
-        job = config.hydra
-        if job.mode.name == "MULTIRUN":
-            print(f"\njob {job.job.num}: {' '.join(job.overrides.task)}", flush=True)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
