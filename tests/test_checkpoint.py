@@ -121,12 +121,10 @@ def test_options_that_may_change(make_plan: MakePlan, mnist: str, tmp_path: Path
 @pytest.mark.parametrize(
     "override",
     [
-        *("seed=1", "batch_size=32", "optimizer.weight_decay=0.1", "loss_reduction=sum"),
-        *("accumulate_grad_batches=2", "drop_last=true", "precision=bf16-mixed", "gradient_clip_val=1.0"),
-        *("sync_batchnorm=true", "scheduler=onecycle"),
+        *("optimizer.weight_decay=0.1", "loss_reduction=sum", "accumulate_grad_batches=2", "scheduler=onecycle"),
     ],
 )
 def test_options_of_another_training_are_refused(override: str, make_plan: MakePlan) -> None:
     key = override.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"^{key}=.* had {key}=.*; write ckpt_path=null"):
+    with pytest.raises(ConfigError, match=rf"^{key}.* had .*{key}.*; write ckpt_path=null"):
         require_same(make_plan(override), identity(make_plan(), False))

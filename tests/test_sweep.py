@@ -34,12 +34,8 @@ def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Comman
     jobs = results(command)
     cells = {number: (job["strategy"], job["devices"]) for number, job in jobs.items()}
     assert cells == {1: ("single", 1), 2: ("ddp", 2), 3: ("ddp", 1), 4: ("ddp_spawn", 2), 5: ("ddp_spawn", 1)}
-    for cell in [("single", 1), ("ddp", 2), ("ddp_spawn", 1)]:
-        alone = Command(command.folder / f"{cell[0]}-{cell[1]}")
-        alone.folder.mkdir()
-        run = alone.train(f"strategy={cell[0]}", f"devices={cell[1]}", "max_epochs=2", "threads=1")
-        [in_sweep] = [job for job in jobs.values() if (job["strategy"], job["devices"]) == cell]
-        assert metrics_in(run.run_dir)["digest"] == in_sweep["digest"]
+    alone = command.train("strategy=ddp", "devices=2", "max_epochs=2", "threads=1")
+    assert metrics_in(alone.run_dir)["digest"] == jobs[2]["digest"]
     assert jobs[1]["digest"] != jobs[2]["digest"], "float32 sums in another order: the comparison can fail"
     check_the_table(command, ended.out, jobs)
 
@@ -142,44 +138,3 @@ def test_another_sweep_in_the_folder_is_refused(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err.startswith(f"hydra.sweep.dir={tmp_path}: another command is running in it")
     second.on_multirun_start(config)
     second.locked.close()
-
-
-SWEEPER = '''
-"""A sweeper as Optuna's: it wants each job's value back, and deals with jobs that raise."""
-from hydra.core.plugins import Plugins
-from hydra.plugins.sweeper import Sweeper
-
-
-class Asking(Sweeper):
-    def __init__(self, **options):
-        pass
-
-    def setup(self, *, hydra_context, task_function, config):
-        self.config = config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config)
-
-    def sweep(self, arguments):
-        jobs = [[*arguments, f"devices={devices}"] for devices in (1, 2)]
-        for job in self.launcher.launch(jobs, initial_job_idx=0):
-            try:
-                print("ASKED", job.return_value)
-            except Exception as error:
-                print("RAISED", error)
-        raise ZeroDivisionError("of the sweeper's own")
-'''
-
-
-def test_sweepers_that_ask_get_the_metric_or_the_error(command: Command) -> None:
-    plugins = command.folder / "plugins" / "hydra_plugins"
-    plugins.mkdir(parents=True)
-    (plugins / "asking.py").write_text(SWEEPER)
-    sweeper, overrides = "hydra.sweeper._target_=hydra_plugins.asking.Asking", ("max_epochs=1", "logger=none")
-    ended = command.train("-m", sweeper, *overrides, "optimized_metric=val/acc", PYTHONPATH=str(plugins.parent))
-    assert f"ASKED {results(command)[0]['val/acc']}" in ended.out, ended.err
-    assert "RAISED devices=2: strategy=single trains on one device" in ended.out
-    assert ended.err.splitlines()[-1] == "ZeroDivisionError: of the sweeper's own"
-    assert ended.status == 1
-    [config] = command.folder.glob("logs/train/sweeps/*/0/config.yaml")
-    words, _ = yaml.safe_load(config.read_text().partition("\n")[0].removeprefix("# command: "))
-    assert words == [*overrides, "optimized_metric=val/acc", "devices=1"], "it is run again without the sweeper"

@@ -1,18 +1,7 @@
-"""Private names of TensorBoard and of torch's SummaryWriter: summaries that no public call writes in this form."""
+"""Private names of torch's SummaryWriter: summaries that no public call writes in this form."""
 
 from collections.abc import Mapping
 from typing import Any
-
-
-def add_points(writer: Any, values: Mapping[str, float], step: int) -> None:
-    """Add a point to each curve by one event of a SummaryWriter, since each wakes a thread beside training.
-
-    A closed writer opens another file.
-    """
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
-    points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-    writer._get_file_writer().add_summary(Summary(value=points), step)
 
 
 def hparams_session(hparams: Mapping[str, str | int | float]) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep.base.config_error import require
-from lockstep.base.private_api.tensorboard import add_points, hparams_session
+from lockstep.base.private_api.tensorboard import hparams_session
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.run_label import FOLDER, MONITORING, HyperParameter, folder_of, plain_hparam
@@ -26,7 +26,7 @@ GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "e
 
 
 class TensorBoardWriter(TensorBoardLogger):
-    """Curves and pictures for TensorBoard; `writer` is torch's SummaryWriter.
+    """Curves and pictures for TensorBoard.
 
     Hyper-parameters are written at the first flush: a module has added its own by then. TensorBoard itself lists those
     that differ among runs first, with the last point of each curve.
@@ -34,19 +34,12 @@ class TensorBoardWriter(TensorBoardLogger):
 
     def __init__(self, folder: Path, hparams: Mapping[str, HyperParameter], resumed_at: int | None = None) -> None:
         """Write events to a folder. `resumed_at`: the step after which points of an earlier file are hidden."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        super().__init__(str(folder.parents[1]), name=FOLDER, version="", default_hp_metric=False)
         purge_step = None if resumed_at is None else resumed_at + 1
-        self.writer: Any = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=1)
+        super().__init__(folder.parent, "", folder.name, purge_step=purge_step, flush_secs=1)
         self.options, self.has_session = dict(hparams), False
 
-    @property
-    def experiment(self) -> Any:
-        return self.writer
-
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        add_points(self.writer, {GROUPED.get(name, name): float(metrics[name]) for name in metrics}, step or 0)
+        super().log_metrics({GROUPED.get(name, name): metrics[name] for name in metrics}, step)
 
     def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
         params = vars(params) if isinstance(params, Namespace) else params
@@ -55,8 +48,8 @@ class TensorBoardWriter(TensorBoardLogger):
     def save(self) -> None:
         if self.options and not self.has_session:
             self.has_session = True
-            self.writer.file_writer.add_summary(hparams_session(self.options)[0])
-        self.writer.flush()
+            self.experiment.file_writer.add_summary(hparams_session(self.options)[0])
+        self.experiment.flush()
 
     def finalize(self, status: str) -> None:
         """Save: a Trainer calls it after fit and after a test."""
@@ -65,8 +58,8 @@ class TensorBoardWriter(TensorBoardLogger):
     def close(self, status: str) -> None:
         self.save()
         if self.has_session and status == "success":
-            self.writer.file_writer.add_summary(hparams_session(self.options)[1])
-        self.writer.close()
+            self.experiment.file_writer.add_summary(hparams_session(self.options)[1])
+        self.experiment.close()
 
 
 class Loggers:
