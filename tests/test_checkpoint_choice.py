@@ -142,7 +142,7 @@ def test_no_checkpoint(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.
     begun = replace(plan, resume=True)
     assert choose_checkpoint(plan, folder_given=False) == (plan, {})
     assert choose_checkpoint(begun, folder_given=True) == (begun, {}), "it starts from scratch"
-    nothing = f"no run of name=mine below {tmp_path}/logs/mine has left a checkpoint; write"
+    nothing = f"none of the 0 runs of name=mine below {tmp_path}/logs/mine has left an undamaged checkpoint; write"
     cases: list[tuple[dict[str, object], str]] = [
         ({"resume": True}, f"^resume=true: {nothing} resume=false, or"),
         ({"ckpt_path": "last"}, f"^ckpt_path=last: {nothing} ckpt_path=null"),

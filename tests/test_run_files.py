@@ -10,7 +10,7 @@ from lockstep.base.files import open_file, read_text, save_json
 from lockstep.command.job import run
 from lockstep.datamodules.image_folder import read_image
 from lockstep.datamodules.npz import read_arrays
-from lockstep.runs.run_files import METRICS, Metrics
+from lockstep.runs.run_files import METRICS, Metrics, removed_if_refused
 from tests.comparing import metrics_in
 
 
@@ -50,3 +50,23 @@ def test_a_run_folder_that_cannot_be_created(below: str, reason: str, tmp_path: 
     message = rf"^hydra.run.dir={folder}: what the run leaves cannot be written there \({reason}\); write a folder"
     with pytest.raises(ConfigError, match=message):
         run(["data=points", "model=linear", f"hydra.run.dir={folder}"])
+
+
+@pytest.mark.parametrize("kept", [None, "config.yaml", "checkpoints"])
+def test_a_refused_run_leaves_nothing(kept: str | None, tmp_path: Path) -> None:
+    """Unless the folder is an earlier run's, or training had begun."""
+    folder = tmp_path / "run"
+    (folder / "tensorboard" / "label").mkdir(parents=True)
+    if kept == "config.yaml":
+        (folder / kept).touch()
+
+    def refused() -> None:
+        with removed_if_refused(folder):
+            (folder / "config.yaml").touch()
+            if kept == "checkpoints":
+                (folder / kept).mkdir()
+            raise ConfigError
+
+    with pytest.raises(ConfigError):
+        refused()
+    assert folder.exists() == (kept is not None)

@@ -27,7 +27,9 @@ def job(sweep: Path, number: int, optimized: str | None = None, **results: Any) 
     return SweepJob(folder, sweep)
 
 
-def test_the_first_of_the_best_by_the_monitor_of_the_checkpoint(tmp_path: Path) -> None:
+def test_the_first_of_the_best_by_the_monitor_of_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = [0.5, 0.75, math.nan, 0.75]
     jobs = [job(tmp_path, number, best=value, **MONITORED) for number, value in enumerate(values)]
     unfinished = job(tmp_path, 9)
@@ -36,6 +38,8 @@ def test_the_first_of_the_best_by_the_monitor_of_the_checkpoint(tmp_path: Path) 
     assert metric.best([*jobs, unfinished]) is jobs[1]
     command = "  python train.py optimizer.lr=1 'model.net.hidden=[8]'"
     assert best_text(jobs, metric) == ["best: job 1, best val/acc 0.75", command]
+    monkeypatch.chdir(tmp_path)  # which has no train.py
+    assert best_text(jobs, metric)[1] == command.replace("python train.py", "lockstep")
 
 
 def test_jobs_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:

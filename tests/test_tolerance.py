@@ -8,10 +8,12 @@ from lockstep.runs.compare.tolerance import (
     FLOAT32,
     FLOAT64,
     IDENTICAL,
+    LIKELY,
     MASKS,
     MIXED,
     STATISTICS,
     Tolerance,
+    likely_reason,
     tolerance_between,
 )
 
@@ -94,3 +96,11 @@ def test_ranks_with_their_own_statistics_have_a_bound() -> None:
 def test_bounds_are_those_of_the_docs() -> None:
     assert (IDENTICAL.within, FLOAT64.within, FLOAT32.within, MIXED.within) == (0.0, 1e-10, 1e-4, 0.1)
     assert (IDENTICAL.steps, FLOAT64.steps, FLOAT32.steps, MIXED.steps) == (math.inf, math.inf, 3, 3)
+
+
+def test_likely_reason_needs_other_worlds_and_a_module() -> None:
+    single, ranks = run_metadata(**ALONE), run_metadata()
+    assert likely_reason(single, ranks, "loss") == LIKELY
+    assert likely_reason(single, ranks, "learning rate") is None
+    assert likely_reason(single, single, "loss") is None
+    assert likely_reason({**single, "optimizer": "adam"}, ranks, "loss") is None

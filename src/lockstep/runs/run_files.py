@@ -1,12 +1,15 @@
 """The files of a run's folder; docs/agreement.md has the lines of record.jsonl."""
 
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lockstep.base.config_error import ConfigError
 from lockstep.base.files import read_text, save_table, save_text
 
 METRICS = "metrics.json"
@@ -73,6 +76,23 @@ def clear_records(folder: Path, keep_record: bool) -> None:
     for run in (folder, folder / "lightning", folder / "raw"):
         for name in (METRICS, COMPARISON, CONFUSION, *(() if keep_record else (RECORD,))):
             (run / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def removed_if_refused(folder: Path) -> Iterator[None]:
+    """Remove what a run that is refused before its first step has left in its folder, unless there was one before."""
+    runs = (folder / "lightning", folder / "raw", folder)
+    existed = (folder / CONFIG).exists()
+    try:
+        yield
+    except ConfigError:
+        if not existed and not any((run / name).exists() for run in runs for name in (RECORD, "checkpoints")):
+            for run in runs:
+                (run / CONFIG).unlink(missing_ok=True)
+                shutil.rmtree(run / "tensorboard", ignore_errors=True)
+                with suppress(OSError):
+                    run.rmdir()
+        raise
 
 
 def run_of(checkpoint: Path) -> Path:

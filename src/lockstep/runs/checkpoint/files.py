@@ -109,7 +109,8 @@ def _require_fresh(plan: Plan, damaged: Mapping[Path, str], in_folder: bool) -> 
     if damaged:
         reason = "no checkpoint there can be read: " + ", ".join(f"{path} ({damaged[path]})" for path in damaged)
     elif not in_folder:
-        reason = f"no run of name={plan.name} below {folder} has left a checkpoint"
+        runs = len([*folder.rglob(CONFIG)])
+        reason = f"none of the {runs} runs of name={plan.name} below {folder} has left an undamaged checkpoint"
     elif plan.saves and ((folder / METRICS).is_file() or any(folder.glob(f"*/{FOLDER}"))):
         reason = f"{folder} holds results or runs, but no checkpoint of its own"
     else:

@@ -10,9 +10,9 @@ from typing import Any
 from lockstep.base.config_error import as_typed, errors_as, require
 from lockstep.plan.schemas.groups import leaves
 from lockstep.runs.compare.comparison import Comparison
-from lockstep.runs.compare.comparison_rules import CONFIGURATION, EXPECTED, rule_of
-from lockstep.runs.compare.recorded_run import RecordedRun, compare_ranks, damaged, record_values
-from lockstep.runs.compare.tolerance import Tolerance, tolerance_between
+from lockstep.runs.compare.comparison_rules import CONFIGURATION, EXPECTED, ONE_RUN, rule_of
+from lockstep.runs.compare.recorded_run import RecordedRun, compare_within, damaged, record_values
+from lockstep.runs.compare.tolerance import Tolerance, likely_reason, tolerance_between
 from lockstep.runs.run_files import CONFIG
 
 __all__ = ["Comparison", "RecordedRun", "compare"]
@@ -34,13 +34,19 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         comparison = Comparison(str(a), str(b), expected, options, (str(one), str(other)))
         comparison.add_all(record_values(left, right), record_values(right, left))
         for run in (left, right):
-            compare_ranks(comparison, run)
+            compare_within(comparison, run)
         comparison.add_all(left.values(), right.values())
         reason = f"it has nothing in common with {b} to compare"
         require(
-            bool(comparison.quantities.keys() - {CONFIGURATION}), "run", a, reason, "the folders of two trained runs"
+            bool(comparison.quantities.keys() - {CONFIGURATION, ONE_RUN}),
+            "run",
+            a,
+            reason,
+            "the folders of two trained runs",
         )
         comparison.add_all(left.files(right), right.files(left))
+        if (first := comparison.first_divergence) is not None:
+            comparison.likely = likely_reason(*metadata, first.name)
         return comparison
 
 

@@ -60,6 +60,7 @@ class Comparison:
     """The quantities of two runs, by name.
 
     options: those that differ, with both values as they are typed. left_out: the keys not compared, by reason.
+    likely: the reason of a difference.
     """
 
     a: str
@@ -69,6 +70,7 @@ class Comparison:
     engines: tuple[str, str] = ("lightning", "lightning")
     quantities: dict[str, Quantity] = field(default_factory=dict)
     left_out: dict[str, set[str]] = field(default_factory=dict)
+    likely: str | None = None
 
     def add_all(self, a: Values, b: Values) -> None:
         """Compare the values of two runs; one that only one of them has is different."""
@@ -116,7 +118,7 @@ class Comparison:
         reason = f" ({self.tolerance.reason})" if self.tolerance.reason else ""
         sentences = [f"{self.verdict}; expected: {self.tolerance}{reason}"]
         if (first := self.first_divergence) is not None:
-            sentences.append(f"They differ first in {first.name}, {first.first}.")
+            sentences += [f"They differ first in {first.name}, {first.first}.", *filter(None, [self.likely])]
         blocks = [
             f"{short_path(self.a)}\n  against\n{short_path(self.b)}",
             wrapped(4, (f"  {key}: {shorten(a)} against {shorten(b)}" for key, (a, b) in self.options.items())),
@@ -134,6 +136,7 @@ class Comparison:
             "expected_because": self.tolerance.reason,
             "configuration": self.options,
             "first_divergence": first and f"{first.name}, {first.first}",
+            "likely_reason": self.likely,
             "quantities": {
                 name: {
                     "verdict": quantity.verdict,

@@ -24,7 +24,7 @@ class Rule(NamedTuple):
     order: int
 
 
-CONFIGURATION = "configuration"
+CONFIGURATION, ONE_RUN = "configuration", "files of one run"
 UNKNOWN = "keys unknown to this version"
 BITS_ONLY = "digests, best epochs and states of ranks (only identical runs share them)"
 EXPECTED = "what the tolerance accounts for"
@@ -70,6 +70,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("exact", "learning rate", "record.jsonl:step.", "lr"),
     ("bound", "loss", "record.jsonl:step.", "loss_sum"),
     ("bound", "gradient norm", "record.jsonl:step.", "grad_norm"),
+    ("exact", ONE_RUN, "record.jsonl:", "altered.*"),
     ("exact", "ranks of one run", "record.jsonl:", "step.grad_norm_spread ranks.*"),
     ("bound", "logged", "record.jsonl:step.", "logged.*"),
     # the mean over ranks of a metric is no metric of the global batch
@@ -100,6 +101,8 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", "Lightning's own state", "last.ckpt:", f"pytorch-lightning_version loops* callbacks* {HPARAMS}"),
     ("bound", "weights saved", "last.ckpt:", "state_dict.* current_model_state.*"),
     ("not", EXPECTED, "last.ckpt:optimizer_states.*.param_groups.*.", "foreach fused capturable differentiable"),
+    ("bits", "best epoch", "best.ckpt:", "epoch"),
+    ("bound", "best weights", "best.ckpt:", "state_dict.*"),
     ("bound", "optimizer state", "last.ckpt:", "optimizer_states*"),
     ("bound", "schedule", "last.ckpt:", "lr_schedulers*"),
     ("bound", "gradient scaler", "last.ckpt:", "MixedPrecision*"),

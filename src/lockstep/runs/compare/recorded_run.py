@@ -11,13 +11,18 @@ from typing import Any
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as
 from lockstep.base.files import read_text
+from lockstep.plan.plan import SUMMARY_KEYS
 from lockstep.plan.schemas.groups import leaves
-from lockstep.runs.checkpoint.files import FOLDER, LAST, DamagedCheckpoint, read_checkpoint
-from lockstep.runs.compare.comparison import Comparison, Values
+from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
+from lockstep.runs.compare.comparison import MISSING, Comparison, Values
 from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 Line = dict[str, Any]
+IN_CONFIG = (  # of the first line of a record, keys of the command line in which the two runs may differ
+    *("engine", "strategy", "devices", "num_nodes", "accelerator", "threads", "precision", "sync_batchnorm"),
+    *("memory_format", "compile"),
+)
 LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
     "step": lambda line: (line["epoch"], line["step"]),
     "fingerprint": lambda line: (line["epoch"], line["step"]),
@@ -80,13 +85,20 @@ class RecordedRun:
         )
 
     def files(self, other: "RecordedRun") -> Values:
-        """Return a key for each file of the folder, and the values in last.ckpt if `other` has one, too."""
+        """Return a key for each file of the folder, and the values in the checkpoints that `other` has, too.
+
+        The weights of two best.ckpt are comparable if they are of the same epoch.
+        """
         paths = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if not path.is_dir())
         files = {f"{str(path).removeprefix('checkpoints/')}:": "there" for path in paths}
-        if f"{LAST}:" in files and not self.last:
-            files[f"{LAST}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
+        for name, checkpoint in ((LAST, self.last), (BEST, self.best)):
+            if f"{name}:" in files and not checkpoint:
+                files[f"{name}:"] = f"damaged in {self.folder}"  # of two damaged ones nothing is known
         if self.last and other.last:
             files |= {f"{LAST}:{key}": value for key, value in leaves(self.last)}
+        if self.best and other.best:
+            best = self.best if self.best["epoch"] == other.best["epoch"] else {"epoch": self.best["epoch"]}
+            files |= {f"{BEST}:{key}": value for key, value in leaves(best)}
         return self._placed(files)
 
     def _placed(self, values: Mapping[str, Any]) -> Values:
@@ -96,8 +108,20 @@ class RecordedRun:
     @cached_property
     def last(self) -> Mapping[str, Any]:
         """The last checkpoint; empty if it is missing or damaged."""
+        return self._checkpoint(LAST)
+
+    @cached_property
+    def best(self) -> dict[str, Any]:
+        """The weights in best.ckpt and the epoch that they are of; empty if it is missing or damaged."""
+        from lockstep.runs.checkpoint.content import SECTION  # with torch
+
+        checkpoint = self._checkpoint(BEST)
+        best = checkpoint.get(SECTION, {}).get("best") or ("", 0.0, checkpoint.get("epoch"))
+        return {"epoch": best[2], "state_dict": checkpoint.get("state_dict")} if checkpoint else {}
+
+    def _checkpoint(self, name: str) -> Mapping[str, Any]:
         try:
-            return read_checkpoint(self.folder / FOLDER / LAST)
+            return read_checkpoint(self.folder / FOLDER / name)
         except DamagedCheckpoint:
             return {}
 
@@ -147,8 +171,14 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
     return values
 
 
-def compare_ranks(comparison: Comparison, run: RecordedRun) -> None:
-    """Compare the gradient norms and the fingerprints of the ranks of one run."""
+def compare_within(comparison: Comparison, run: RecordedRun) -> None:
+    """Compare the files of one run with the first line of its record, and the norms and fingerprints of its ranks."""
+    config, metadata = dict(leaves(run.config, of_lists=False)) if run.config else {}, run.run_metadata
+    is_trained = metadata is not run.results and config.get("train") is not False  # a test alone writes no record
+    for file, values, keys in ((CONFIG, config, IN_CONFIG), (METRICS, run.results, SUMMARY_KEYS)) if is_trained else ():
+        for key in keys if values else ():
+            if (value := values.get(key, MISSING)) not in (None, "auto") and key in metadata:
+                comparison.add(f"{RECORD}:altered.{key}", value, metadata[key], f"{file}, {key} in {run.folder}", 0)
     for (epoch, step), line in run.steps.items():
         place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
         comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread", 0.0), 0.0, place, step)

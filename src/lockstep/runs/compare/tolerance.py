@@ -44,6 +44,13 @@ MASKS = Tolerance(sys.float_info.max, reason="independent dropout masks; strateg
 STATISTICS = Tolerance(sys.float_info.max, reason="each part of a batch is normalized by itself")
 
 
+LIKELY = (
+    "Their ranks have other shares of a batch: a loss across samples, statistics of a batch, noise, or a logged value "
+    "that is no mean over samples or is rounded to float32 depends on them (compare with strategy=virtual)."
+)
+EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "results"}  # may differ for this reason
+
+
 def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
     """Return the expected agreement of two runs, whichever engine runs them."""
     dropout = {run["dropout_rng"] for run in (a, b) if "dropout_rng" in run}
@@ -58,6 +65,12 @@ def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
     if precisions == {"64-true"}:
         return FLOAT64
     return FLOAT32 if precisions <= {"64-true", "32-true"} else MIXED
+
+
+def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:
+    """Return why two runs of one LightningModule that split a batch differently probably differ first in a quantity."""
+    is_plain_net = "optimizer" in {**a, **b}
+    return None if is_plain_net or _batch_layout(a) == _batch_layout(b) or differs not in EFFECTS else LIKELY
 
 
 def _arithmetic(run: RunMetadata) -> tuple[object, ...]:

@@ -124,7 +124,8 @@ def best_text(jobs: Sequence[SweepJob], metric: RankingMetric | None) -> list[st
     if best is None or metric is None:
         return []
     heading = f"best: job {best.name}, {metric.label} {metric.value(best):.4g}"
-    return [heading, f"  {typed_command()} {shlex.join(best.words)}"]
+    program = typed_command() if Path("train.py").is_file() else "lockstep"
+    return [heading, f"  {program} {shlex.join(best.words)}"]
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,10 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
             "strategy": job.strategy,
             "devices": job.devices,
             **varied,
-            **dict.fromkeys(("samples_per_second", "speed_up")),
+            **dict.fromkeys(("samples_per_second", "speed_up", "efficiency")),
             **(ranked if job.results else dict.fromkeys(ranked)),
             **{name.replace("/", "_"): job.results.get(name) for name in names},
-            **{"verdict": "", "reason": ""},
+            **{"max_loss_diff": None, "verdict": "", "reason": ""},
             **_measured(job, _reference(job, jobs) if job.results else None, has_speed_up),
         }
         steps = job.steps if job.results else []
@@ -191,7 +192,9 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
     if reference is not None and has_speed_up:
         from lockstep.runs.compare import compare
 
-        verdict = "reference" if job is reference else compare(reference.run, job.run).verdict
-        measured |= {"speed_up": job.speed / reference.speed, "verdict": verdict}
+        comparison, speed_up = compare(reference.run, job.run), job.speed / reference.speed
+        measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
+        measured |= {"max_loss_diff": comparison.quantities["loss"].difference}
+        measured |= {"verdict": "reference" if job is reference else comparison.verdict}
     differ = job.results.get("within_tolerance") is False
     return measured | ({"verdict": "engines differ"} if differ else {})
