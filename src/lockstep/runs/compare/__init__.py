@@ -36,14 +36,11 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         for run in (left, right):
             compare_within(comparison, run)
         comparison.add_all(left.values(), right.values())
-        reason = f"it has nothing in common with {b} to compare"
-        require(
-            bool(comparison.quantities.keys() - {CONFIGURATION, ONE_RUN}),
-            "run",
-            a,
-            reason,
-            "the folders of two trained runs",
+        in_common, reason = (
+            comparison.quantities.keys() - {CONFIGURATION, ONE_RUN},
+            f"it has nothing in common with {b}",
         )
+        require(bool(in_common), "run", a, reason, "the folders of two trained runs")
         comparison.add_all(left.files(right), right.files(left))
         if (first := comparison.first_divergence) is not None:
             comparison.likely = likely_reason(*metadata, first.name)

@@ -69,8 +69,9 @@ def format_table(rows: Sequence[SweepRow]) -> str:
     cells, varied, ranked = rows[0].cells, rows[0].varied, rows[0].ranked
     world = [name for name in WORLD if len({row.cells[name] for row in rows}) > 1]
     tested = [name for name in cells if name.startswith("test_") and name != ranked]
-    rest = ["speed_up", "verdict"] if any(row.cells.get("speed_up") for row in rows) else tested
-    names = ["job", "best", *world, *varied, ranked, "samples_per_second", *rest]
+    if any(row.cells.get("speed_up") for row in rows):
+        tested = []  # for which a line has no room
+    names = ["job", "best", *world, *varied, ranked, "samples_per_second", "speed_up", "verdict", *tested]
     names = [name for name in names if any(row.cells.get(name) not in (None, "") for row in rows)]
     headings = dict(zip(varied, short_keys(varied), strict=True)) | HEADINGS
     titles = [headings.get(name, name.replace("_", " ", 1)) for name in names]
