@@ -35,16 +35,19 @@ def test_checkpoints_that_do_not_fit_are_refused(make_plan: MakePlan, tmp_path: 
     del checkpoint[SECTION]
     torch.save(checkpoint, other)
     incomplete = "it is no complete checkpoint of this project (BadZipFile); write ckpt_path=last"
+    former = torch.load(last, weights_only=True)
+    former[SECTION]["identity"] = {"data.sums": ["loss"]}
+    torch.save(former, last.with_name("former.ckpt"))
     foreign = "it is not a checkpoint that this project wrote; write ckpt_path=last, or "
     cases = [
         ([f"ckpt_path={torn}"], f"ckpt_path={torn}: {incomplete}"),
         ([f"ckpt_path={other}"], f"ckpt_path={other}: {foreign}"),
-        ([f"ckpt_path={last}", "max_epochs=1"], "it has trained for 1 epochs already; write max_epochs=2"),
+        ([f"ckpt_path={last.with_name('former.ckpt')}"], "version 0.1 of Lockstep trained it; write ckpt_path=null"),
+        ([f"ckpt_path={last}", "max_epochs=1"], "steps already; write max_epochs=2"),
         (
-            [f"ckpt_path={last}", "model.net.hidden=[7]"],
-            "had model.net.hidden=[256,128], and what is trained would not be",
+            [f"ckpt_path={last}", "seed=1", "batch_size=32"],
+            "had seed=42 batch_size=64, and what is",
         ),
-        ([f"ckpt_path={last}", "seed=1", "batch_size=32"], "write seed=42 batch_size=64."),
     ]
     for overrides, message in cases:
         with pytest.raises(ConfigError) as raised:
@@ -59,7 +62,9 @@ def test_finished_run_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     resumed = replace(trained(make_plan), resume=True, ckpt_path=last)
     assert not check_checkpoint(resumed)
     (tmp_path / "metrics.json").touch()
-    with pytest.raises(ConfigError, match=r"^max_epochs=1: .* it has trained for 1 epochs already; write max_epochs=2"):
+    with pytest.raises(
+        ConfigError, match=r"^max_epochs=1: .* it has trained for 1 epochs of .* already; write max_epochs=2"
+    ):
         check_checkpoint(resumed)
     assert check_checkpoint(resumed, keep_finished=True)
     assert not check_checkpoint(replace(resumed, max_epochs=2))
@@ -76,7 +81,6 @@ def test_another_net_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     ("first", "then", "refused"),
     [
         (["model.net.dropout=0.5"], ["strategy=ddp", "devices=2"], "strategy=ddp devices=2: the run of"),
-        (["model.net.dropout=0.5", "strategy=ddp"], ["strategy=ddp", "devices=2"], "devices=2: the run of"),
         (["model.net.dropout=0.5", "strategy=ddp"], ["strategy=ddp_spawn"], None),
         (["model.net.dropout=0"], ["strategy=ddp", "devices=2"], None),
         (["model=cnn", "sync_batchnorm=true"], ["strategy=ddp", "devices=2"], None),
@@ -103,45 +107,24 @@ def test_another_world_is_refused_if_ranks_draw_separate_numbers(
     assert "its dropout or BatchNorm was each rank's own" in str(raised.value)
 
 
-def test_options_that_may_change(make_plan: MakePlan) -> None:
+def test_options_that_may_change(make_plan: MakePlan, mnist: str, tmp_path: Path) -> None:
+    """The data may have moved."""
     words = ("strategy=ddp", "devices=2", "max_epochs=3", "threads=1", "logger=none", "name=other", "detect_nan=false")
     require_same(make_plan(*words, "checkpoint.every_n_steps=7"), identity(make_plan(), False))
+    (tmp_path / "elsewhere").symlink_to(mnist)
+    here, there = ("data=mnist", f"data.root={mnist}"), ("data=mnist", f"data.root={tmp_path / 'elsewhere'}")
+    require_same(make_plan(*there), identity(make_plan(*here), False))
+    with pytest.raises(ConfigError, match=r"^data.val_size=0: the run of .* had data.val_size=5000, and"):  # alone
+        require_same(make_plan(*here, "data.val_size=0"), identity(make_plan(*here), False))
 
 
 @pytest.mark.parametrize(
     "override",
     [
-        *("seed=1", "batch_size=32", "optimizer.weight_decay=0.1", "loss_reduction=sum"),
-        *("accumulate_grad_batches=2", "drop_last=true", "precision=bf16-mixed", "gradient_clip_val=1.0"),
-        "sync_batchnorm=true",
+        *("optimizer.weight_decay=0.1", "loss_reduction=sum", "accumulate_grad_batches=2", "scheduler=onecycle"),
     ],
 )
 def test_options_of_another_training_are_refused(override: str, make_plan: MakePlan) -> None:
     key = override.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"^{override}\b.* had {key}=.*; write {key}="):
+    with pytest.raises(ConfigError, match=rf"^{key}.* had .*{key}.*; write ckpt_path=null"):
         require_same(make_plan(override), identity(make_plan(), False))
-
-
-@pytest.mark.parametrize("override", ["model=linear", "data=points", "optimizer=adamw_groups", "scheduler=onecycle"])
-def test_another_option_of_a_group_is_resumed_in_its_folder(override: str, make_plan: MakePlan) -> None:
-    saved, plan = identity(make_plan(), False), make_plan(override)
-    with pytest.raises(ConfigError, match=r"_target_=.* and what is trained would not be the same; write resume=true"):
-        require_same(replace(plan, ckpt_path="/runs/one/checkpoints/last.ckpt"), saved)
-
-
-def test_data_may_have_moved(make_plan: MakePlan, mnist: str, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").symlink_to(mnist)
-    here, there = ("data=mnist", f"data.root={mnist}"), ("data=mnist", f"data.root={tmp_path / 'elsewhere'}")
-    require_same(make_plan(*there), identity(make_plan(*here), False))
-    with pytest.raises(ConfigError, match=r"^data.val_size=0: .* write data.val_size=5000\.$"):  # not what follows
-        require_same(make_plan(*here, "data.val_size=0"), identity(make_plan(*here), False))
-
-
-def test_code_in_an_option_is_resumed_in_its_folder(make_plan: MakePlan) -> None:
-    plan = replace(make_plan(), ckpt_path="/runs/one/checkpoints/last.ckpt")
-    saved = identity(plan, False) | {"callbacks": [{"_target_": "mine.Callback", "names": ["long"] * 99}]}
-    with pytest.raises(
-        ConfigError, match=r"^no callbacks: .*mine.Callback.*; write resume=true hydra.run.dir=/runs/one\.$"
-    ) as raised:
-        require_same(plan, saved)
-    assert len(str(raised.value)) < 500

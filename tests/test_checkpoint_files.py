@@ -58,15 +58,3 @@ def test_damage_is_detected(tmp_path: Path) -> None:
             read_checkpoint(archive)
     with pytest.raises(DamagedCheckpoint, match="Is a directory"):
         read_checkpoint(tmp_path)
-
-
-def test_readable_checkpoint_with_a_flipped_bit_loads(tmp_path: Path) -> None:
-    """Every fifth byte of a small file in turn: the zip's directory has no checksum of its own."""
-    archive = an_archive(tmp_path / "a.ckpt")
-    content = archive.read_bytes()
-    for position in range(0, len(content), 5):
-        wrong = bytearray(content)
-        wrong[position] ^= 1 << position % 8
-        archive.write_bytes(wrong)
-        with suppress(DamagedCheckpoint):
-            assert read_checkpoint(archive)["text"] == "numbers" * 100

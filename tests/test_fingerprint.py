@@ -84,13 +84,9 @@ def in_another_order(net: nn.Module, optimizer: Any) -> None:
     ("change", "kinds"),
     [
         (lambda net, _: in_the_last_bit(net[0].weight), "weights"),
-        (lambda net, _: net[0].weight.copy_(net[0].weight.flip(0)), "weights"),
         (lambda net, _: in_the_last_bit(net[1].running_var), "buffers"),
-        (lambda net, _: net[1].num_batches_tracked.add_(1), "buffers"),
         (lambda net, optimizer: in_the_last_bit(optimizer.state[net[0].weight]["exp_avg_sq"]), "optimizer"),
-        (lambda net, optimizer: optimizer.state[net[0].weight]["step"].add_(1), "optimizer"),
         (lambda _, optimizer: optimizer.param_groups[0].update(lr=0.1 * 1.01), "optimizer"),
-        (lambda _, optimizer: optimizer.param_groups[0].update(betas=(0.9, 0.99)), "optimizer"),
         (lambda _, optimizer: optimizer.param_groups[0].update(foreach=True), ""),
         (lambda net, _: net.to(memory_format=torch.channels_last), ""),
         (step_as_number, ""),

@@ -1,8 +1,6 @@
 """`lockstep.load` returns the module that a run has tested: its test metrics come out again."""
 
-import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import lockstep
-from example import lightning_module
 from example.lightning_module import FocalClassifier
 from lockstep import ConfigError
 from lockstep.command.run_result import RunResult
 from lockstep.datamodules import Digits
 from lockstep.models import Classifier as OurClassifier
-from lockstep.runs.checkpoint.former import plan_of
 from tests.conftest import IN_PROCESS, ROOT
-from tests.user_code.former_example import Classifier as Former
 
 pytestmark = IN_PROCESS
 
@@ -155,64 +150,6 @@ def test_a_checkpoint_alone_is_enough_if_it_is_of_this_version_and_undamaged(tmp
         torch.save(checkpoint, copy)
         with pytest.raises(ConfigError, match=sentence):
             lockstep.load(copy)
-
-
-OLD = Path(__file__).with_name("runs_of_9b27836b")
-
-
-@pytest.mark.parametrize("name", ["mlp_raw", "mlp_lightning"])
-def test_a_net_of_the_earlier_version_is_loaded_and_tested(tmp_path: Path, name: str) -> None:
-    expected = json.loads((OLD / name / "metrics.json").read_text())
-    module, last = lockstep.load(OLD / name), OLD / name / "checkpoints" / "last.ckpt"
-    assert (type(module), module.num_classes, module.net.layers[0].out_features) == (OurClassifier, 10, 4)
-    words = ("model.net.hidden=[4]", "train=false", f"ckpt_path={last}")
-    result = trained(tmp_path, *words)
-    assert result["test/acc"] == pytest.approx(expected["test/acc"], rel=1e-6)
-    assert result["test/loss"] == pytest.approx(expected["test/loss"], rel=1e-6)
-    with pytest.raises(ConfigError, match="an earlier version trained it; write train=false test=true to test it, or "):
-        trained(tmp_path / "on", *words[::2])
-    shutil.copytree(OLD / name, tmp_path / "copy")
-    with pytest.raises(ConfigError, match="an earlier version trained it; "):
-        trained(tmp_path / "copy", words[0], "resume=true")
-
-
-def test_a_module_of_the_earlier_version_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lightning_module, "Classifier", Former, raising=False)
-    last = OLD / "module" / "checkpoints" / "last.ckpt"
-    module, saved = lockstep.load(OLD / "module"), torch.load(last)["state_dict"]
-    assert all(torch.equal(saved[name], value) for name, value in module.state_dict().items())
-    model = {"_target_": "example.lightning_module.Classifier", "width": 32, "lr": 0.01}
-    result = trained(tmp_path, "data=example_module", "train=false", f"ckpt_path={last}", model=model)
-    assert "test/loss" in result
-
-
-def former(**parts: Any) -> str:
-    """Return the plan of the fixture with other parts, as the earlier version wrote it."""
-    plan = json.loads(torch.load(OLD / "mlp_raw" / "checkpoints" / "last.ckpt")["lockstep"]["plan"])
-    return json.dumps(plan | parts)
-
-
-def part(path: str, name: str, **options: Any) -> dict[str, Any]:
-    return {"__class__": f"lockstep.plan.schemas.{path}", "name": name, **options}
-
-
-def test_plans_of_the_earlier_version() -> None:
-    """Each task is the module that trains the same now, with what was filled in from the data."""
-    plan = plan_of(former(model=part("model:Linear", "linear"), data=part("data:Line", "line", samples=10)))
-    assert plan.model.path == "lockstep.models.Regressor"
-    assert plan.model.call["net"] == {"_target_": "lockstep.nets.Linear", "sample_shape": [1], "num_outputs": 1}
-    path = {"_target_": "lockstep.data.text.text", "arguments": {"length": 9}, "shape": [9]}
-    text = part("data:UserData", "text", **path, classes=50, outputs=50)
-    net = part("model:UserModel", "CharRNN", _target_="lockstep.nets.char_rnn.CharRNN", arguments={"width": 6})
-    task = part("task:LanguageModelling", "language_modelling", ignore_index=3)
-    plan = plan_of(former(model=net, data=text, task=task))
-    assert (plan.model.path, plan.model.call["ignore_index"]) == ("lockstep.models.LanguageModel", 3)
-    assert plan.model.call["net"] == {"_target_": net["_target_"], "num_outputs": 50, "width": 6}
-    net = part("model:UserModel", "Net", _target_="example.net.Net", arguments={"width": 6})
-    rings = part("data:UserData", "Rings", shape=[2], classes=2, outputs=2, _target_="example.data.Rings")
-    plan = plan_of(former(model=net, data=rings, task=part("task:Autoencoding", "autoencoding")))
-    assert plan.model.path == "lockstep.models.Autoencoder"
-    assert plan.model.call["net"]["num_outputs"] == 2
 
 
 @pytest.mark.slow

@@ -15,10 +15,6 @@ from tests.conftest import require_refused
 from tests.inspections import asked_here
 
 MISSING = {
-    "ckpt_path=https://a.b/c.ckpt": "ckpt_path=https://a.b/c.ckpt: a URL is not downloaded; write the path of a ",
-    "ckpt_path=nope.ckpt model=example": "nope.ckpt: there is no such file; write the path of a .ckpt file, or null.",
-    "ckpt_path=last model=example": "ckpt_path=last: none of the 0 runs of name=train below ",
-    "resume=true model=example": "resume=true: none of the 0 runs of name=train below ",
     "model=example model._target_=nope.Net": "model._target_=nope.Net: there is no module nope; write",
 }
 EARLY = {

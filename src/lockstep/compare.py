@@ -22,7 +22,7 @@ def main() -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    print(comparison.text(for_terminal=True))
+    print(comparison.text())
     return 0 if comparison.within_tolerance else 1
 
 

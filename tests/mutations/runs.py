@@ -13,22 +13,6 @@ runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_
 runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[accumulate_grad_batches=2]
 -"accumulate_grad_batches"
 +"seed"
-# resume with another drop_last
-runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[drop_last=true]
--"drop_last"
-+"seed"
-# resume with another precision
-runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[precision=bf16-mixed]
--"precision"
-+"seed"
-# resume with another gradient_clip_val
-runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[gradient_clip_val=1.0]
--"gradient_clip_val"
-+"seed"
-# resume with another sync_batchnorm
-runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[sync_batchnorm=true]
--"sync_batchnorm"
-+"seed"
 # resume with another loss_reduction
 runs/checkpoint/reading.py test_checkpoint.py::test_options_of_another_training_are_refused[loss_reduction=sum]
 -"sync_batchnorm", "loss_reduction"),
@@ -49,10 +33,6 @@ runs/checkpoint/files.py test_checkpoint_choice.py::test_newest_undamaged_checkp
 runs/checkpoint/saving.py test_parallel_divided_optimizer.py::test_killed_in_a_step_it_ends_the_same[job1]
 -accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
 +accumulating = position.batch % plan.steps.batches_per_step(position.epochs) > 0
-# a difference in all gradients is taken for noise
-runs/compare/__init__.py test_compare_noise.py::test_noise_that_adam_scales_up_is_named
--distance.max() > agreement * either.max()
-+distance.max() > either.max()
 # float64 owes less
 runs/compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
 -FLOAT64 = Tolerance(1e-10,
@@ -96,8 +76,8 @@ engine/loaders/seeded.py test_signals.py::test_timeout_stops_training_with_a_che
 +pass
 # a run whose checkpoints are all damaged begins anew
 runs/checkpoint/files.py test_checkpoint_choice.py::test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten
--    if damaged:
-+    if False:
+-        _require_fresh(plan, skipped, in_folder)
++        pass
 # a damaged last.ckpt replaces the undamaged previous.ckpt
 runs/checkpoint/saving.py test_checkpoint_saving.py::test_undamaged_checkpoint_replaces_the_damaged
 -hardlink(previous, LAST)
@@ -142,13 +122,9 @@ launch/rendezvous.py test_rendezvous.py::test_a_group_is_of_one_start
 -secrets.token_hex()
 +"0"
 # the list of one run's hyper-parameters for all
-runs/loggers/__init__.py test_monitor.py::test_run_in_tensorboard[raw]
--            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[0])
-+            self.writer.add_hparams(self.options, {})
-# a difference that is always zero
-runs/monitor.py test_monitor.py::test_differences_of_two_runs
--line["loss_sum"] / line["samples"] for
-+line["loss_sum"] * 0 for
+runs/loggers/__init__.py test_monitor.py::test_run_in_tensorboard
+-            self.experiment.file_writer.add_summary(hparams_session(self.options)[0])
++            self.experiment.add_hparams(self.options, {})
 # pictures at every validation, whatever they take
 engine/callbacks/pictures.py test_callbacks_monitoring.py::test_pictures_take_a_share_of_the_time
 -if time.perf_counter() >= self.next_pictures:
@@ -197,10 +173,6 @@ runs/sweep/jobs.py test_sweep_table.py::test_jobs_are_compared_with_the_first_of
 predict.py test_predict.py::test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run
 -batch = getattr(owner, name)(batch, 0)
 +pass
-# a net of an earlier version becomes one that is not known to have classes
-runs/checkpoint/former.py test_inference.py::test_a_net_of_the_earlier_version_is_loaded_and_tested
--"classification" if classes else
-+"regression" if classes else
 # test=best loads the last net
 command/inference.py test_inference.py::test_the_best_net_or_the_one_of_a_checkpoint
 -if plan.test == "best" and
@@ -210,7 +182,7 @@ predict.py test_predict.py::test_pictures_go_through_the_transform_of_the_datase
 -if shape[:1] == (1,) else
 +if shape[:1] == (0,) else
 # optimizer states of ranks are not compared
-runs/compare/recorded_run.py test_compare.py::test_ranks_that_differ_in_one_kind_of_state_are_detected[optimizer]
+runs/compare/recorded_run.py test_compare.py::test_ranks_that_diverge_alike_in_both_runs_are_named[optimizer]
 -    for (epoch, step), line in run.lines["fingerprint"].items():
 -        for kind in FINGERPRINTED:
 -            if run

@@ -147,8 +147,8 @@ runs/checkpoint/content.py test_callbacks.py::test_training_goes_on_with_other_w
 +checkpoint["state_dict"]
 # averaged weights are in no checkpoint
 runs/checkpoint/saving.py test_callbacks.py::test_training_goes_on_with_other_weights_than_fit_has_left
--        if digest(weights) != digest(saved):
-+        if False:
+-    if digest(weights) != digest(saved):
++    if False:
 # a divided optimizer: a closure brings the gradients back
 strategies/parallel/divided_optimizer.py test_parallel_divided_optimizer.py::test_divided_optimizers_compute_the_same
 -            function(optimizer)

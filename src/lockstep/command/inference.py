@@ -14,11 +14,11 @@ from lockstep.base.precision import convert, default_dtype
 from lockstep.base.random_state import preserve_generators
 from lockstep.engine.loaders.source import create_module
 from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.plan_json import from_json
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.plan.targets.kinds import overrides
 from lockstep.runs.checkpoint.content import SECTION, named_as_in
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
-from lockstep.runs.checkpoint.former import plan_of
 
 HINT = "the folder of a run, or one of its checkpoints"
 UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, AssertionError, ImportError)
@@ -63,7 +63,7 @@ def _last_checkpoint(folder: Path) -> Path:
 def _read(path: Path) -> tuple[Plan, Mapping[str, Any]]:
     try:
         checkpoint = read_checkpoint(path)
-        return replace(plan_of(checkpoint[SECTION]["plan"]), ckpt_path=str(path)), checkpoint
+        return replace(from_json(checkpoint[SECTION]["plan"]), ckpt_path=str(path)), checkpoint
     except DamagedCheckpoint as error:
         reason = str(error)
     except UNREADABLE as error:

@@ -36,7 +36,7 @@ from lockstep.plan.targets.from_python import targets_of
 from lockstep.plan.targets.locate import FROM_DATA, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import Job
-from lockstep.runs.checkpoint.files import choose_checkpoint, require_start, typed_words
+from lockstep.runs.checkpoint.files import choose_checkpoint, typed_words
 from lockstep.runs.run_files import METRICS, Metrics, clear_records, removed_if_refused, run_of, save_config
 
 TESTED = (
@@ -104,7 +104,6 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
 
     `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
     """
-    require_start(config.ckpt_path, config.resume, config.name, has_folder)
     plan, command = plan_from(config, run_dir), command or schemas.Command()
     plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words)))
     check_launchable(plan.world)
@@ -190,15 +189,11 @@ def _run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
 
     comparison = compare(folder / "lightning", folder / "raw")
     comparison.save(folder)
-    if tensorboard_of(plan) is not None:
-        from lockstep.runs.monitor import write_difference  # with torch
-
-        write_difference(plan, folder / "lightning", folder / "raw", comparison)
     metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}
     metrics["total_seconds"] = time.perf_counter() - began
     save_json(folder / METRICS, metrics)
     note = f"\nraw ran {in_place}" if strategy is not plan.strategy else ""
-    return metrics, f"\n{comparison.text(for_terminal=True)}{note}\n"
+    return metrics, f"\n{comparison.text()}{note}\n"
 
 
 def with_one_layout(plan: Plan) -> Plan:

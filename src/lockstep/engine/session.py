@@ -24,7 +24,7 @@ from lockstep.plan.targets.kinds import overrides, replace_method
 from lockstep.runs.checkpoint.content import named_as_in
 from lockstep.runs.checkpoint.reading import read_start
 from lockstep.runs.checkpoint.saving import CheckpointManager
-from lockstep.runs.monitor import open_loggers
+from lockstep.runs.loggers import create_loggers
 from lockstep.runs.record import Recorder
 from lockstep.strategies.parallel.tensor_layout import load_full_state_dict
 from lockstep.strategies.strategy import net_of
@@ -53,7 +53,7 @@ class Session:
         source = create_source(plan.data, self.module, plan.seed, plan.batch_size)
         self.data = RankData(plan, context, source, self.start.position)
         self.log = ExactLog(self.module, context.rank)
-        self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
+        self.loggers = create_loggers(plan, context.rank, self.start.position.steps)
         self.step = step_type(plan)(plan, self.module, self.log, self.data)
         attach_log(self.module, self.log if plan.saves else None)
         self.progress = RunProgress(plan, context, self.start, self.device, self.data.runs("val"))

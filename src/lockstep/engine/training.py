@@ -18,7 +18,7 @@ from lockstep.engine.logged_values import widen_metrics
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState
 from lockstep.runs.checkpoint.saving import replace_weights
-from lockstep.runs.monitor import log_histograms, work_of
+from lockstep.runs.monitor import work_of
 from lockstep.runs.record.fingerprint import digest
 from lockstep.strategies.parallel.tensor_layout import full_state_dict
 
@@ -70,7 +70,6 @@ class BatchCallback(Callback):
         session.phases.step(session.step.share.samples)
         if trainer.is_last_batch:
             results.work = work_of(session.device, session.phases.end_epoch())
-            log_histograms(self.plan, session.loggers, session.module, position.epochs + 1, position.steps)
 
     def _end_step(self) -> None:
         """Record an optimizer step, and log its values if a point of the curves is due."""

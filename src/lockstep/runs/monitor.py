@@ -1,54 +1,17 @@
-"""What people watch of a run beside its numbers, and its net; loggers of rank 0 write it: see docs/monitoring.md."""
+"""The machine that a run works on, and how much it works: see docs/monitoring.md."""
 
 import os
 import platform
 import re
 import resource
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from textwrap import indent
-from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
-from lockstep.base.private_api.tensorboard import add_points, add_text
-from lockstep.plan.plan import Plan
-from lockstep.plan.run_label import MONITORING, HyperParameter, folder_of, plain_hparam
-from lockstep.plan.schemas.groups import is_below
-from lockstep.plan.schemas.target import tensorboard_of
-from lockstep.runs.run_files import CONFIG
-from lockstep.strategies.parallel.tensor_layout import full_tensor
-
-if TYPE_CHECKING:
-    from lockstep.runs.compare import Comparison, RecordedRun
-    from lockstep.runs.loggers import Loggers
-
-CODE = "    "  # the indentation of a code block in Markdown
-CHARTS = {"loss": "^(train|val|valid|validation)[/_].*loss.*$", "accuracy": "^(train|val).*acc.*$"}
-"""The charts of TensorBoard's page *Custom scalars*: regular expressions of their curves."""
 PACKAGES = ("lockstep", "torch", "lightning", "numpy", "hydra-core", "tensorboard")
-
-
-def open_loggers(plan: Plan, rank: int, steps: int) -> "Loggers":
-    """Open the loggers of a run whose training begins after `steps` steps; log its texts and hyper-parameters."""
-    from lockstep.runs import loggers  # with Lightning, which the command does without
-
-    opened = loggers.create(plan, rank, steps, hparams_of(plan))
-    if (board := opened.board) is not None:
-        for name, text in texts_of(plan).items():
-            add_text(board.writer, name, text)
-        charts = {name: ("Multiline", [pattern]) for name, pattern in CHARTS.items()}
-        board.writer.add_custom_scalars({"training and validation": charts})
-    return opened
-
-
-def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
-    """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
-    return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
 
 
 def work_of(device: torch.device, seconds: Mapping[str, float]) -> dict[str, float]:
@@ -58,17 +21,6 @@ def work_of(device: torch.device, seconds: Mapping[str, float]) -> dict[str, flo
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
     return times | {"work/memory_GiB": peak / 2**30}
-
-
-def texts_of(plan: Plan) -> dict[str, str]:
-    """Return pages of Markdown by name: the command, versions and devices as a table, the configuration."""
-    words = [word for word in plan.command.words if not word.startswith(("resume=", "ckpt_path="))]
-    rows, world, config = versions_and_machine(gpu=plan.accelerator == "gpu"), plan.world, Path(plan.run_dir) / CONFIG
-    ranks = f"{plan.world_size}, joined by {world.backend}" if world.distributed else str(plan.world_size)
-    rows |= {"ranks": ranks, "threads of a rank": str(plan.threads)}
-    table = "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items() if value)])
-    texts = {"run/command": indent(shlex.join(["python", "train.py", *words]), CODE), "run/environment": table}
-    return texts | ({"run/configuration": indent(config.read_text(), CODE)} if config.is_file() else {})
 
 
 def versions_and_machine(gpu: bool) -> dict[str, str]:
@@ -88,42 +40,3 @@ def versions_and_machine(gpu: bool) -> dict[str, str]:
         names = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
         rows |= {"GPU": ", ".join(names), "CUDA": str(torch.version.cuda)}
     return rows
-
-
-def log_histograms(plan: Plan, loggers: "Loggers", net: nn.Module, epoch: int, step: int) -> None:
-    """Log the weights after the last step of every N-th epoch (from 1), and its gradients. Every rank calls it."""
-    options, board = tensorboard_of(plan), loggers.board
-    if options is None or options.histograms == 0 or epoch % options.histograms != 0:
-        return
-    for name, parameter in net.named_parameters() if board is not None or plan.strategy.sharded else ():
-        tensors = {f"weights/{name}": parameter.detach(), f"weights/{name}/gradient": parameter.grad}
-        for tag, tensor in tensors.items():
-            values = None if tensor is None else full_tensor(tensor)  # on every rank: it may be sharded
-            if board is not None and values is not None:
-                board.writer.add_histogram(tag, values, step)
-
-
-def write_difference(plan: Plan, lightning: Path, raw: Path, comparison: "Comparison") -> None:
-    """Write the difference as a TensorBoard run of its own in the folder of both engines."""
-    from torch.utils.tensorboard import SummaryWriter  # not by each rank
-
-    from lockstep.runs.compare import RecordedRun
-
-    folder = folder_of(plan)
-    with SummaryWriter(str(folder.with_name(folder.name.replace("both", "difference", 1)))) as writer:
-        add_text(writer, "difference/verdict", indent(comparison.text(), CODE))
-        for step, values in differences(RecordedRun(lightning), RecordedRun(raw)).items():
-            add_points(writer, {f"difference/{name}": value for name, value in values.items()}, step)
-
-
-def differences(left: "RecordedRun", right: "RecordedRun") -> Mapping[int, Mapping[str, float]]:
-    """Return, for each step of both, the difference of the mean loss and the gradient norm, and the larger of them."""
-    from lockstep.runs.compare.comparison import difference  # not by each rank
-
-    curves = {0: {"largest": 0.0, "loss": 0.0, "gradient norm": 0.0}}
-    for at in sorted(left.steps.keys() & right.steps.keys()):
-        a, b = left.steps[at], right.steps[at]
-        norm = difference(a.get("grad_norm"), b.get("grad_norm"))
-        loss = difference(*(line.get("loss_sum") and line["loss_sum"] / line["samples"] for line in (a, b)))
-        curves[at[1]] = {"largest": max(loss, norm), "loss": loss, "gradient norm": norm}
-    return curves

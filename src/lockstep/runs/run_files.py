@@ -58,7 +58,6 @@ def read_config(folder: Path) -> tuple[dict[str, Any], list[str], list[str]]:
     text = read_text(folder / CONFIG)
     config = {**yaml.safe_load(text)}
     config.pop("defaults", None)
-    config.pop("command", None)  # of an earlier version, whose runs cannot be resumed
     first = text.partition("\n")[0]
     words, swept = json.loads(first.removeprefix(COMMAND)) if first.startswith(COMMAND) else ([], [])
     return config, [*map(str, words)], [*map(str, swept)]

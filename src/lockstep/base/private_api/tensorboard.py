@@ -1,38 +1,15 @@
-"""Private names of TensorBoard and of torch's SummaryWriter: summaries that no public call writes in this form."""
+"""Private names of torch's SummaryWriter: summaries that no public call writes in this form."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
-def add_points(writer: Any, values: Mapping[str, float], step: int) -> None:
-    """Add a point to each curve by one event of a SummaryWriter, since each wakes a thread beside training.
-
-    A closed writer opens another file.
-    """
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
-    points = [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
-    writer._get_file_writer().add_summary(Summary(value=points), step)
-
-
-def add_text(writer: Any, name: str, text: str) -> None:
-    """Add a page of Markdown; SummaryWriter.add_text appends a word to its name."""
-    from tensorboard.plugins.text.summary_v2 import text_pb
-
-    writer.file_writer.add_summary(text_pb(name, text))
-
-
-def hparams_session(hparams: Mapping[str, str | int | float], trial: str) -> tuple[Any, Any]:
+def hparams_session(hparams: Mapping[str, str | int | float]) -> tuple[Any, Any]:
     """Return the summaries of the beginning, with the hyper-parameters, and of the successful end of a run.
 
     Without the list of names that SummaryWriter.add_hparams writes: TensorBoard would take that of one run for all.
     """
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
     from torch.utils.tensorboard.summary import hparams as hparams_summaries
 
     _, begin, end = hparams_summaries({**hparams}, {})  # type: ignore[no-untyped-call]
-    plugin_data = begin.value[0].metadata.plugin_data
-    session = HParamsPluginData.FromString(plugin_data.content)
-    session.session_start_info.group_name = trial
-    plugin_data.content = session.SerializeToString()
     return begin, end

@@ -86,9 +86,9 @@ class Pictures(Callback):
         self.waiting = None
         labels = [truncate(name, MAX_LETTERS) for name in self.confusion.class_names(trainer, len(counts))]
         with mpl.rc_context({"text.parse_math": False}), warnings.catch_warnings(action="ignore"):  # of missing letters
-            self.board.writer.add_figure("val/confusion", confusion_figure(counts, labels), step)
+            self.board.experiment.add_figure("val/confusion", confusion_figure(counts, labels), step)
             if worst is not None and worst[-1][0] >= 0:
-                self.board.writer.add_figure("val/worst", worst_figure(worst, labels), step)
+                self.board.experiment.add_figure("val/worst", worst_figure(worst, labels), step)
         now = time.perf_counter()
         self.next_pictures = now + (now - began) / SHARE
 

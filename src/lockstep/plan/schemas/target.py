@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Self
 
 from lockstep.base.config_error import config_error
-from lockstep.base.constraints import NonNegativeInt, Rules, only
+from lockstep.base.constraints import Rules, only
 
 if TYPE_CHECKING:
     from lockstep.plan.plan import Plan
@@ -121,10 +121,9 @@ class Module(Target):
 
 @dataclass(frozen=True)
 class TensorBoard:
-    """images: confusion matrices, worst samples. histograms: every N epochs, weights and gradients."""
+    """images: confusion matrices, worst samples."""
 
     images: bool = True
-    histograms: NonNegativeInt = 0
 
 
 @dataclass(frozen=True)
@@ -142,10 +141,12 @@ class Logger(Target):
         return coerce(TensorBoard, self.key, {**asdict(TensorBoard()), **arguments})
 
     def check(self) -> None:
-        """Raise for wrong options, or if the package that an option of Lockstep needs is not installed."""
-        if self.options is None and self.name in ("wandb", "mlflow") and find_spec(self.name) is None:
-            hint = f"pip install {self.name}, or logger=tensorboard"
-            raise config_error("logger", self.name, f"it needs the package {self.name}", hint)
+        """Raise for wrong options, or if the package of a tracker is not installed."""
+        _ = self.options
+        package = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow"}.get(self.name)
+        if package is not None and find_spec(package) is None:
+            hint = f"pip install {package}, or logger=tensorboard"
+            raise config_error("logger", package, f"it needs the package {package}", hint)
 
 
 def tensorboard_of(plan: "Plan") -> TensorBoard | None:

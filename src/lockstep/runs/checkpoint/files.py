@@ -8,14 +8,13 @@ import os
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from lockstep.base.config_error import ConfigError, config_error, require, shell_quote_override
+from lockstep.base.config_error import config_error, require, shell_quote_override
 from lockstep.base.files import absolute, atomic_write, open_file
 from lockstep.plan.plan import Plan
 from lockstep.runs.run_files import CONFIG, METRICS, read_config, run_of
@@ -24,10 +23,6 @@ FOLDER = "checkpoints"
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 LOGS = Path("logs")
 NEWEST = ("last", "best")
-START = {  # the key, and what to write if there is no checkpoint to begin from; by whether the plan resumes
-    False: ("ckpt_path", "ckpt_path=null to start from scratch, or the path of a .ckpt file"),
-    True: ("resume", "resume=false, or hydra.run.dir=FOLDER, another folder, to start anew"),
-}
 UNREADABLE = (OSError, ValueError, yaml.YAMLError, TypeError, LookupError)
 """Errors of reading a config.yaml that is damaged, or of another version."""
 
@@ -71,78 +66,59 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     best.ckpt beside it.
     """
     path = plan.ckpt_path
-    if plan.resume and path is not None:
-        raise config_error("ckpt_path", path, "resume=true resumes from the run's own checkpoint", "one of the two")
+    both = plan.resume and path is not None
+    require(not both, "ckpt_path", path, "resume=true resumes from the run's own checkpoint", "one of the two")
     if not plan.resume and path not in NEWEST:
-        return replace(plan, ckpt_path=_existing_path(path)), {}
+        exists = path is None or os.path.lexists(absolute(path))
+        require(exists, "ckpt_path", path, "there is no such file", "the path of a .ckpt file, or null")
+        return replace(plan, ckpt_path=absolute(path)), {}
     in_folder = plan.resume and folder_given
-    newest, damaged = newest_checkpoint([Path(plan.run_dir)] if in_folder else runs_of(plan.name))
-    if newest is not None:
-        run = newest.parents[1]
-        if plan.resume and not in_folder and (later := _later_run(run, plan.name)) is not None:
-            damaged = {later: "it has no checkpoint", **damaged}
-        if path == "best":
-            newest = newest.with_name(BEST)
-            require(newest.is_file(), "ckpt_path", path, f"{run} has none", "ckpt_path=last")
-        return replace(plan, ckpt_path=str(newest), run_dir=str(run) if plan.resume else plan.run_dir), damaged
-    _require_readable(damaged, path)
-    if in_folder:
-        _require_nothing_within(Path(plan.run_dir), plan.saves)
+    newest, skipped = newest_checkpoint([Path(plan.run_dir)] if in_folder else runs_of(plan.name))
+    if newest is None:
+        _require_fresh(plan, skipped, in_folder)
         return plan, {}
-    raise _no_checkpoint(plan.name, path)
+    run = newest.parents[1]
+    if plan.resume and not in_folder:
+        skipped = _later_run(run, plan.name) | skipped
+    if path == "best":
+        newest = newest.with_name(BEST)
+        require(newest.is_file(), "ckpt_path", path, f"{run} has none", "ckpt_path=last")
+    return replace(plan, ckpt_path=str(newest), run_dir=str(run) if plan.resume else plan.run_dir), skipped
 
 
-def _later_run(run: Path, name: str) -> Path | None:
-    """Return the newest run of a name if it began after `run`, and has no checkpoint; raise if its options differ."""
-    saved = runs_of(name)
+def _later_run(run: Path, name: str) -> dict[Path, str]:
+    """Return the newest of the runs of a name that began after `run` and left nothing; raise if its options differ."""
     begun = {path.parent: path.stat().st_mtime for path in (LOGS / name).absolute().rglob(CONFIG)}
-    empty = [each for each in begun if not any(other.is_relative_to(each) for other in saved)]
-    later = max((each for each in empty if not (each / METRICS).is_file()), key=begun.__getitem__, default=run)
-    if begun.get(later, 0) <= begun.get(run, math.inf):
-        return None
-    differing: list[str] = []
-    with suppress(*UNREADABLE):
-        first, second = read_config(run)[0], read_config(later)[0]
-        keys = (first.keys() | second.keys()) - {"resume", "ckpt_path"}
-        differing = sorted(key for key in keys if first.get(key) != second.get(key))
-    reason = f"the newest run, {later}, has no checkpoint, and the one before it differs in {', '.join(differing)}"
+    later = [folder for folder in begun if begun[folder] > begun.get(run, math.inf)]
+    later = [folder for folder in later if not (folder / METRICS).is_file() and not any(folder.rglob("*.ckpt"))]
+    if not later:
+        return {}
+    newest = max(later, key=begun.__getitem__)
+    first, second = read_config(run)[0], read_config(newest)[0]
+    keys = (first.keys() | second.keys()) - {"resume", "ckpt_path"}
+    differing = ", ".join(sorted(key for key in keys if first.get(key) != second.get(key)))
+    reason = f"the newest run, {newest}, has no checkpoint, and the one before it differs in {differing}"
     hint = f"resume=true {shell_quote_override('hydra.run.dir', str(run))}, the one before"
     require(not differing, "resume", "true", reason, hint)
-    return later
+    return {newest: "it has no checkpoint"}
 
 
-def _require_nothing_within(folder: Path, saves: bool) -> None:
-    """Raise if a folder holds runs, as that of engine=both or of a sweep does, or what is left of a finished one."""
-    if saves and (folder / METRICS).is_file():
-        reason = f"{folder} is of a finished run, whose checkpoints are gone"
-        raise config_error("resume", "true", reason, "hydra.run.dir=FOLDER, another folder, to start anew")
-    runs = sorted({path.parents[1] for path in folder.glob(f"*/{FOLDER}/*.ckpt")})
-    if runs:
-        reason = f"{folder} is no run, but holds runs ({', '.join(run.name for run in runs)})"
-        raise config_error("resume", "true", reason, shell_quote_override("hydra.run.dir", str(runs[0])))
-
-
-def _no_checkpoint(name: str, path: str | None) -> ConfigError:
-    (key, hint), folder = START[path is None], (LOGS / name).absolute()
-    runs = f"none of the {len([*folder.rglob(CONFIG)])} runs of name={name} below {folder}"
-    return config_error(key, path or "true", f"{runs} has left an undamaged checkpoint", hint)
-
-
-def require_start(path: Any, resume: Any, name: Any, folder_given: bool) -> None:
-    """Raise if there is no checkpoint to begin from, whatever the rest of the plan."""
-    if (path in NEWEST or (path is None and resume is True and not folder_given)) and not runs_of(str(name)):
-        raise _no_checkpoint(name, path)
-    _existing_path(path)
-
-
-def _existing_path(path: Any) -> Any:
-    """Return the absolute path of the file that `ckpt_path` names, if it names one."""
-    if isinstance(path, str) and path not in NEWEST:
-        require("://" not in path, "ckpt_path", path, "a URL is not downloaded", "the path of a .ckpt file")
-        path = absolute(path)
-        exists = os.path.lexists(path)
-        require(exists, "ckpt_path", path, "there is no such file", "the path of a .ckpt file, or null")
-    return path
+def _require_fresh(plan: Plan, damaged: Mapping[Path, str], in_folder: bool) -> None:
+    """Raise, as there is no undamaged checkpoint, but for `resume=true` in a folder where nothing is overwritten."""
+    folder = Path(plan.run_dir) if in_folder else (LOGS / plan.name).absolute()
+    if damaged:
+        reason = "no checkpoint there can be read: " + ", ".join(f"{path} ({damaged[path]})" for path in damaged)
+    elif not in_folder:
+        runs = len([*folder.rglob(CONFIG)])
+        reason = f"none of the {runs} runs of name={plan.name} below {folder} has left an undamaged checkpoint"
+    elif plan.saves and ((folder / METRICS).is_file() or any(folder.glob(f"*/{FOLDER}"))):
+        reason = f"{folder} holds results or runs, but no checkpoint of its own"
+    else:
+        return
+    key, hint = "ckpt_path", "ckpt_path=null to start from scratch, or the path of a .ckpt file"
+    if plan.resume:
+        key, hint = "resume", "resume=false, or hydra.run.dir=FOLDER, another folder, to start anew"
+    raise config_error(key, plan.ckpt_path or "true", reason, hint)
 
 
 def runs_of(name: str) -> set[Path]:
@@ -163,29 +139,21 @@ def typed_words(run: Path | None, name: str, path: Any = None) -> list[str]:
             run = newest.parents[1] if newest is not None else LOGS
         config, words, _ = read_config(run)
         engine = f"engine={config['engine']['name']}"  # engine=both is two runs
-        return [] if "task" in config else [engine if word == "engine=both" else word for word in words]
+        return [engine if word == "engine=both" else word for word in words]
     except UNREADABLE:
         return []
 
 
-def _require_readable(damaged: Mapping[Path, str], path: str | None = None) -> None:
-    """Raise if there are checkpoints, all damaged."""
-    if damaged:
-        key, hint = START[path is None]
-        files = ", ".join(f"{file} ({reason})" for file, reason in damaged.items())
-        raise config_error(key, path or "true", f"no checkpoint there can be read: {files}", hint)
-
-
-def newest_checkpoint(runs: Iterable[Path], since: float = 0) -> tuple[Path | None, dict[Path, str]]:
+def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, dict[Path, str]]:
     """Return the newest undamaged checkpoint of run folders, and newer ones, which are damaged, with reasons.
 
-    best.ckpt counts in a folder that has no other, and none before `since` (in nanoseconds).
+    best.ckpt counts in a folder that has no other.
     """
     times: dict[Path, float] = {}
     for folder in (run / FOLDER for run in runs):
         times |= _modified(folder / LAST) | _modified(folder / PREVIOUS) or _modified(folder / BEST)
     damaged: dict[Path, str] = {}
-    for path in sorted((path for path in times if times[path] >= since), key=lambda path: -times[path]):
+    for path in sorted(times, key=lambda path: -times[path]):
         try:
             read_checkpoint(path, mmap=True)
             return path, damaged
@@ -198,8 +166,5 @@ def _modified(path: Path) -> dict[Path, float]:
     """Return when a path was modified, by that path; infinity if that cannot be read, nothing if there is no file."""
     try:
         return {path: path.stat().st_mtime_ns}
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        dangling = path.is_symlink() or (path.parent.is_symlink() and not path.parent.exists())  # a disk that is gone
-        return {path: math.inf} if dangling else {}
     except OSError:
-        return {path: math.inf}
+        return {path: math.inf} if os.path.lexists(path) else {}

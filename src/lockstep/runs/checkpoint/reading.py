@@ -1,7 +1,7 @@
 """Reading a checkpoint, and checking that it is of the plan that resumes from it: only the same training may."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -11,13 +11,12 @@ from torch import nn
 
 from lockstep.base.config_error import ConfigError, as_typed, config_error, require, shorten
 from lockstep.plan.plan import Plan
-from lockstep.plan.schemas.groups import is_below
-from lockstep.plan.schemas.target import KEY
+from lockstep.plan.schemas.groups import is_below, leaves
 from lockstep.plan.schemas.trainer import DEFAULTS
 from lockstep.runs.checkpoint.content import SECTION, Content, Progress, before_fit_end, named_as_in
 from lockstep.runs.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.runs.record import earlier_lines
-from lockstep.runs.run_files import METRICS, run_of
+from lockstep.runs.run_files import METRICS
 
 HINT = "ckpt_path=last, or the path of a .ckpt file that this project wrote"
 
@@ -32,7 +31,7 @@ FACTS = {  # about the data, which the inspection tells, and what to call them
     **{"data.train_samples": "train_samples", "data.val_samples": "val_size", "data.test_samples": "test_size"},
     **{"data.train_batches": "train_batches", "data.regular": "regular"},
 }
-FORMER = "data.sums"  # a key that runs of an earlier version have, which measured the sums of a task
+FORMER = "data.sums"  # a key that runs of version 0.1 have
 # may not change either if ranks draw their own random numbers, or take statistics of their share of a batch
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 
@@ -58,16 +57,15 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
     start = read_start(plan, mmap=True)
     if start.checkpoint is None or start.content is None:
         return False
-    at, max_steps, steps = start.position, plan.trainer.max_steps, start.checkpoint["global_step"]
-    by_steps = 0 < max_steps <= steps and at.epochs < plan.max_epochs
-    reached = steps >= max_steps  # a module that steps several optimizers a batch may go past it
-    trained = plan.resume and (reached if by_steps else at.epochs == plan.max_epochs or start.content["ended"])
+    epochs, steps, max_steps = start.position.epochs, start.checkpoint["global_step"], plan.trainer.max_steps
+    ends_by_steps = 0 < max_steps <= steps
+    trained = plan.resume and (ends_by_steps or epochs == plan.max_epochs or start.content["ended"])
     finished = trained and (Path(plan.run_dir) / METRICS).is_file()  # else it is to be tested
-    remains = not plan.steps.is_finished(at.epochs, steps) or (trained and (keep_finished or not finished))
-    key, bound, done = "max_epochs", plan.max_epochs, at.epochs
-    if by_steps:
-        key, bound, done = "trainer.max_steps", max_steps, steps
-    reason = f"{plan.ckpt_path}: it has trained for {done} {key.rpartition('_')[2]} already"
+    remains = not plan.steps.is_finished(epochs, steps) or (trained and (keep_finished or not finished))
+    key, bound, done = (
+        ("trainer.max_steps", max_steps, steps) if ends_by_steps else ("max_epochs", plan.max_epochs, epochs)
+    )
+    reason = f"{plan.ckpt_path}: it has trained for {epochs} epochs of {steps} steps already"
     require(remains, key, bound, reason, f"{key}={done + 1}, or more")
     if not finished:
         earlier_lines(Path(str(plan.ckpt_path)), Path(plan.run_dir), start.content["record"])
@@ -84,8 +82,8 @@ def read_start(plan: Plan, mmap: bool = False) -> ResumeState:
         if not plan.train:
             return ResumeState(checkpoint)
         content = checkpoint[SECTION]
-        hint = "train=false test=true to test it, or ckpt_path=null to train anew"
-        require(FORMER not in content["identity"], "ckpt_path", plan.ckpt_path, "an earlier version trained it", hint)
+        is_former, hint = FORMER in content["identity"], "ckpt_path=null to train anew"
+        require(not is_former, "ckpt_path", plan.ckpt_path, "version 0.1 of Lockstep trained it", hint)
         require_same(plan, content["identity"])
         finished = plan.steps.is_finished(content["position"]["epochs"], checkpoint["global_step"])
         finished = finished or (plan.resume and content["ended"])
@@ -125,30 +123,18 @@ def identity(plan: Plan, depends_on_world: bool) -> dict[str, Any]:
 def require_same(plan: Plan, saved: Mapping[str, Any]) -> None:
     """Raise if a plan is another training than that of a checkpoint with this identity; name the keys that differ."""
     current = identity(plan, not saved.keys().isdisjoint(WORLD))  # the same net depends on it as much
-    current, saved = (dict(_leaves(DEFAULTS | {**options})) for options in (current, saved))
-    differing = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
-    if not differing:
+    current, saved = (dict(leaves(DEFAULTS | {**options}, of_lists=False)) for options in (current, saved))
+    keys = [key for key in {**current, **saved} if current.get(key) != saved.get(key)]  # null: a newer key
+    keys = [key for key in keys if key in current and key in saved] or keys  # the others follow from them
+    keys = [key for key in keys if key not in FACTS] or keys
+    if not keys:
         return
-    keys = [key for key in differing if key in current and key in saved] or differing  # the others follow from them
-    typed = [key for key in keys if key not in FACTS]
-    keys = typed or keys
     reason = "what is trained would not be the same"
     if not {*keys}.isdisjoint(WORLD):
         reason = "its dropout or BatchNorm was each rank's own, so it resumes only in the world it began in"
     here, there = (
-        " ".join(f"{key}={as_typed(options[key])}" if key in options else f"no {key}" for key in keys)
+        shorten(" ".join(f"{key}={as_typed(options[key])}" if key in options else f"no {key}" for key in keys))
         for options in (current, saved)
     )
-    hint = there if typed else "ckpt_path=null, or restore the data"
-    if any(key.endswith(KEY) or KEY in str(saved.get(key)) for key in keys):  # code: it cannot be typed
-        hint = f"resume=true hydra.run.dir={run_of(Path(str(plan.ckpt_path)))}"
-    here, there = shorten(here), shorten(there)
+    hint = "ckpt_path=null to train anew, or the options as they were"
     raise ConfigError(f"{here}: the run of ckpt_path={plan.ckpt_path} had {there}, and {reason}; write {hint}.")
-
-
-def _leaves(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in options.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import better
 from lockstep.plan.schemas.plan_json import to_json
 from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, state_of_rank
-from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
+from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, read_checkpoint
 from lockstep.runs.checkpoint.reading import identity
 from lockstep.runs.record import Recorder, depends_on_world, not_finite
 from lockstep.runs.record.fingerprint import buffers_of, digest
@@ -183,26 +182,24 @@ def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
             safe[key] = value
         elif isinstance(value, Mapping) and (lost := [name for name, item in value.items() if not is_loadable(item)]):
             safe[key] = {name: item for name, item in value.items() if name not in lost}
-            _report(key, tuple(map(str, lost)))
+            _report(key, ", ".join(map(str, lost)))
         else:
-            _report(key, (type(value).__name__,))
+            _report(key, type(value).__name__)
     return safe
 
 
 @cache
-def _report(key: str, lost: tuple[str, ...]) -> None:
-    names, arguments = ", ".join(lost), ", ".join(f"{name}=…" for name in lost)
-    hint = f"; lockstep.load(RUN) creates them again, or write load_from_checkpoint(PATH, {arguments})"
-    advice = hint if key == "hyper_parameters" else ""
-    notice(f"checkpoints hold no {names} of {key}: only tensors and values of known types can be loaded safely{advice}")
+def _report(key: str, lost: str) -> None:
+    reason = "only tensors and values of known types can be loaded safely"
+    hint = "; lockstep.load(RUN) creates them again" if key == "hyper_parameters" else ""
+    notice(f"checkpoints hold no {lost} of {key}: {reason}{hint}")
 
 
 def replace_weights(path: Path, weights: Mapping[str, Any]) -> None:
     """Save the weights that the end of fit has left, if they are others, beside those to go on training with."""
-    with suppress(DamagedCheckpoint):  # an earlier one is still good
-        checkpoint = read_checkpoint(path, mmap=True)
-        saved = checkpoint["state_dict"]
-        weights = {name: weights.get(name, value) for name, value in saved.items()}  # a module may leave some out
-        if digest(weights) != digest(saved):
-            content = {**checkpoint[SECTION], "state_dict": saved, "best_yet": False}
-            save({**checkpoint, "state_dict": weights, SECTION: content}, path)
+    checkpoint = read_checkpoint(path, mmap=True)
+    saved = checkpoint["state_dict"]
+    weights = {name: weights.get(name, value) for name, value in saved.items()}  # a module may leave some out
+    if digest(weights) != digest(saved):
+        content = {**checkpoint[SECTION], "state_dict": saved, "best_yet": False}
+        save({**checkpoint, "state_dict": weights, SECTION: content}, path)

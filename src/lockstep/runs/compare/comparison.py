@@ -1,14 +1,11 @@
 """The verdict on two runs: each quantity identical, within a bound, or different; in words, and as JSON."""
 
 import math
-import os
-import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from textwrap import wrap
+from textwrap import TextWrapper
 from typing import Any
 
 from lockstep.base.config_error import shorten
@@ -23,13 +20,10 @@ from lockstep.runs.compare.comparison_rules import (
     rule_of,
 )
 from lockstep.runs.compare.tolerance import IDENTICAL, Tolerance
-from lockstep.runs.run_files import COMPARISON, CONFIG
+from lockstep.runs.run_files import COMPARISON
 
-WIDTH, NAME = 80, 22  # characters of a line, and of a quantity's name
+WIDTH, NAME, LONGEST = 80, 22, 40  # characters of a line, of a quantity's name, and of a value
 MISSING = "missing"  # stands for the value of a run that has none
-DIGESTS = re.compile(r": '[0-9a-f]{16,}' against '[0-9a-f]{16,}'")
-wrapped = partial(wrap, width=WIDTH, break_long_words=False, break_on_hyphens=False)
-
 Values = Mapping[tuple[str, str], tuple[Any, float]]  # with the optimizer step, by the key of a rule and the place
 
 
@@ -40,7 +34,6 @@ class Quantity:
     name: str
     tolerance: Tolerance
     compared: int = 0
-    differing: int = 0
     difference: float = 0.0
     first: str | None = None  # where it first exceeds the tolerance, and the values, in words
     when: tuple[float, int] = (math.inf, 0)  # the optimizer step of this difference, and the order within it
@@ -54,25 +47,20 @@ class Quantity:
         distance = difference(a, b)
         self.difference = max(self.difference, distance)
         counts = when[0] <= self.tolerance.steps or math.isinf(distance)
-        if distance <= self.tolerance.within or not counts:
-            return
-        self.differing += 1
-        if self.first is None:
+        if self.first is None and distance > self.tolerance.within and counts:
             size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
-            self.first, self.when = f"{where}: {shorten(repr(a))} against {shorten(repr(b))}{size}", when
-
-    def text(self) -> str:
-        """Return the verdict, or where the two differ first; and how many do if the size of a difference is unknown."""
-        counts = f"{self.differing} of {self.compared} differ: " if math.isinf(self.difference) else ""
-        return self.verdict if self.first is None else f"{counts}{DIGESTS.sub('', self.first)}"
+            self.first, self.when = (
+                f"{where}: {shorten(repr(a), LONGEST)} against {shorten(repr(b), LONGEST)}{size}",
+                when,
+            )
 
 
 @dataclass
 class Comparison:
     """The quantities of two runs, by name.
 
-    options: those that differ, with both values as they are typed. unfinished: both runs were interrupted.
-    left_out: the keys not compared, by reason. likely: the reason of a difference.
+    options: those that differ, with both values as they are typed. left_out: the keys not compared, by reason.
+    likely: the reason of a difference.
     """
 
     a: str
@@ -81,7 +69,6 @@ class Comparison:
     options: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     engines: tuple[str, str] = ("lightning", "lightning")
     quantities: dict[str, Quantity] = field(default_factory=dict)
-    unfinished: bool = False
     left_out: dict[str, set[str]] = field(default_factory=dict)
     likely: str | None = None
 
@@ -122,52 +109,24 @@ class Comparison:
     def max_diff(self) -> float:
         return max(quantity.difference for quantity in self.quantities.values())
 
-    @property
-    def configuration_differs(self) -> bool:
-        """Whether the two config.yaml ask for other computations."""
-        quantity = self.quantities.get(CONFIGURATION)
-        return quantity is not None and str(quantity.first).startswith(CONFIG)
-
-    def text(self, for_terminal: bool = False) -> str:
-        """Return the options that differ, a line for each quantity that does, by when it does first, and the verdict.
-
-        `for_terminal`: the verdict has a colour if stdout is a terminal.
-        """
-        options, shown, identical = [], [], []
-        for key, (a, b) in self.options.items():
-            options += wrapped(f"  {key}: {shorten(a, WIDTH)} against {shorten(b, WIDTH)}", subsequent_indent="    ")
-        for quantity in sorted(self.quantities.values(), key=lambda quantity: quantity.when):
-            if quantity.verdict == "identical":
-                identical += [] if quantity.name in (CONFIGURATION, *FILES) else [quantity.name]
-            elif quantity.name != CONFIGURATION or not self.configuration_differs:
-                text = f"  {quantity.name:<{NAME}}  {quantity.text()}"
-                shown += wrapped(text, subsequent_indent=" " * (NAME + 6))
+    def text(self) -> str:
+        """Return the options that differ, a line for each quantity that does, earlier ones first, and the verdict."""
+        quantities = sorted(self.quantities.values(), key=lambda quantity: quantity.when)
+        differing = [each for each in quantities if each.verdict != "identical"]
+        identical = [each.name for each in quantities if each not in differing and each.name not in FILES]
         lists = {"identical": identical, "not compared": sorted(self.left_out.keys() - {EXPECTED})}
-        lists = {title: names for title, names in lists.items() if names}
-        lines = [f"{short_path(self.a)}\n  against\n{short_path(self.b)}", ""]
-        lines += [*options, ""] if options else []
-        lines += [*shown, ""] if shown else []
-        for title, names in lists.items():
-            lines += wrapped(f"  {title}: {', '.join(names)}", subsequent_indent="    ")
-        return "\n".join([*lines, "", *self._verdict_text(for_terminal)])
-
-    def _verdict_text(self, for_terminal: bool) -> list[str]:
-        """Return the verdict with what was expected, and why; if the configurations are equal, the first difference."""
-        condition = ", as the configurations are; otherwise" if self.configuration_differs else ";"
         reason = f" ({self.tolerance.reason})" if self.tolerance.reason else ""
-        interrupted = "; neither run finished" if self.unfinished else ""
-        expected = f"expected: {self.tolerance}{reason}{interrupted}"
-        lines = wrapped(f"{self.verdict}{condition} {expected}", subsequent_indent="  ")
-        in_terminal = for_terminal and sys.stdout is not None and sys.stdout.isatty()
-        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"  # https://no-color.org
-        if in_terminal and not plain:
-            colour = 32 if self.within_tolerance else 31
-            lines[0] = f"\x1b[{colour}m{self.verdict}\x1b[0m{lines[0].removeprefix(self.verdict)}"
-        first = self.first_divergence
-        if first is not None and not self.configuration_differs:
-            lines += wrapped(f"They differ first in {first.name}, {first.first}.", subsequent_indent="  ")
-            lines += wrapped(self.likely or "")
-        return lines
+        sentences = [f"{self.verdict}; expected: {self.tolerance}{reason}"]
+        if (first := self.first_divergence) is not None:
+            sentences += [f"They differ first in {first.name}, {first.first}.", *filter(None, [self.likely])]
+        blocks = [
+            f"{short_path(self.a)}\n  against\n{short_path(self.b)}",
+            wrapped(4, (f"  {key}: {shorten(a)} against {shorten(b)}" for key, (a, b) in self.options.items())),
+            wrapped(NAME + 6, (f"  {each.name:<{NAME}}  {each.first or each.verdict}" for each in differing)),
+            wrapped(4, (f"  {title}: {', '.join(names)}" for title, names in lists.items() if names)),
+            wrapped(2, sentences),
+        ]
+        return "\n\n".join(filter(None, blocks))
 
     def save(self, folder: Path) -> None:
         first = self.first_divergence
@@ -190,6 +149,12 @@ class Comparison:
             "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
         }
         save_json(folder / COMPARISON, content)
+
+
+def wrapped(indent: int, lines: Iterable[str]) -> str:
+    """Return lines of at most WIDTH characters, those that continue one indented."""
+    wrap = TextWrapper(WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(wrap.fill, lines))
 
 
 def in_words(largest: float, tolerance: Tolerance) -> str:
@@ -217,7 +182,7 @@ def furthest(a: Any, b: Any, any_dtype: bool = False) -> tuple[Any, Any]:
 
     `any_dtype`: floats of two precisions are compared by their values.
     """
-    a, b = _as_tensor(a), _as_tensor(b)
+    a, b = (value.tolist() if type(value).__module__ == "numpy" else value for value in (a, b))
     if not hasattr(a, "shape") or not hasattr(b, "shape"):
         a, b = (f"tensor {tuple(value.shape)}" if hasattr(value, "shape") else value for value in (a, b))
         return a, b
@@ -233,12 +198,3 @@ def furthest(a: Any, b: Any, any_dtype: bool = False) -> tuple[Any, Any]:
         return 0, 0
     index = distance.flatten().nan_to_num(nan=math.inf).argmax()
     return a.flatten()[index].item(), b.flatten()[index].item()
-
-
-def _as_tensor(value: Any) -> Any:
-    """Return numbers of numpy, which a user's optimizer or module may keep, as a tensor; other values unchanged."""
-    if type(value).__module__ != "numpy":
-        return value
-    import torch
-
-    return torch.tensor(value) if value.dtype.kind in "biuf" else value.tolist()

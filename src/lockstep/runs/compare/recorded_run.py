@@ -55,9 +55,7 @@ class RecordedRun:
         """Parse one file of the folder; return nothing if it is missing."""
         path = self.folder / name
         with errors_as(partial(damaged, path)), suppress(FileNotFoundError, NotADirectoryError):
-            values = {**parse(read_text(path))}
-            repr(values)  # raises if it is nested too deeply, or has an integer of too many digits
-            return values
+            return {**parse(read_text(path))}
         return {}
 
     def _read_record(self, text: str) -> Line:
@@ -128,11 +126,13 @@ class RecordedRun:
             return {}
 
 
-def damaged(path: Path, error: Exception) -> ConfigError:
-    """Return the error of a file or folder that cannot be read or compared, whatever it has raised."""
-    reason = f"it is damaged ({type(error).__name__})"
-    if isinstance(error, OSError):
-        reason = f"it cannot be read ({error.strerror})"
+def damaged(path: Path | str, error: Exception) -> ConfigError:
+    """Return the error of files that cannot be read or compared, whatever it has raised."""
+    reason = (
+        f"it cannot be read ({error.strerror})"
+        if isinstance(error, OSError)
+        else f"it is damaged ({type(error).__name__})"
+    )
     return config_error("run", path, reason, "the folder of another run")
 
 
@@ -154,14 +154,13 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
                     value /= line.get("samples") or 1  # a mean, so that a difference does not grow with the batch
                 if name not in ("epoch", "step", "grad_norm_spread"):
                     values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, step
-    last_steps: dict[int, float] = dict(run.steps.keys())
     for (epoch, step), line in run.lines["fingerprint"].items():
-        is_shared_end = last_steps.get(epoch) == step and (epoch, step) in other.steps
-        if is_shared_end or (epoch, step) in other.lines["fingerprint"]:
+        if (epoch, step) in other.lines["fingerprint"]:
             for kind in FINGERPRINTED:
                 for rank, fingerprint in enumerate(line.get(kind, [])):
                     place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
                     values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, step
+    last_steps: dict[int, float] = dict(run.steps.keys())
     for (epoch, batch), line in run.lines["validation"].items():
         place = f"epoch {epoch}" if batch == math.inf else f"epoch {epoch}, batch {batch}"
         step = line.get("after_step") or last_steps.get(epoch, math.inf)

@@ -43,6 +43,7 @@ MIXED = Tolerance(0.1, 3, ROUNDED)  # the last two are ten times or more what wa
 MASKS = Tolerance(sys.float_info.max, reason="independent dropout masks; strategy=virtual draws those of ddp")
 STATISTICS = Tolerance(sys.float_info.max, reason="each part of a batch is normalized by itself")
 
+
 LIKELY = (
     "Their ranks have other shares of a batch: a loss across samples, statistics of a batch, noise, or a logged value "
     "that is no mean over samples or is rounded to float32 depends on them (compare with strategy=virtual)."

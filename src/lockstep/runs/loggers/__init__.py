@@ -1,40 +1,32 @@
 """Where curves go: every logger of a plan is one of Lightning's, and rank 0 writes."""
 
-import re
 from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lockstep.base.private_api.tensorboard import add_points, hparams_session
+from lockstep.base.config_error import require
+from lockstep.base.private_api.tensorboard import hparams_session
+from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.run_label import FOLDER, HyperParameter, folder_of, plain_hparam
-from lockstep.plan.schemas.target import TensorBoard
+from lockstep.plan.run_label import FOLDER, MONITORING, HyperParameter, folder_of, plain_hparam
+from lockstep.plan.schemas.groups import is_below
+from lockstep.plan.schemas.target import KEY, TensorBoard
+from lockstep.plan.targets import locate
 
-__all__ = ["CSV", "Loggers", "TensorBoard", "TensorBoardWriter", "create"]
+__all__ = ["Loggers", "TensorBoard", "TensorBoardWriter", "check_logger", "create_loggers"]
 
 GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}
 """The names in TensorBoard of values without a group. It sorts groups and opens the first two."""
 
 
-class CSV(CSVLogger):
-    """Lightning's table metrics.csv, written at each call; each resume in the run's folder has a folder of its own."""
-
-    def __init__(self, save_dir: str, run_name: str) -> None:
-        resumed = re.search(r"from_step_\d+$", run_name)
-        super().__init__(save_dir, "csv", resumed[0] if resumed else "", flush_logs_every_n_steps=1)
-
-    def log_hyperparams(self, *_: Any) -> None:
-        """No-op: they are in config.yaml."""
-
-
 class TensorBoardWriter(TensorBoardLogger):
-    """Curves, texts and pictures for TensorBoard; `writer` is torch's SummaryWriter.
+    """Curves and pictures for TensorBoard.
 
     Hyper-parameters are written at the first flush: a module has added its own by then. TensorBoard itself lists those
     that differ among runs first, with the last point of each curve.
@@ -42,25 +34,12 @@ class TensorBoardWriter(TensorBoardLogger):
 
     def __init__(self, folder: Path, hparams: Mapping[str, HyperParameter], resumed_at: int | None = None) -> None:
         """Write events to a folder. `resumed_at`: the step after which points of an earlier file are hidden."""
-        from torch.utils.tensorboard import SummaryWriter
-
-        super().__init__(str(folder.parents[1]), name=FOLDER, version="", default_hp_metric=False)
         purge_step = None if resumed_at is None else resumed_at + 1
-        self.writer: Any = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=1)
-        self.epoch_at: int | None = -1
+        super().__init__(folder.parent, "", folder.name, purge_step=purge_step, flush_secs=1)
         self.options, self.has_session = dict(hparams), False
-        self.trial = f"{folder.name}  {folder.parent}"  # what a table cuts is the path
-
-    @property
-    def experiment(self) -> Any:
-        return self.writer
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Add points. The epoch, which comes with each call, has one point a step."""
-        repeated = {"epoch"} if self.epoch_at == step else set()
-        values = {GROUPED.get(name, name): float(metrics[name]) for name in metrics if name not in repeated}
-        add_points(self.writer, values, step or 0)
-        self.epoch_at = step if "epoch" in metrics else self.epoch_at
+        super().log_metrics({GROUPED.get(name, name): metrics[name] for name in metrics}, step)
 
     def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
         params = vars(params) if isinstance(params, Namespace) else params
@@ -69,8 +48,8 @@ class TensorBoardWriter(TensorBoardLogger):
     def save(self) -> None:
         if self.options and not self.has_session:
             self.has_session = True
-            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[0])
-        self.writer.flush()
+            self.experiment.file_writer.add_summary(hparams_session(self.options)[0])
+        self.experiment.flush()
 
     def finalize(self, status: str) -> None:
         """Save: a Trainer calls it after fit and after a test."""
@@ -79,8 +58,8 @@ class TensorBoardWriter(TensorBoardLogger):
     def close(self, status: str) -> None:
         self.save()
         if self.has_session and status == "success":
-            self.writer.file_writer.add_summary(hparams_session(self.options, self.trial)[1])
-        self.writer.close()
+            self.experiment.file_writer.add_summary(hparams_session(self.options)[1])
+        self.experiment.close()
 
 
 class Loggers:
@@ -96,7 +75,7 @@ class Loggers:
 
     @property
     def board(self) -> TensorBoardWriter | None:
-        """Return the logger that also takes texts, images and histograms; None above rank 0."""
+        """Return the logger that also takes images; None above rank 0."""
         return next((logger for logger in self.loggers if isinstance(logger, TensorBoardWriter)), None)
 
     def flush(self) -> None:
@@ -104,22 +83,43 @@ class Loggers:
         for logger in self.loggers:
             logger.save()
 
-    def close(self) -> None:
-        """End the run successfully."""
+    def close(self, status: str = "success") -> None:
         for logger in self.loggers:
-            _close(logger, "success")
+            (logger.close if isinstance(logger, TensorBoardWriter) else logger.finalize)(status)
+            if (
+                type(logger).__name__ == "WandbLogger"
+            ):  # its `finalize` leaves the run and its process for the next stage
+                logger.experiment.finish(exit_code=int(status == "failed"))
 
     def __enter__(self) -> "Loggers":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        for logger in self.loggers if error is not None else ():
-            with suppress(Exception):  # the first error is the one to show
-                logger.save()
-                _close(logger, "failed")
+        with suppress(Exception):  # the first error is the one to show
+            if error is not None:
+                self.flush()
+                self.close("failed")
 
 
-def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParameter]) -> Loggers:
+def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
+    """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
+    return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
+
+
+def check_logger(choice: schemas.Logger) -> None:
+    """Check a user's target without calling it. Raises ConfigError."""
+    target = locate.check(choice.key, choice.call, {"save_dir": None})
+    if isinstance(target, type):
+        _require_logger(choice, target)
+
+
+def _require_logger(choice: schemas.Logger, kind: type) -> None:
+    reason = f"{kind.__name__} is not a Logger of Lightning"
+    fits = issubclass(kind, Logger)
+    require(fits, f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of a Lightning logger")
+
+
+def create_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
     """Create the loggers of a plan whose training begins after `steps` steps; above rank 0 they write nothing."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]  # the fork server has imported Lightning before any rank
     loggers: list[Any] = []
@@ -128,16 +128,9 @@ def create(plan: Plan, rank: int, steps: int, hparams: Mapping[str, HyperParamet
         if rank > 0:
             loggers.append(TensorBoardLogger(plan.run_dir, FOLDER, "") if is_board else DummyLogger())
         elif is_board:
-            loggers.append(TensorBoardWriter(folder_of(plan), hparams, steps if plan.resume else None))
+            loggers.append(TensorBoardWriter(folder_of(plan), hparams_of(plan), steps if plan.resume else None))
         else:
-            from lockstep.runs.loggers.lightning_adapter import create_logger  # few runs have another
-
-            loggers.append(create_logger(choice, plan, steps))
-            loggers[-1].log_hyperparams({**hparams})
+            loggers.append(locate.create(choice.key, choice.call, {"save_dir": plan.run_dir}))
+            _require_logger(choice, type(loggers[-1]))
+            loggers[-1].log_hyperparams(hparams_of(plan))
     return Loggers(loggers)
-
-
-def _close(logger: Any, status: str) -> None:
-    (logger.close if isinstance(logger, TensorBoardWriter) else logger.finalize)(status)
-    if type(logger).__name__ == "WandbLogger":  # its `finalize` leaves the run and its process for the next stage
-        logger.experiment.finish(exit_code=int(status == "failed"))

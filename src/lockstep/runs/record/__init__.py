@@ -56,15 +56,9 @@ class RecordFile:
         return {"size": self.size, "sha256": self.sha.hexdigest()}
 
     def append(self, lines: Iterable[Line]) -> None:
-        """Add all lines, or none if the disk is full."""
         content = "".join(map(_json_line, lines)).encode()
-        size = self.path.stat().st_size
-        try:
-            with self.path.open("ab") as record:
-                record.write(content)
-        except OSError:
-            os.truncate(self.path, size)
-            raise
+        with self.path.open("ab") as record:
+            record.write(content)
         self.sha.update(content)
         self.size += len(content)
 
@@ -78,8 +72,8 @@ def _json_line(line: Line) -> str:
     return json.dumps({kind: finite(values) for kind, values in line.items()}) + "\n"
 
 
-def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return the lines after the first that a checkpoint counts, from its run's folder; and a notice, or "".
+def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) -> bytes | None:
+    """Return the lines after the first that a checkpoint counts, from its run's folder, or None if these are damaged.
 
     Without these lines a run may resume in another folder; in its own it would overwrite the record: a ConfigError.
     """
@@ -88,12 +82,12 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) ->
         record.readline()
         lines = record.read(offset["size"])
     if hashlib.sha256(lines).hexdigest() == offset["sha256"]:
-        return lines, ""
-    damaged = f"{RECORD} is not what it was when the checkpoint was saved"
+        return lines
     if run == Path(os.path.realpath(run_dir)):  # pathlib's raises where links lead in a circle
+        reason = f"its {RECORD} is not what it was when the checkpoint was saved"
         hint = f"ckpt_path={checkpoint} without resume and hydra.run.dir, which trains on in a new folder"
-        raise config_error("hydra.run.dir", run_dir, f"its {damaged}", hint)
-    return b"", f"{run}: {damaged}; the new record begins where training resumes"
+        raise config_error("hydra.run.dir", run_dir, reason, hint)
+    return None
 
 
 class Recorder:
@@ -107,13 +101,13 @@ class Recorder:
         self._begin(batch)
         self.file: RecordFile | None = None
         if rank == 0:
-            folder, earlier = Path(plan.run_dir), b""
+            folder, earlier = Path(plan.run_dir), None
             if plan.ckpt_path is not None and offset is not None:
-                earlier, message = earlier_lines(Path(plan.ckpt_path), folder, offset)
-                if message:
-                    notice(message)
+                earlier = earlier_lines(Path(plan.ckpt_path), folder, offset)
+                if earlier is None:
+                    notice(f"{plan.ckpt_path}: its run's {RECORD} is not what it was; the new one begins here")
             metadata = {**run_metadata(plan, net), "per_rank_buffers": has_rank_buffers(plan, net)}
-            self.file = RecordFile(folder, metadata, earlier)
+            self.file = RecordFile(folder, metadata, earlier or b"")
 
     def _begin(self, first_batch: int, carried: Mapping[str, Tensor] | None = None) -> None:
         """Begin at a batch of an epoch; `carried`: sums and id digest of earlier batches of its optimizer step."""

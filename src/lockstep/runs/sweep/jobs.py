@@ -123,9 +123,9 @@ def best_text(jobs: Sequence[SweepJob], metric: RankingMetric | None) -> list[st
     best = None if metric is None else metric.best(jobs)
     if best is None or metric is None:
         return []
+    heading = f"best: job {best.name}, {metric.label} {metric.value(best):.4g}"
     program = typed_command() if Path("train.py").is_file() else "lockstep"
-    command = f"{program} {shlex.join(best.words)}"
-    return [f"best: job {best.name}, {metric.label} {metric.value(best):.4g}", f"  {command}"]
+    return [heading, f"  {program} {shlex.join(best.words)}"]
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
             "strategy": job.strategy,
             "devices": job.devices,
             **varied,
-            **dict.fromkeys(("epoch_seconds", "samples_per_second", "speed_up", "efficiency")),
+            **dict.fromkeys(("samples_per_second", "speed_up", "efficiency")),
             **(ranked if job.results else dict.fromkeys(ranked)),
             **{name.replace("/", "_"): job.results.get(name) for name in names},
             **{"max_loss_diff": None, "verdict": "", "reason": ""},
@@ -188,16 +188,13 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
         return {"reason": f"{status}: {line}"}
     if not job.speed:
         return {}
-    epoch_samples = sum(line["samples"] for line in job.steps if line["epoch"] == job.results["epochs"])
-    measured: dict[str, Any] = {"epoch_seconds": epoch_samples / job.speed, "samples_per_second": job.speed}
+    measured: dict[str, Any] = {"samples_per_second": job.speed}
     if reference is not None and has_speed_up:
-        speed_up = job.speed / reference.speed
-        from lockstep.runs.compare import compare_runs
+        from lockstep.runs.compare import compare
 
-        comparison = compare_runs(reference.record, job.record)
-        loss = comparison.quantities.get("loss")
+        comparison, speed_up = compare(reference.run, job.run), job.speed / reference.speed
         measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
+        measured |= {"max_loss_diff": comparison.quantities["loss"].difference}
         measured |= {"verdict": "reference" if job is reference else comparison.verdict}
-        measured |= {"max_loss_diff": loss.difference if loss else None}
     differ = job.results.get("within_tolerance") is False
     return measured | ({"verdict": "engines differ"} if differ else {})

@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from lockstep.base.config_error import config_error, require
+from lockstep.base.config_error import config_error, errors_as, require
 from lockstep.plan.schemas.groups import better
 from lockstep.runs.run_files import net_metrics
 
@@ -39,21 +39,19 @@ def continue_search(sweeper: DictConfig) -> None:
     from optuna.storages import RDBStorage
     from optuna.trial import TrialState
 
-    try:  # without autocommit Optuna 2 and SQLAlchemy 2 lose the version of the tables
+    hint = "hydra.sweeper.storage=sqlite:///FILE.db"
+    with errors_as(lambda error: config_error("hydra.sweeper.storage", storage, " ".join(str(error).split()), hint)):
+        # without autocommit Optuna 2 and SQLAlchemy 2 lose the version of the tables
         database = RDBStorage(storage, engine_kwargs={"isolation_level": "AUTOCOMMIT"})
-    except Exception as error:
-        reason = f"it cannot be opened ({type(error).__name__}: {' '.join(str(error).split())})"
-        raise config_error(
-            "hydra.sweeper.storage", storage, reason, "hydra.sweeper.storage=sqlite:///FILE.db"
-        ) from None
-    exists = name in {study.study_name for study in database.get_all_study_summaries()}
-    trials = database.get_all_trials(database.get_study_id_from_name(str(name))) if exists else []
+    trials = [
+        trial
+        for study in database.get_all_study_summaries()
+        if study.study_name == name
+        for trial in database.get_all_trials(study._study_id)
+    ]
     finished = sum(trial.state is TrialState.COMPLETE for trial in trials)
     with read_write(sweeper):
-        remaining = max(0, sweeper.n_trials - finished)
-        if trials:
-            more = f", {remaining} more" if remaining else f"; hydra.sweeper.n_trials={finished + 20} goes on"
-            print(f"trials of {name} in {storage}: {finished}{more}", flush=True)
-        sweeper.n_trials = remaining
+        sweeper.n_trials = max(0, sweeper.n_trials - finished)
+        print(f"{storage} has {finished} trials of {name}, {sweeper.n_trials} are to come", flush=True)
         if isinstance(sweeper.sampler.get("seed"), int):
             sweeper.sampler.seed += len(trials)  # it would draw the same values again

@@ -12,10 +12,9 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from lockstep.base.config_error import ConfigError, shorten, truncate
+from lockstep.base.config_error import ConfigError, config_error, shorten, truncate
 from lockstep.base.files import save_json, save_table
-from lockstep.base.private_api.hydra import silence_basic_launcher
-from lockstep.base.text_table import fitted_text, width_shown
+from lockstep.base.text_table import columns_text
 from lockstep.launch.disk import run_lock
 from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.plan.schemas.groups import short_keys
@@ -24,19 +23,9 @@ from lockstep.runs.sweep.jobs import FAILURE, WORLD, SweepRow, best_text, jobs_o
 from lockstep.runs.sweep.plot import draw
 from lockstep.runs.sweep.search import continue_search
 
-MAX_CELL = 72  # characters of a cell; sweep.csv has all of them
-HEADINGS = {
-    **{"best": "", "epoch_seconds": "s/epoch", "samples_per_second": "samples/s", "speed_up": "speed-up"},
-    "max_loss_diff": "max loss diff",
-}
-FORMATS = {
-    **{"epoch_seconds": ".3f", "samples_per_second": ".0f", "speed_up": ".2f", "efficiency": ".2f"},
-    "max_loss_diff": ".1e",
-}
-JOBLIB_REFUSED = (
-    "hydra/launcher=joblib: its jobs run at the same time, and each takes all cores and ends without a checkpoint at a "
-    "signal; write -m without it for one job after another, or hydra/launcher=slurm."
-)
+MAX_CELL = 72  # characters of a cell, and of a reason; sweep.csv has all of them
+HEADINGS = {"best": "", "samples_per_second": "samples/s", "speed_up": "speed-up"}
+FORMATS = {"samples_per_second": ".0f", "speed_up": ".2f"}
 
 
 class SweepSummary(Callback):
@@ -48,18 +37,13 @@ class SweepSummary(Callback):
         self.locked = ExitStack()  # until the process ends
         try:
             if "hydra_joblib_launcher" in str(launcher):
-                raise ConfigError(JOBLIB_REFUSED)
+                reason = "each of its jobs would take all cores at the same time"
+                raise config_error("hydra/launcher", "joblib", reason, "-m without it, or hydra/launcher=slurm")
             self.locked.enter_context(run_lock(Path(config.hydra.sweep.dir), "hydra.sweep.dir"))
             continue_search(config.hydra.sweeper)
         except ConfigError as error:  # Hydra would print others of a callback, and go on
             print_exit_reason(str(error), None)
             raise SystemExit(2) from None
-        silence_basic_launcher()
-
-    def on_job_start(self, config: DictConfig, **_: Any) -> None:
-        job = config.hydra
-        if job.mode.name == "MULTIRUN":
-            print(f"\njob {job.job.num}: {' '.join(job.overrides.task)}", flush=True)
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         folder = Path(config.hydra.sweep.dir)
@@ -72,7 +56,7 @@ class SweepSummary(Callback):
         draw(rows, folder / "sweep.png", metric)
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
-        lines = ["", format_table(rows, width_shown()), "", *best_text(jobs, metric), f"sweep: {counts}"]
+        lines = ["", format_table(rows), "", *best_text(jobs, metric), f"sweep: {counts}"]
         print("\n".join([*lines, f"  {folder}: sweep.csv, sweep.png"]), flush=True)
         if "failed" in statuses or any(job.results.get("within_tolerance") is False for job in jobs):
             raise SystemExit(1)
@@ -80,32 +64,20 @@ class SweepSummary(Callback):
             raise SystemExit(2)
 
 
-def format_table(rows: Sequence[SweepRow], width: int | None = None) -> str:
-    """Return the table without empty columns and those of the training split.
-
-    If it is wider than `width` characters, the columns that matter least are left out, and reasons are lines below it.
-    """
-    columns = [name for name in rows[0].cells if any(row.cells[name] not in (None, "") for row in rows)]
-    columns = [name for name in columns if not name.startswith("train_")]
-    spaced = {name: name.replace("_", " ", 1) for name in columns if name.startswith(("val_", "test_", "best_"))}
-    headings = spaced | HEADINGS | dict(zip(rows[0].varied, short_keys(rows[0].varied), strict=True))
-    for dropped in (None, *_least_first(rows, columns)):
-        columns = [name for name in columns if name != dropped]
-        texts = [[_text(name, row.cells[name]) for name in columns] for row in rows]
-        text = fitted_text([headings.get(name, name) for name in columns], texts, width)
-        if text.count("\n") == len(rows):
-            break
+def format_table(rows: Sequence[SweepRow]) -> str:
+    """Return the table of what varies, the ranked metric, and speeds or else the test; then the reasons of failures."""
+    cells, varied, ranked = rows[0].cells, rows[0].varied, rows[0].ranked
+    world = [name for name in WORLD if len({row.cells[name] for row in rows}) > 1]
+    tested = [name for name in cells if name.startswith("test_") and name != ranked]
+    if any(row.cells.get("speed_up") for row in rows):
+        tested = []  # for which a line has no room
+    names = ["job", "best", *world, *varied, ranked, "samples_per_second", "speed_up", "verdict", *tested]
+    names = [name for name in names if any(row.cells.get(name) not in (None, "") for row in rows)]
+    headings = dict(zip(varied, short_keys(varied), strict=True)) | HEADINGS
+    titles = [headings.get(name, name.replace("_", " ", 1)) for name in names]
+    table = columns_text(titles, [[_text(name, row.cells[name]) for name in names] for row in rows])
     reasons = [f"job {row.cells['job']} {row.cells['reason']}" for row in rows if row.cells.get("reason")]
-    return "\n".join([text, *(truncate(reason, width) for reason in reasons if width and "reason" not in columns)])
-
-
-def _least_first(rows: Sequence[SweepRow], columns: Sequence[str]) -> list[str]:
-    """Return the columns that may be left out, in this order: speed matters if it is compared, else the metrics do."""
-    constant = [name for name in WORLD if len({row.cells[name] for row in rows}) == 1]
-    metrics = sorted(name for name in columns if name.startswith(("test_", "val_")) and name != rows[0].ranked)
-    speed = ["epoch_seconds", "max_loss_diff", "efficiency", "verdict", "samples_per_second"]
-    order = [*metrics, *speed] if "speed_up" in columns else [*speed, *metrics]
-    return ["reason", *constant, *order]
+    return "\n".join([table, *(truncate(reason, MAX_CELL) for reason in reasons)])
 
 
 def _text(name: str, value: object) -> str:
@@ -129,9 +101,6 @@ def report_unfinished(config: DictConfig, run_dir: Path, error: ConfigError | Ra
         failure = {"status": status, "reason": str(error), "words": [*job.overrides.task]}
         save_json(run_dir / FAILURE, {**failure, "config": OmegaConf.to_container(config)})
     if not job.sweeper._target_.endswith(".BasicSweeper"):
-        if "\n" in str(error):  # its traceback has been shown
-            short = f"job {job.job.num} {status}"
-            error = ConfigError(short) if status == "refused" else RankFailed(None, short)
         raise error
 
 
