@@ -6,6 +6,7 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.base.config_error import ConfigError, require
 from lockstep.base.files import save_json, short_path
 from lockstep.command.build import plan_from
-from lockstep.command.compose import compose_job, replacing, sets_folder, without_plus
+from lockstep.command.compose import compose_job, sets_folder
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
 from lockstep.launch.cores import crowded
@@ -75,7 +76,7 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
 
         folders = all_gather_bytes(os.fsencode(plan.run_dir))  # the clock may name them
         plan = replace(plan, run_dir=os.fsdecode(folders[0]))
-    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test, None if plan.train else plan.ckpt_path)
+    return RunResult(execute(plan, began), Path(plan.run_dir), None if plan.train else plan.ckpt_path)
 
 
 def with_earlier_words(words: Sequence[str]) -> list[str]:
@@ -84,17 +85,15 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
     For a checkpoint that `train=false` tests, what was typed about the module and its data. In a sweep, which has to
     name its folder to resume, the words are returned alone: it resumes by the whole command.
     """
-    words = [each for word in words for each in replacing(without_plus(word))]
-    words = [word for place, word in enumerate(words) if word[:1] != "~" or word not in words[:place]]
     typed = {key_of(word): word.partition("=")[2].lower() for word in words}
     resumes, tests = typed.get("resume") == "true", typed.get("train") == "false" and "ckpt_path" in typed
     sweeps, hint = bool({"-m", "--multirun"} & {*words}), "resume=true hydra.sweep.dir=FOLDER"
     fits = not (sweeps and resumes) or sets_folder(words)
     require(fits, "resume", True, "a sweep resumes in its own folder", hint)
     if sweeps or not (resumes or tests):
-        return words
+        return [*words]
     try:
-        config, run_dir = compose_job(words)
+        config, run_dir = compose_job([*words])
     except Exception:  # some words may need those that were typed for the earlier run
         keys = ("name", "hydra.run.dir", "ckpt_path")
         config, run_dir = compose_job([word for word in words if key_of(word) in keys])
@@ -161,9 +160,9 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                     print("engine=raw keeps the record, the results and last.ckpt: no curves, pictures or best.ckpt")
                 metrics, verdict = _run_engine(plan, began, is_launched), ""
     if is_first:
-        board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
-        summary = run_summary(metrics, plan.test, board, resumed=plan.ckpt_path is not None)
-        print(f"\n{summary}\n{verdict}\n  {run_dir}", flush=True)
+        shows_board = plan.train and tensorboard_of(plan) and not keep_finished
+        board = f"tensorboard --logdir {shlex.quote(str(short_path(run_dir)))}" if shows_board else ""
+        print(f"\n{run_summary(metrics, next=board)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 
@@ -255,4 +254,4 @@ def raw_job(plan: Plan) -> Job:
         config.batch_size, config.batch_size_per_device, config.scale_lr = plan.batch_size, None, False
         if plan.model.optimizer is not None and config.get("optimizer"):
             config.optimizer.lr = plan.model.optimizer["lr"]
-    return Job(plan.world, OmegaConf.to_yaml(config), plan.metadata(), to_json(plan))
+    return Job(plan.world, OmegaConf.to_yaml(config), plan.summary(), to_json(plan))
