@@ -66,10 +66,11 @@ def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> tuple[list[str], 
     dtype, samples = MIXED.get(plan.precision), _samples(inputs, plan, data)
 
     def refused(error: Exception) -> ConfigError | None:
+        if not isinstance(error, RuntimeError | ValueError | TypeError):
+            return None
         reason = f"the run's transform or module does not take it ({error})"
         last = inputs[-1] if not names else f"the inputs after {names[-1]}"
-        hint = f"inputs of shape {plan.data.sample_shape or 'that the run had'}"
-        return config_error("INPUT", last, reason, hint) if isinstance(error, RuntimeError | ValueError | TypeError) else None
+        return config_error("INPUT", last, reason, f"inputs of shape {plan.data.sample_shape or 'that the run had'}")
 
     with errors_as(refused), torch.autocast(module.device.type, dtype, enabled=dtype is not None):
         while block := [*islice(samples, BATCH)]:
@@ -106,8 +107,9 @@ def _picture_reader(plan: Plan, data: Any) -> Callable[[str], Tensor]:
     dataset = dataset.dataset if isinstance(dataset, Subset) else dataset
     if transform := getattr(data, "transform", None) or getattr(dataset, "transform", None):
         return lambda path: torch.as_tensor(transform(read_image(path, mode)))
-    has_bytes = isinstance(dataset, TensorDataset) and dataset.tensors[0].dtype == torch.uint8
-    fits = has_bytes and isinstance(data, SplitData) and len(shape) == 3 and shape[0] in (1, 3)
+    is_bytes = isinstance(dataset, TensorDataset) and dataset.tensors[0].dtype == torch.uint8
+    has_bytes = isinstance(data, SplitData) and (is_bytes or not datasets)  # a built-in one, which is not set up here
+    fits = has_bytes and len(shape) == 3 and shape[0] in (1, 3)
     reason = f"data={plan.data.name} has no images of bytes, and no attribute `transform`"
     require(fits, "INPUT", "a picture", reason, "a .npy file with rows as the data has them")
 

@@ -27,7 +27,7 @@ def planning(overrides: Sequence[str]) -> Iterator[None]:
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
-    """Return a ConfigError with the error as its cause: about an option, a key, several values or a word; else Hydra's."""
+    """Return a ConfigError with the error as its cause: about an option, a key or a word, or in Hydra's words."""
     refusal = _of_option(error, overrides) or _of_key(error, overrides) or _in_words(error, overrides)
     refusal.__cause__ = error
     return refusal
@@ -38,8 +38,8 @@ def _of_option(error: Exception, overrides: Sequence[str]) -> ConfigError | None
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, option = error.missing_cfg_file.rpartition("/")
     elif "override must be a string or a list" in str(error):
-        chosen = {word.key_or_group: word.value() for word in parse(overrides) if word.key_or_group in OPTIONS}
-        group, option = next((key, as_typed(value)) for key, value in chosen.items() if not isinstance(value, str | list))
+        chosen = ((word.key_or_group, word.value()) for word in parse(overrides) if word.key_or_group in OPTIONS)
+        group, option = next((key, as_typed(value)) for key, value in chosen if not isinstance(value, str | list))
     else:
         return None
     if (hint := synonym(f"{group}={option}")) is not None:
@@ -80,7 +80,7 @@ def _in_words(error: Exception, overrides: Sequence[str]) -> ConfigError:
     if isinstance(error, OverrideParseException):
         hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
         return ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
-    words = shorten(" ".join(word for word in overrides if not word.startswith("-"))) or "the configuration"
+    words = shorten(" ".join(word for word in overrides if "=" in word and word[0] != "-")) or "the configuration"
     reason = shorten(" ".join(str(error).split()))
     if not isinstance(error, HydraException | OmegaConfBaseException):
         reason = f"this cannot be composed ({type(error).__name__}: {reason})"
