@@ -44,16 +44,6 @@ def test_a_run_from_its_config_file(command: Command) -> None:
     assert not (command.folder / "none").exists()
 
 
-def test_a_job_of_a_sweep_has_its_own(command: Command) -> None:
-    ended = command.train("-m", "engine=raw", *SMALL, "optimizer.lr=0.1,0.2", "hydra.sweep.dir=sweep")
-    assert ended.status == 0, ended.err
-    folders = sorted(path.parent for path in command.folder.glob("sweep/*/config.yaml"))
-    assert [OmegaConf.load(folder / "config.yaml").optimizer.lr for folder in folders] == [0.1, 0.2]
-    again = ("--config-dir", str(folders[1]), "--config-name", "config", "hydra.run.dir=again")
-    assert command.train(*again).status == 0
-    assert metrics_in(command.folder / "again")["digest"] == metrics_in(folders[1])["digest"]
-
-
 WITHOUT = {
     "model/mine.yaml: {_target_: example.net.Net, width: 8}": (
         "model._target_=example.net.Net: it is a net, and a LightningModule trains it; "

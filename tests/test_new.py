@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.base.config_error import ConfigError
 from lockstep.new import command, write
 from tests.conftest import ROOT, Command, require_refused
 
@@ -54,14 +53,6 @@ def test_a_name_that_cannot_be(name: str, tmp_path: Path) -> None:
     (tmp_path / "there" / "precious.py").touch()
     require_refused(f"NAME={name}: {INVALID[name]}", lambda: write(name, tmp_path))
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "there", tmp_path / "there" / "precious.py"]
-
-
-def test_nothing_is_half_written(tmp_path: Path) -> None:
-    """The last of the files cannot be made: `tests` is one itself."""
-    (tmp_path / "tests").write_text("precious")
-    with pytest.raises(ConfigError, match=r"/tests: cannot be written \(File exists\); write another folder.$"):
-        write("mine", tmp_path)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "tests"]
 
 
 def test_help_is_instant_and_imports_no_torch() -> None:

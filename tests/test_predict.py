@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import LightningDataModule, LightningModule
 from PIL import Image
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import Dataset, default_collate
 from torchvision.transforms import v2
 
 import lockstep
@@ -46,42 +44,6 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         return self.transform(self.picture(index)), index % 2
-
-
-class Bytes(Dataset[tuple[torch.Tensor, int]]):
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return torch.full((3,), 100 + index, dtype=torch.uint8), index % 2
-
-
-class BytesData(LightningDataModule):
-    def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, int]]:
-        return DataLoader(Bytes(), batch_size=8)
-
-
-class OfBytes(LightningModule):
-    """A module that divides bytes itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 2)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        assert inputs.dtype == torch.uint8
-        outputs: torch.Tensor = self.layer(inputs / 255)
-        return outputs
-
-    def predict_step(self, inputs: torch.Tensor, _: int) -> torch.Tensor:
-        outputs: torch.Tensor = self(inputs)
-        return outputs.square()
-
-    def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
-        return nn.functional.cross_entropy(self(batch[0]), batch[1])
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), 0.1)
 
 
 DIVIDED = {"_target_": "lockstep.datamodules.Datasets", "batch_size": 8}
@@ -147,14 +109,6 @@ def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> Non
         Pictures().picture(index).convert("RGB").save(tmp_path / f"{index:03}.png")
     files = [str(tmp_path / f"{index:03}.png") for index in test.indices]
     assert torch.equal(predict(plan, net, files)[1], expected)
-
-
-def test_the_predict_step_of_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
-    lockstep.run([*QUIET, "batch_size=8", f"hydra.run.dir={tmp_path}"], model=OfBytes, data=BytesData)
-    (plan, module), inputs = load_with_plan(tmp_path), Bytes()[7][0]
-    np.save(tmp_path / "x.npy", inputs[None].numpy())
-    _, [output] = predict(plan, module, [str(tmp_path / "x.npy")])
-    assert torch.equal(output, module(inputs[None])[0].square())
 
 
 @pytest.mark.parametrize(
