@@ -18,7 +18,7 @@ EXPLAINED = [
     ("devicez=2", "devicez=2: there is no such key (did you mean devices?); write devices=VALUE."),
     ("max_steps=5", "max_steps=5: there is no such key (did you mean trainer.max_steps?); write trainer.max_steps=VA"),
     ("dataset=mnist", "dataset=mnist: there is no such key (did you mean data?); write data=VALUE."),
-    ("amp=true", "amp=true: there is no such key; write one that python train.py --help lists."),
+    ("amp=true", "amp=true: there is no such key; write one that --help lists."),
     ("optimizer.foo=1", "optimizer.foo=1: there is no such key; write +optimizer.foo=VALUE to add this argument."),
     ("model=example model.net.widht=3", "no such key (did you mean model.net.width?); write model.net.width=VALUE."),
     ("strategy=dpp", "strategy=dpp: there is no such option (did you mean dp?); write strategy=dp, or another of"),
@@ -61,7 +61,7 @@ def test_the_command_shows_tracebacks_on_request(command: Command) -> None:
 
 WRONG = [
     ("+model.x=1", "model.x=1: Classifier takes no such argument; write one of: net, optimizer, scheduler, "),
-    ("++foo.bar=1", "foo={bar:1}: there is no such key; write one that python train.py --help lists."),
+    ("++foo.bar=1", "foo={bar:1}: there is no such key; write one that --help lists."),
     ("+trainer.max_epoch=1", "trainer.max_epoch=1: there is no such key (did you mean trainer.max_"),
 ]
 

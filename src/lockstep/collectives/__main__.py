@@ -33,10 +33,9 @@ def dispatch(words: Sequence[str]) -> int:
     """Run the subcommand, or the tour without one."""
     from lockstep.collectives import partition, tour  # with torch
 
-    command = "python -m lockstep.collectives"
     if words[:1] == ["partition"]:
-        return partition.show(options(partition.Options, words[1:], command))
-    return tour.show(options(tour.Options, words, command))
+        return partition.show(options(partition.Options, words[1:]))
+    return tour.show(options(tour.Options, words))
 
 
 def main(words: Sequence[str]) -> int:

@@ -13,7 +13,6 @@ from lockstep.base.config_error import (
     nearest,
     option_error,
     require,
-    typed_command,
 )
 from lockstep.plan.schemas.former import synonym
 
@@ -46,7 +45,7 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: Sequence[str]) -> 
             raise ConfigError(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
 
 
-def unknown_key(key: str, value: object, candidates: Collection[str], command: str | None = None) -> ConfigError:
+def unknown_key(key: str, value: object, candidates: Collection[str]) -> ConfigError:
     """Return the error of a key that does not exist, with the key that was probably meant.
 
     Keys of other groups are suggested only if they have the same name.
@@ -56,7 +55,7 @@ def unknown_key(key: str, value: object, candidates: Collection[str], command: s
     namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
     near = next(iter(namesakes), siblings.get(nearest(name, siblings) or ""))
     if near is None:
-        return config_error(key, value, reason, f"one that {command or typed_command()} --help lists")
+        return config_error(key, value, reason, "one that --help lists")
     return config_error(key, value, f"{reason} (did you mean {near}?)", f"{near}=VALUE")
 
 
