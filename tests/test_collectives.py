@@ -73,7 +73,7 @@ def test_on_two_machines(command: Command) -> None:
         (["init_method=here"], "init_method=here: there is no such method"),
         (["timeout=0"], "timeout=0.0: it must be above 0"),
         (["device=2"], "device=2: there is no such key (did you mean devices?); write devices=VALUE."),
-        (["tour"], "python -m lockstep.collectives --help"),
+        (["tour"], "tour=null: there is no such key"),
         (["devices=["], "devices=[: this cannot be parsed"),
         (["partition", "samples=0"], "samples=0: it must be 1 or more"),
         (["backend=mpi"], "backend=mpi: "),
