@@ -64,8 +64,7 @@ def run_hydra(arguments: list[str]) -> None:
     typed = parser.parse_intermixed_args(arguments)
     if typed.config_dir is None and (folder := user_folder()) is not None:
         arguments = [f"--config-dir={folder}", *arguments]
-    overrides = typed.overrides
-    flags = [word for word in arguments if word not in overrides]
+    flags = [word for word in arguments if word not in typed.overrides]
     try:
         sys.argv[1:] = [*flags, *(word for word in with_earlier_words(arguments) if word not in flags)]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines
