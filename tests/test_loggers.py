@@ -52,7 +52,6 @@ def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
         (("logger=none",), []),
         (("logger=[]",), []),
         (("~logger",), []),
-        (("logger=[csv,recording]", "+logger.recording.file=a"), ["Recording", "CSV"]),
         (("logger=[csv,second]", "logger.second.file=a"), ["CSV", "Recording"]),
     ],
 )
