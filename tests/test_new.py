@@ -16,7 +16,7 @@ def test_outside_a_checkout_it_trains_at_once(command: Command) -> None:
     written = command.fresh(sys.executable, "-m", "lockstep.new", "mine", "place")
     assert written.status == 0, written.err
     line = written.out.splitlines()[-1]
-    assert line == "cd place && lockstep --config-dir conf model=mine data=mine strategy=ddp devices=2 engine=both"
+    assert line == "cd place && lockstep model=mine data=mine strategy=ddp devices=2 engine=both"
     inside = Command(command.folder / "place")
     ended = inside(sys.executable, "-m", "lockstep", *line.split()[4:], "max_epochs=1")
     assert ended.status == 0, ended.err
