@@ -39,7 +39,8 @@ def _of_option(error: Exception, overrides: Sequence[str]) -> ConfigError | None
         group, _, option = error.missing_cfg_file.rpartition("/")
     elif "override must be a string or a list" in str(error):
         chosen = ((word.key_or_group, word.value()) for word in parse(overrides) if word.key_or_group in OPTIONS)
-        group, option = next((key, as_typed(value)) for key, value in chosen if not isinstance(value, str | list))
+        wrong = ((key, as_typed(value)) for key, value in chosen if not isinstance(value, str | list))
+        group, option = next(wrong, ("", ""))
     else:
         return None
     if (hint := synonym(f"{group}={option}")) is not None:
