@@ -14,7 +14,6 @@ from lockstep.engine.loaders.source import create_data
 from lockstep.launch.start import start_ranks
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES
-from lockstep.runs.checkpoint.reading import check_checkpoint
 from lockstep.runs.compare import compare
 from tests import conftest
 from tests.checkpoints import net_state
@@ -121,19 +120,6 @@ def test_an_import_error_has_the_users_lines(command: Command) -> None:
         "model.net._target_=strange_broken.Net: its module cannot be imported.",
     ]
     assert not (command.folder / "logs").exists()
-
-
-def test_another_number_of_workers_goes_on_and_another_data_set_does_not(
-    make_user_plan: MakeUserPlan, tmp_path: Path
-) -> None:
-    plan = make_user_plan("model=odd", "data=noisy", "max_epochs=1")
-    trained(plan)
-    again = ("model=odd", "data=noisy", f"ckpt_path={tmp_path / 'run' / 'checkpoints' / 'last.ckpt'}")
-    check_checkpoint(make_user_plan(*again, "data.loader.num_workers=2", folder="workers"), False)
-    with pytest.raises(
-        ConfigError, match=r"^data.dataset.samples=90: the run of .* had data.dataset.samples=101, .*; write"
-    ):
-        check_checkpoint(make_user_plan(*again, "data.dataset.samples=90", folder="other"), False)
 
 
 def test_what_numpy_draws_follows_the_seed(make_user_plan: MakeUserPlan) -> None:
