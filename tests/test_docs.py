@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from lockstep.base.config_error import ConfigError
+from lockstep.command.compose import without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.engine.loaders.source import create_module
 from lockstep.runs.compare.tolerance import tolerance_between
@@ -176,12 +177,12 @@ FROM_TEMPLATE = re.findall(r"^\| (`.*) \| (.*) \|$", PAGES["coming_from_lightnin
 def test_words_of_the_template_are_understood(
     there: str, here: str, make_plan: MakePlan, request: pytest.FixtureRequest
 ) -> None:
-    """Those here make a plan; those there do too, or are refused."""
+    """Those here make a plan; those there do too, or are refused with other words to write."""
     for column in (there, here):
         spans = [shlex.split(span) for span in re.findall(r"`([^`]+)`", column)]
         for words in spans:
             if all(re.match(r"[+\w.]+=", word) for word in words) and words != ["accelerator=gpu"]:
-                typed = [*words]
+                typed = [*map(without_plus, words)]
                 if "data=mnist" in typed:
                     request.getfixturevalue("mnist")
                     typed[-1] = f"data.root='{MNIST_ROOT}'"
@@ -191,7 +192,7 @@ def test_words_of_the_template_are_understood(
                         make_plan(*typed)
                 except ConfigError as error:
                     refusal = str(error)
-                assert not refusal or column == there
+                assert not refusal or (column == there and "--help" not in refusal)
 
 
 def test_the_readme_is_read_in_three_minutes() -> None:

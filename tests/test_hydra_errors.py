@@ -7,7 +7,7 @@ import yaml
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.files import CONF
-from lockstep.command.compose import OPTIONS, compose_job
+from lockstep.command.compose import OPTIONS, compose_job, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.plan.schemas.former import synonym
 from tests.conftest import ROOT, Command, MakePlan
@@ -59,6 +59,12 @@ def test_the_command_shows_tracebacks_on_request(command: Command) -> None:
     assert "Exceeds the limit" in full.err
 
 
+def test_a_plus_before_a_key_that_exists_is_of_no_harm() -> None:
+    typed = "+trainer.fast_dev_run=true ++devices=2 +experiment=toy_mlp +data.samples=9 ~logger +mine=1 -m a=1"
+    words = "trainer.fast_dev_run=true devices=2 experiment=toy_mlp ++data.samples=9 ~logger +mine=1 -m a=1"
+    assert [*map(without_plus, typed.split(" "))] == words.split(" ")
+
+
 WRONG = [
     ("+model.x=1", "model.x=1: Classifier takes no such argument; write one of: net, optimizer, scheduler, "),
     ("++foo.bar=1", "foo={bar:1}: there is no such key; write one that --help lists."),
@@ -78,6 +84,11 @@ TEMPLATE = {
     "trainer=ddp": "strategy=ddp devices=2",
     "trainer.max_epochs=20": "max_epochs=20",
     "trainer.precision=16": "precision=16-mixed",
+    "trainer.callbacks=null": "callbacks=none",
+    "gpus=2": "devices=2",
+    "callbacks.model_checkpoint.save_top_k=3": "checkpoint.monitor=METRIC or checkpoint.every_n_steps=N",
+    "extras.print_config=true": "--cfg job",
+    "model.net.lin1_size=128": "model.net.hidden=[128,128,64]",
     "seed_everything=3": "seed=3",
     "paths.data_dir=/data": "data.root=/data",
     "lr=0.1": "optimizer.lr=0.1",
@@ -90,4 +101,5 @@ def test_words_of_the_template_are_answered_and_keys_that_exist_are_none() -> No
     files = {(group, path.stem): path for group in OPTIONS for path in (CONF / group).glob("*.yaml")}
     keys = [f"{group}.{name}" for (group, _), path in files.items() for name in yaml.safe_load(path.read_text())]
     keys += yaml.safe_load((CONF / "train.yaml").read_text())
+    keys = [key for key in keys if key not in ("data.batch_size", "data.num_workers")]  # few data modules have these
     assert [word for word in (*(f"{key}=1" for key in keys), *map("=".join, files)) if synonym(word)] == []

@@ -52,6 +52,7 @@ def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
         (("logger=none",), []),
         (("logger=[]",), []),
         (("~logger",), []),
+        (("logger=[csv,recording]", "+logger.file=a"), ["Recording", "CSV"]),
         (("logger=[csv,second]", "logger.second.file=a"), ["CSV", "Recording"]),
     ],
 )
@@ -65,7 +66,8 @@ INVALID = {
     "logger=csv +logger.csv.folder=a": "logger.csv.folder=a: CSV takes no such argument; write one of",
     "logger=csv +logger.folder=a": "logger.folder=a: it is no target: it has no _target_; write",
     "logger.tensorboard.histograms=-1": "logger.tensorboard.histograms=-1: it must be 0 or more; write",
-    "logger=notebook": "logger.notebook._target_=strange_loggers.Notebook: Notebook is not a Logger of Lightning; w",
+    "logger=notebook": "logger._target_=strange_loggers.Notebook: Notebook is not a Logger of Lightning; write",
+    "logger=[recording,notebook]": "logger=[recording,notebook]: two of these files have a _target_, and",
 }
 
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep.base.config_error import ConfigError, as_typed, config_error, is_number, option_error
 from lockstep.base.constraints import PositiveInt
-from lockstep.base.files import absolute
+from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver, start
 from lockstep.launch.accelerator import gpu_count, require_backend, resolve_accelerator
 from lockstep.launch.cores import default_threads, usable_cores
@@ -71,9 +71,8 @@ def typed_values(config: DictConfig, run_dir: Path) -> dict[str, Any]:
     typed = {key: _typed(key, value) for key, value in values.items() if key not in TARGETS}
     require_backend(typed["process_group"])
     values = _with_batch_size_and_rate(config, typed)
-    for group in SEVERAL:  # `none` and `~callbacks.timer` leave null
-        chosen = {f"{group}.{name}": option for name, option in (values.get(group) or {}).items() if option is not None}
-        values[group] = tuple(_target(key, option) for key, option in chosen.items())
+    for group in SEVERAL:
+        values[group] = tuple(_target(key, option) for key, option in named_options(group, values.get(group)).items())
     values["model"], values["data"] = _module(values["model"], parts_of(unresolved["model"])), _data(values["data"])
     return _with_derived({**values, "run_dir": str(run_dir.absolute())})
 
@@ -136,9 +135,23 @@ def _typed(key: str, value: Any) -> Any:
 def _target(key: str, values: object) -> Any:
     group = key.partition(".")[0]
     if not isinstance(values, Mapping) or not isinstance(values.get(KEY), str):
-        hint = f"{group}=NAME, of a YAML file with a {KEY}" + (", below a name of its own" if group in SEVERAL else "")
+        hint = f"{group}=NAME, of a YAML file with a {KEY}"
         raise config_error(key, values, f"it is no target: it has no {KEY}", hint)
     return TARGETS[group].from_values(key, values)
+
+
+def named_options(group: str, values: object) -> dict[str, object]:
+    """Return the chosen options of a group that takes several, by key: `logger.csv`; those that are null are left out.
+
+    A file has its `_target_` at the top, so that its key is the group's, or below a name.
+    """
+    if not isinstance(values, Mapping):
+        return {group: values} if values else {}
+    if KEY in values:
+        options = {name for name in values if (CONF / group / f"{name}.yaml").is_file()}
+        rest = {name: value for name, value in values.items() if name not in options}
+        return {group: rest} | {f"{group}.{name}": values[name] for name in options}
+    return {f"{group}.{name}": option for name, option in values.items() if option is not None}
 
 
 def _module(values: Any, parts: tuple[str, ...]) -> schemas.Module:

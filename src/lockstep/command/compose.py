@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -17,7 +18,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.base.config_error import config_error, typed_command
 from lockstep.base.files import CONF
-from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, key_of, parts_of
+from lockstep.command.build import KEYS, named_options
+from lockstep.plan.schemas.former import synonym
+from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, leaves, parts_of
 from lockstep.plan.schemas.target import KEY
 from lockstep.strategies import STRATEGIES
 
@@ -75,6 +78,27 @@ def sets_folder(overrides: Iterable[str]) -> bool:
     return any(override.lstrip("+").startswith(("hydra.run.dir=", "hydra.sweep.dir=")) for override in overrides)
 
 
+def without_plus(word: str) -> str:
+    """Return an override without `+`, as Lightning's arguments are often typed; arguments of user code get `++`.
+
+    So do those of an optimizer or a schedule that no file has, and the metrics of a model: what it calls refuses them.
+    """
+    rest = word.lstrip("+")
+    key = rest.partition("=")[0]
+    group, _, name = key.partition(".")
+    adds = is_below(key, ("model.metrics",)) or (name and group in PARTS and not (options_with(key) or synonym(word)))
+    if rest == key or (rest == word and not adds) or group not in (*KEYS, *OPTIONS):
+        return word
+    return f"++{rest}" if group in TARGETS and group != key else rest
+
+
+def replacing(word: str) -> list[str]:
+    """Return the overrides by which a target in place of an option, `model={_target_: …}`, replaces the group."""
+    group, _, value = word.partition("=")
+    replaces = value.startswith("{") and KEY in value and group in (*GROUPS, *TARGETS)
+    return [f"~{group}", f"+{word}"] if replaces else [word]
+
+
 def parse(words: Iterable[str]) -> list[Override]:
     """Parse overrides as Hydra does, without those that it cannot parse (flags, syntax errors)."""
     overrides = []
@@ -85,7 +109,7 @@ def parse(words: Iterable[str]) -> list[Override]:
 
 
 def check_words(words: Iterable[str], config: DictConfig) -> None:
-    """Reject what Hydra accepts: several options for a group of one, and keys without an effect."""
+    """Reject what Hydra accepts: several options for a group of one, merged options, keys without an effect."""
     parts = parts_of(OmegaConf.to_container(config.model, resolve=False)) if config.get("model") else PARTS
     for override in parse(words):
         key, value = override.key_or_group, override.value()
@@ -96,14 +120,26 @@ def check_words(words: Iterable[str], config: DictConfig) -> None:
             raise config_error(key, typed, f"the chosen model configures its {part} itself", hint)
         if key == "data.batch_size" and str(config.data.get(KEY)).startswith("lockstep."):
             raise config_error(key, typed, "the size of a batch is a key of the run", f"batch_size={typed}")
-        if key in OPTIONS and key not in (*SEVERAL, "experiment", "debug") and isinstance(value, list) and value[1:]:
+        if not isinstance(value, list) or key not in (*GROUPS, *TARGETS):
+            continue
+        if key not in SEVERAL and len(value) > 1:
             raise config_error(key, typed, "this group takes one option", f"{key}={value[0]}")
+        if key in SEVERAL and len(named_options(key, config.get(key))) < len({*map(str, value)} - {"none"}):
+            reason = "two of these files have a _target_, and were merged into one"
+            raise config_error(key, typed, reason, f"'# @package {key}.NAME' as the first line of each")
 
 
 def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     """Return the keys of a job's overrides that the sweep varies: all but those with one value in the command."""
     varies = {override.key_or_group: override.is_sweep_override() for override in parse(command)}  # the last counts
     return tuple(dict.fromkeys(key for word in job if varies.get(key := key_of(word), True)))
+
+
+def options_with(key: str) -> list[str]:
+    """Return the options of a key's group that have this key."""
+    group, _, name = key.partition(".")
+    files = {option: yaml.safe_load((CONF / group / f"{option}.yaml").read_text()) for option in OPTIONS.get(group, ())}
+    return [option for option, keys in files.items() if name.removeprefix(f"{option}.") in dict(leaves(keys))]
 
 
 class RunFolder(Callback):

@@ -13,7 +13,7 @@ from typing import Any
 import cloudpickle
 
 from lockstep.base.config_error import ConfigError, config_error, option_error, require
-from lockstep.plan.schemas.groups import SEVERAL, TARGETS, key_of
+from lockstep.plan.schemas.groups import TARGETS, key_of
 from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.target import ARGS, KEY
 
@@ -27,8 +27,7 @@ def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[s
     for override in overrides:
         if key_of(override).partition(".")[0] in user_code:
             raise ConfigError(f"{override}: this is passed from Python; write it there, or in the overrides alone.")
-    targets = {group: _target(group, value) for group, value in user_code.items()}
-    return {group: {"mine": call} if group in SEVERAL and KEY in call else call for group, call in targets.items()}
+    return {group: _target(group, value) for group, value in user_code.items()}
 
 
 def _target(key: str, value: Any) -> dict[str, Any]:
