@@ -36,7 +36,7 @@ def test_a_workload_is_a_valid_command_and_in_the_help(name: str) -> None:
 )
 def test_invalid_input(word: str, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}"):
-        run_bench(options(BenchOptions, [word], "python -m bench"))
+        run_bench(options(BenchOptions, [word]))
 
 
 def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

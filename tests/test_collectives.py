@@ -72,8 +72,8 @@ def test_on_two_machines(command: Command) -> None:
         (["backend=glo"], "it is not one of the possible values (did you mean gloo?); write backend=gloo"),
         (["init_method=here"], "init_method=here: there is no such method"),
         (["timeout=0"], "timeout=0.0: it must be above 0"),
-        (["device=2"], "device=2: there is no such key (did you mean devices?); write devices=2."),
-        (["tour"], "python -m lockstep.collectives --help"),
+        (["device=2"], "device=2: there is no such key (did you mean devices?); write devices=VALUE."),
+        (["tour"], "tour=null: there is no such key"),
         (["devices=["], "devices=[: this cannot be parsed"),
     ],
 )

@@ -1,4 +1,3 @@
-import importlib.util
 import re
 from pathlib import Path
 
@@ -8,9 +7,7 @@ from omegaconf import DictConfig
 
 from lockstep.base.files import CONF
 from lockstep.command.compose import compose_job, replacing, without_plus
-from lockstep.command.help import help_page
 from lockstep.plan.schemas.groups import GROUPS
-from tests.conftest import Command
 
 
 def test_every_run_has_another_folder() -> None:
@@ -28,19 +25,13 @@ def test_groups_offer_what_the_code_knows() -> None:
 
 
 def test_the_folder_conf_of_the_working_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By runs and by --help; what has Lockstep's names stays Lockstep's."""
+    """What has Lockstep's names stays Lockstep's."""
     (tmp_path / "conf" / "model").mkdir(parents=True)
     for name in ("mine", "mlp"):
         (tmp_path / "conf" / "model" / f"{name}.yaml").write_text("_target_: mine.Module\nwidth: 8\n")
-    monkeypatch.setattr("sys.argv", ["train.py"])
-    assert "mine.Module" not in help_page()
     monkeypatch.chdir(tmp_path)
     assert compose_job(["model=mine"])[0].model.width == 8
     assert "net" in compose_job(["model=mlp"])[0].model
-    assert re.search(r"^    mine +mine.Module  \(width: 8\)$", help_page(), re.MULTILINE)
-    monkeypatch.chdir(tmp_path.parent)
-    monkeypatch.setattr("sys.argv", ["train.py", "--config-dir", str(tmp_path / "conf")])
-    assert "mine.Module  (width: 8)" in help_page()
 
 
 def test_a_target_in_place_of_an_option_replaces_it() -> None:
@@ -86,19 +77,3 @@ def test_slurm_starts_as_many_tasks_as_there_are_ranks(
 ) -> None:
     launcher = slurm_launcher(*overrides)
     assert (launcher.tasks_per_node, launcher.nodes, launcher.gpus_per_node) == (tasks, nodes, gpus)
-
-
-@pytest.mark.parametrize(
-    ("override", "package", "needs"),
-    [
-        ("hydra/launcher=slurm", "hydra_submitit_launcher", "submitit"),
-        ("experiment=optuna", "hydra_optuna_sweeper", "optuna"),
-    ],
-)
-def test_a_missing_plugin_is_named(override: str, package: str, needs: str, command: Command) -> None:
-    if importlib.util.find_spec(needs) is not None:
-        pytest.skip(f"{package} may be there")
-    ended = command.train("-m", override, "seed=1,2")
-    sentence = f"{package}: Hydra needs this package; write pip install {package} first.\n"
-    assert (ended.status, ended.out, ended.err) == (2, "", sentence)
-    assert not list(command.folder.iterdir())

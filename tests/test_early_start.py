@@ -1,6 +1,5 @@
 """The fork server starts before Hydra is imported, if the command is likely to start ranks."""
 
-import gc
 import os
 import signal
 import subprocess
@@ -13,14 +12,9 @@ from unittest.mock import Mock
 import pytest
 
 from lockstep.__main__ import ranks_to_start
-from lockstep.launch.external_launcher import TORCHRUN
 from lockstep.launch.start import start_ranks
-from lockstep.launch.topology import RankContext
-from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
-from lockstep.runs.run_files import Metrics
 from tests.conftest import ROOT, MakePlan
-from tests.rank_helpers import on_ranks
 
 SPY = """
 import runpy, sys
@@ -37,9 +31,7 @@ runpy.run_path("train.py", run_name="__main__")
         (("devices=1",), False, True),
         (("devices=1",), True, False),
         (("strategy=ddp", "devices=2"), True, True),
-        (("-m", "seed=1,2"), True, True),
         (("--help",), False, False),
-        (("--cfg", "job"), False, False),
     ],
 )
 def test_whether_ranks_will_start(
@@ -49,12 +41,6 @@ def test_whether_ranks_will_start(
     assert ranks_to_start(words) is expected
 
 
-def test_not_in_a_rank_that_torchrun_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in TORCHRUN:
-        monkeypatch.setenv(name, {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}.get(name, "1"))
-    assert not ranks_to_start(["strategy=ddp", "devices=1"])
-
-
 def test_a_run_in_this_process_ends_an_unneeded_server(monkeypatch: pytest.MonkeyPatch, make_plan: MakePlan) -> None:
     kill = Mock()
     monkeypatch.setattr("lockstep.launch.start.kill_forkserver", kill)
@@ -62,17 +48,6 @@ def test_a_run_in_this_process_ends_an_unneeded_server(monkeypatch: pytest.Monke
     plan = make_plan("strategy.in_process=true")
     assert start_ranks(plan, ENGINES["lightning"]) is plan
     kill.assert_called_once()
-
-
-def collector(plan: Plan, context: RankContext) -> Metrics:
-    return {"frozen": gc.get_freeze_count(), "enabled": gc.isenabled(), "young": gc.get_threshold()[0]}
-
-
-def test_garbage_collection_of_a_rank(make_plan: MakePlan) -> None:
-    """The fork server's collector is off; what a rank was forked with, torch among it, is frozen."""
-    state = on_ranks(make_plan("strategy=ddp", "devices=1"), collector)
-    assert int(state["frozen"]) > 100_000
-    assert (state["enabled"], state["young"]) == (True, 100_000)
 
 
 def test_it_starts_before_hydra_is_imported() -> None:
@@ -100,10 +75,3 @@ def test_a_signal_while_the_command_imports_leaves_nothing(tmp_path: Path) -> No
             assert time.monotonic() - signalled < 2
         assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
         assert [*Path(temporary).iterdir()] == []
-
-
-def test_the_server_of_a_killed_command_ends_silently() -> None:
-    """Some C++ libraries that torch imports report leaks at the interpreter's own end."""
-    killed = "import os; from lockstep.launch.forkserver import *; start_forkserver('torch'); os.kill(os.getpid(), 9)"
-    ended = subprocess.run([sys.executable, "-c", killed], capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (-9, "", "")

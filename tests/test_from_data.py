@@ -1,7 +1,6 @@
 """What a module gets from its data, by one rule for ours and theirs; and targets by Hydra's rules."""
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -88,15 +87,6 @@ def test_targets_are_called_as_hydra_calls_them() -> None:
     assert isinstance(module.options["cfg"].hidden, ListConfig)
     assert type(made(cfg={"hidden": [1]}, _convert_="all").options["cfg"]) is dict
     assert made(net=layer, _recursive_=False).net == layer
-
-
-@dataclass
-class Sizes:
-    hidden: int
-
-
-def test_objects_made_within_are_passed_as_they_are() -> None:
-    assert made(net=target("Sizes", hidden=4)).net == Sizes(4)
 
 
 @pytest.mark.parametrize(

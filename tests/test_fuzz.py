@@ -8,6 +8,7 @@ import os
 import random
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -17,11 +18,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from lockstep.base.config_error import ConfigError
-from lockstep.command.compose import OPTIONS, compose_job, nested
+from lockstep.command.compose import OPTIONS, compose_job
 from lockstep.command.hydra_errors import planning
 from lockstep.command.job import prepare
-from lockstep.plan.schemas.groups import SEVERAL
-from tests.test_hydra_errors import advised, names
+from lockstep.plan.schemas.groups import SEVERAL, key_of, leaves
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
 COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "1000"))
@@ -52,7 +52,7 @@ ODD_KEYS = [*KEYS.split(), "model.net.hidden.0", "model.net.hidden[0]", "", "x" 
 @cache
 def defaults() -> dict[str, Any]:
     """Return every key of the default configuration with its value."""
-    return dict(nested(OmegaConf.to_container(compose_job([])[0], resolve=False))) | dict.fromkeys(OPTIONS)
+    return dict(leaves(OmegaConf.to_container(compose_job([])[0], resolve=False))) | dict.fromkeys(OPTIONS)
 
 
 LIKELY = {bool: ("true", "false"), int: ("1", "2", "4", "8"), float: ("0.5", "0.01", "1e-3")}
@@ -93,6 +93,18 @@ def outcome(words: list[str]) -> str:
     is_derived = any(word.lstrip("+~").startswith(DERIVED) for word in words)
     wrong = [word for word in last.values() if not is_derived and planned_wrongly(word, plan)]
     return f"wrong: {wrong}" if wrong else "right"
+
+
+def advised(sentence: str) -> list[str]:
+    """Return the overrides that a sentence advises to write first; none if there are placeholders in them."""
+    hint = re.split(", | or | to ", sentence.rpartition("; write ")[2].removesuffix("."))[0].split(" ")
+    concrete = all(re.match(r"\+?[\w./]+=.", word) and not re.search(r"\b[A-Z]{2,}\b|=N$|…", word) for word in hint)
+    return hint if concrete else []
+
+
+def names(sentence: str, words: Iterable[str]) -> bool:
+    """Whether an error is about one of these overrides, or about its group."""
+    return sentence.startswith(tuple(key_of(word).partition(".")[0] for word in words))
 
 
 def is_accepted(hint: list[str], words: list[str], sentence: str) -> bool:

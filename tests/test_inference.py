@@ -23,19 +23,6 @@ QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true")
 DIGITS = ("data.test_size=200", "data.val_size=100", "model.net.hidden=[16]")
 
 
-class Scaled(nn.Module):
-    """A net with a buffer, and drawn weights."""
-
-    def __init__(self, num_outputs: int, width: int = 8) -> None:
-        super().__init__()
-        self.register_buffer("scale", torch.rand(1))
-        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, width), nn.Dropout(0.5), nn.Linear(width, num_outputs))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.layers(inputs * self.scale)  # type: ignore[operator]
-        return outputs
-
-
 class CompilesItself(FocalClassifier):
     """Compiles its net for training alone, as the module of lightning-hydra-template does."""
 
@@ -81,19 +68,6 @@ def test_the_best_net_or_the_one_of_a_checkpoint(tmp_path: Path) -> None:
     assert accuracies[tmp_path] == accuracies[best] == pytest.approx(result["test/acc"], abs=1e-6) != accuracies[last]
     tested = trained(tmp_path / "tested", *DIGITS, "train=false", f"ckpt_path={last}")
     assert scores(tested.net())[1] == accuracies[last]
-
-
-def test_code_of_a_user(tmp_path: Path) -> None:
-    result = trained(tmp_path / "net", *DIGITS[:2], model=with_net({"_target_": f"{__name__}.Scaled", "width": 12}))
-    net = lockstep.load(tmp_path / "net")
-    assert net.net.layers[1].out_features == 12
-    assert scores(net)[1] == pytest.approx(result["test/acc"], abs=1e-6)
-    last = tmp_path / "net" / "checkpoints" / "last.ckpt"
-    checkpoint = torch.load(last)
-    checkpoint["lockstep"]["plan"] = checkpoint["lockstep"]["plan"].replace(f"{__name__}.Scaled", "__main__.Scaled")
-    torch.save(checkpoint, last)
-    with pytest.raises(ConfigError, match="no notebook's cell or script defines Scaled here; write its class into a"):
-        lockstep.load(last)
 
 
 def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:

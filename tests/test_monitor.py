@@ -31,13 +31,13 @@ def labelled(plan: Plan, *words: str, swept: tuple[str, ...] = ()) -> str:
 def test_label_begins_with_what_varies_or_was_typed(make_plan: MakePlan) -> None:
     plan, two = make_plan(), make_plan("strategy=ddp", "devices=2", "engine=raw")
     assert labelled(plan) == "single MLP"
-    assert labelled(plan, "engine=lightning", "logger=csv", "seed=3") == "lightning seed=3 single MLP"
+    assert labelled(plan, "engine=lightning", "logger=csv", "seed=3") == "seed=3 single MLP"
     assert labelled(two, "optimizer.lr=0.003", "model.net.hidden=[8]", "+data.x='a/b c'") == (
         "lr=0.003 hidden=[8] x=b c raw ddp×2 MLP"
     )
     job = ("engine=raw", "strategy=ddp", "optimizer.lr=1", "max_epochs=2", "threads=2")
     assert labelled(two, *job, swept=("threads",)) == "threads=2 raw ddp×2 MLP"
-    assert labelled(two, *job, swept=("optimizer.lr", "strategy")) == "ddp×2 lr=1 raw MLP"
+    assert labelled(two, *job, swept=("optimizer.lr", "strategy")) == "lr=1 raw ddp×2 MLP"
     assert labelled(plan, "data.size=1", "model.size=2") == "data.size=1 model.size=2 single MLP"
     long = labelled(plan, *(f"model.key{number}=value" for number in range(30)))
     assert (len(long), long[-1]) == (90, "…")

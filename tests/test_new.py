@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.base.config_error import ConfigError
 from lockstep.new import command, write
 from tests.conftest import ROOT, Command, require_refused
 
@@ -17,7 +16,7 @@ def test_outside_a_checkout_it_trains_at_once(command: Command) -> None:
     written = command.fresh(sys.executable, "-m", "lockstep.new", "mine", "place")
     assert written.status == 0, written.err
     line = written.out.splitlines()[-1]
-    assert line == "cd place && lockstep --config-dir conf model=mine data=mine strategy=ddp devices=2 engine=both"
+    assert line == "cd place && lockstep model=mine data=mine strategy=ddp devices=2 engine=both"
     inside = Command(command.folder / "place")
     ended = inside(sys.executable, "-m", "lockstep", *line.split()[4:], "max_epochs=1")
     assert ended.status == 0, ended.err
@@ -54,14 +53,6 @@ def test_a_name_that_cannot_be(name: str, tmp_path: Path) -> None:
     (tmp_path / "there" / "precious.py").touch()
     require_refused(f"NAME={name}: {INVALID[name]}", lambda: write(name, tmp_path))
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "there", tmp_path / "there" / "precious.py"]
-
-
-def test_nothing_is_half_written(tmp_path: Path) -> None:
-    """The last of the files cannot be made: `tests` is one itself."""
-    (tmp_path / "tests").write_text("precious")
-    with pytest.raises(ConfigError, match=r"/tests: cannot be written \(File exists\); write another folder.$"):
-        write("mine", tmp_path)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "tests"]
 
 
 def test_help_is_instant_and_imports_no_torch() -> None:

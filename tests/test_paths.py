@@ -35,12 +35,6 @@ def test_an_override_can_be_pasted_into_a_shell() -> None:
     assert read == expected
 
 
-@pytest.mark.parametrize("value", ["plain/a-b_1.5", "a=b c"])
-def test_only_what_needs_quotes_has_them(value: str) -> None:
-    quoted = {"plain/a-b_1.5": "hydra.run.dir=plain/a-b_1.5", "a=b c": "\"hydra.run.dir='a=b c'\""}
-    assert shell_quote_override("hydra.run.dir", value) == quoted[value]
-
-
 def shell(command: Command, line: str) -> str:
     """A line as it is typed; what it prints."""
     ended = command("bash", "-c", line.replace("python ", f"{sys.executable} ", 1))

@@ -16,13 +16,10 @@ REFUSED = [
     (["devices=1.5"], "devices=1.5: it takes a whole number", "devices=1"),
     (["devices=2"], "devices=2: strategy=single trains on one device", "strategy=ddp"),
     (["strategy=ddp", "devices=1000000"], "devices=1000000: this machine has", "devices=64, or fewer"),
-    (["max_epochs=1e30"], "it takes a whole number below 2^63", "max_epochs=1"),
     (["batch_size=1e18"], "batch_size=1000000000000000000: it must be 1 or more, below 2^31", "batch_size=1"),
     (["gradient_clip_val=0"], "gradient_clip_val=0.0:", "null"),
     (["optimizer.lr=nan"], "optimizer._target_=torch.optim.Adam: it raises ValueError: Invalid learning rate: nan", ""),
     (["model.net.hidden=[]"], "model.net.hidden=[]:", "model.net.hidden=[30,20]"),
-    (["model.net.hidden=3"], "model.net.hidden=3: it lists layer sizes", "model.net.hidden=[30,20]"),
-    (["model=lenet", "model.net.dropout=1.5"], "model.net.dropout=1.5:", "model.net.dropout=0.5"),
     (
         ["model=cnn", "data=points"],
         "model.net=CNN: it takes images, and the data has samples of shape (2,)",
@@ -39,7 +36,6 @@ REFUSED = [
     (["~seed"], "seed is missing", "seed=VALUE"),
     (["strategy.name=ddpx"], "strategy.name=ddpx: there is no such option", "strategy.name=ddp, or another"),
     (["strategy=dp", "num_nodes=2"], "num_nodes=2: strategy=dp is one process on one machine", "strategy=ddp"),
-    (["strategy=dp", "sync_batchnorm=true"], "sync_batchnorm=true: each replica", "sync_batchnorm=false"),
     (["strategy=model_parallel"], "model=MLP: strategy=model_parallel needs a net with stages", "model=split_cnn"),
     (["strategy=model_parallel", "model=split_cnn", "devices=5"], "devices=5: model=SplitCNN has 4", "devices=4"),
     (["strategy=model_parallel", "model=split_cnn", "show_shapes=true"], "show_shapes=true: stages", "strategy=dp"),
@@ -47,19 +43,15 @@ REFUSED = [
     (["process_group.backend=mpi"], "process_group.backend=mpi: this torch was built without it", "backend=auto"),
     (["process_group.timeout=0"], "process_group.timeout=0.0:", "process_group.timeout=60"),
     (["trainer=ddp"], "trainer=ddp: it is a group of keys", "write strategy=ddp devices=2."),
-    (["trainer=gpu"], "trainer=gpu: it is a group of keys", "write accelerator=gpu."),
-    (["trainer=default"], "trainer=default: it is a group of keys", "write trainer.KEY=VALUE, or nothing."),
     (["+data.loader.num_workers=2"], "data.loader={num_workers:2}: Digits takes no such", "one of: batch_size, val"),
     (["process_group=gloo"], "process_group=gloo", "process_group.backend"),
-    (["+process_group.size=2"], "process_group.size=2: there is no such key", "--help lists"),
     (["train=false", "test=false"], "test=false:", "train=true or test=true"),
-    (["test=bset"], "test=bset: it is not one of the possible values (did you mean best?)", "write test=best"),
     (["test=best", "train=false"], "test=best: only a run that trains and saves checkpoints has a best", "test=true."),
     (["test=best", "trainer.barebones=true"], "test=best: only a run that trains and saves checkpoints", "test=true."),
     (["train=false"], "ckpt_path=null:", "best.ckpt"),
     (["ckpt_path=nowhere.ckpt"], "nowhere.ckpt: there is no such file", "null"),
     (["+model.hiden=[3]"], "model.hiden=[3]: Classifier takes no such argument", "one of: net, optimizer, scheduler"),
-    (["data=points", "data.samples=1e3"], "data.samples=1000.0: Points takes a whole number", "data.samples=1000."),
+    (["data=points", "data.samples=1e3"], "data.samples=1000.0: Points takes a whole number", "data.samples=1,"),
 ]
 """One of each kind of rule."""
 
@@ -131,8 +123,3 @@ def test_devices_that_do_not_share_a_batch_scale_nothing(make_plan: MakePlan) ->
         plan = make_plan(f"strategy={strategy}", *derived)
         seen[strategy] = (lr(plan), plan.batch_size, plan.world_size)
     assert seen == {"ddp": (0.2, 16, 2), "dp": (0.2, 16, 1), "model_parallel": (0.1, 8, 1)}
-
-
-def test_summaries_have_the_same_keys(make_plan: MakePlan) -> None:
-    plans = [make_plan(), make_plan("data=line", "model=regression", "optimizer=sgd", "logger=none")]
-    assert plans[0].summary().keys() == plans[1].summary().keys()

@@ -1,21 +1,19 @@
-"""`python -m lockstep.predict`: pictures and arrays, at the command line and in files."""
+"""`python -m lockstep.predict`: pictures and arrays."""
 
 import csv
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import LightningDataModule, LightningModule
 from PIL import Image
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import Dataset, default_collate
 from torchvision.transforms import v2
 
 import lockstep
+from example.lightning_module import FocalClassifier
 from lockstep.command.inference import load_with_plan
 from lockstep.datamodules import Digits
 from lockstep.datamodules.datasets import Datasets
@@ -48,42 +46,6 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
         return self.transform(self.picture(index)), index % 2
 
 
-class Bytes(Dataset[tuple[torch.Tensor, int]]):
-    def __len__(self) -> int:
-        return 20
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return torch.full((3,), 100 + index, dtype=torch.uint8), index % 2
-
-
-class BytesData(LightningDataModule):
-    def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, int]]:
-        return DataLoader(Bytes(), batch_size=8)
-
-
-class OfBytes(LightningModule):
-    """A module that divides bytes itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(3, 2)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        assert inputs.dtype == torch.uint8
-        outputs: torch.Tensor = self.layer(inputs / 255)
-        return outputs
-
-    def predict_step(self, inputs: torch.Tensor, _: int) -> torch.Tensor:
-        outputs: torch.Tensor = self(inputs)
-        return outputs.square()
-
-    def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
-        return nn.functional.cross_entropy(self(batch[0]), batch[1])
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), 0.1)
-
-
 DIVIDED = {"_target_": "lockstep.datamodules.Datasets", "batch_size": 8}
 ADAM = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.001}
 CLASSIFIER = {"_target_": "lockstep.models.Classifier", "optimizer": ADAM}
@@ -100,19 +62,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_pictures_and_arrays_of_the_test_split_are_classified_as_in_the_run(run: Path, tmp_path: Path) -> None:
     plan, module = load_with_plan(run)
     images = Digits().load()["test"][0][:100]
-    np.savez(tmp_path / "x.npz", x=images.numpy())
+    np.save(tmp_path / "x.npy", images.numpy())
     (tmp_path / "pictures").mkdir()
     for index, image in enumerate(images):
         Image.fromarray(image[0].numpy()).save(tmp_path / "pictures" / f"{index:03}.png")
     expected = module((images / 255 - Digits.mean) / Digits.std)
-    for name in ("x.npz", "pictures"):
-        predictions = predict(plan, module, [str(tmp_path / name)])
-        assert torch.allclose(predictions.outputs, expected, atol=1e-5)
-    rows = predictions.rows()
-    assert [row["class"] for row in rows] == [str(label) for label in expected.argmax(1).tolist()]
-    assert [row["probability"] for row in rows] == pytest.approx(
-        expected.double().softmax(1).amax(1).tolist(), abs=1e-6
-    )
+    for name in ("x.npy", "pictures"):
+        names, outputs = predict(plan, module, [str(tmp_path / name)])
+        assert torch.allclose(outputs, expected, atol=1e-5)
+    assert names[:2] == [str(tmp_path / "pictures" / f"00{index}.png") for index in range(2)]
 
 
 @pytest.fixture
@@ -127,16 +85,15 @@ def predicted(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     return command
 
 
-def test_the_command_prints_a_table_and_writes_a_file(predicted: Callable[..., int], capsys: Capture) -> None:
-    np.savez("x.npz", x=np.zeros((22, 1, 28, 28), np.uint8))
-    assert predicted("x.npz", "--output", "p.csv") == 0
-    out = capsys.readouterr().out
-    assert out.splitlines()[0].split() == ["input", "class", "probability"]
-    assert out.endswith("… of 22 rows and 13 columns; --output FILE.csv has all\n\np.csv\n")
-    with Path("p.csv").open() as file:
-        rows = [*csv.DictReader(file)]
-    assert (len(rows), rows[0]["input"]) == (22, "x.npz[0]")
-    assert sum(float(rows[0][f"P({label})"]) for label in range(10)) == pytest.approx(1, abs=1e-9)
+def test_the_command_prints_csv(predicted: Callable[..., int], run: Path, capsys: Capture) -> None:
+    images = Digits().load()["test"][0][:70]
+    np.save("x.npy", images.numpy())
+    assert predicted("x.npy") == 0
+    rows = [*csv.DictReader(capsys.readouterr().out.splitlines())]
+    expected = lockstep.load(run)((images / 255 - Digits.mean) / Digits.std).double().softmax(1).max(1)
+    assert [row["input"] for row in rows] == [f"x.npy[{index}]" for index in range(70)]
+    assert [int(row["class"]) for row in rows] == expected.indices.tolist()
+    assert [float(row["probability"]) for row in rows] == pytest.approx(expected.values.tolist(), abs=1e-5)
 
 
 def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> None:
@@ -151,29 +108,16 @@ def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> Non
     for index in test.indices:
         Pictures().picture(index).convert("RGB").save(tmp_path / f"{index:03}.png")
     files = [str(tmp_path / f"{index:03}.png") for index in test.indices]
-    predictions = predict(plan, net, files)
-    assert torch.equal(predictions.outputs, expected)
-    assert predictions.rows()[0]["class"] == Pictures.classes[int(expected[0].argmax())]
-
-
-def test_the_predict_step_of_a_module_gets_the_bytes_of_its_dataset(tmp_path: Path) -> None:
-    lockstep.run([*QUIET, "batch_size=8", f"hydra.run.dir={tmp_path}"], model=OfBytes, data=BytesData)
-    (plan, module), inputs = load_with_plan(tmp_path), Bytes()[7][0]
-    np.save(tmp_path / "x.npy", inputs[None].numpy())
-    predictions = predict(plan, module, [str(tmp_path / "x.npy")])
-    assert [*predictions.rows()[0]] == ["input", "output 0", "output 1"], "classes are unknown"
-    [output] = predictions.outputs
-    assert torch.equal(output, module(inputs[None])[0].square())
+    assert torch.equal(predict(plan, net, files)[1], expected)
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["missing.png"], "INPUT=missing.png: there is no such file or folder; "),
-        (["small.npy"], "INPUT=small.npy[0]: the run's transform or module does not take it (mat1 and mat2 shapes "),
+        (["small.npy"], "INPUT=small.npy: the run's transform or module does not take it (mat1 and mat2 shapes "),
         (["empty.npy"], "INPUT=empty.npy: there is no picture and no row in it; "),
         (["text.png"], "data: text.png is no image that can be read"),
-        (["small.npy", "--output", "p.txt"], "--output=p.txt: it is no .csv file; "),
         (["small.npy", "--device", "toaster"], "device=toaster: "),
     ],
 )
@@ -189,30 +133,33 @@ def test_what_cannot_be_read_is_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_class_names_of_folders_reach_every_place(tmp_path: Path) -> None:
+def test_class_names_of_folders_reach_every_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     for name, red in (("Käfer", 0), ("cat", 220)):
         (tmp_path / "images" / name).mkdir(parents=True)
         for index in range(10):
             Image.new("RGB", (40, 30), (red, 220 - red, index)).save(tmp_path / "images" / name / f"{index}.png")
     job = ("data=image_folder", f"data.root={tmp_path / 'images'}", "data.size=16", "model=linear", "batch_size=4")
     lockstep.run([*QUIET, *job, "max_epochs=5", "optimizer.lr=0.02", f"hydra.run.dir={tmp_path / 'run'}"])
-    plan, net = load_with_plan(tmp_path / "run")
+    plan, _ = load_with_plan(tmp_path / "run")
     assert plan.data.class_names == ("Käfer", "cat")
     with (tmp_path / "run" / "confusion.csv").open() as file:
         assert file.readline() == "true,predicted Käfer,predicted cat\n"
-    rows = predict(plan, net, [str(tmp_path / "images")]).rows()
-    assert {(Path(str(row["input"])).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
+    monkeypatch.setattr(sys, "argv", ["predict", str(tmp_path / "run"), str(tmp_path / "images")])
+    capsys.readouterr()
+    assert main() == 0
+    rows = [*csv.DictReader(capsys.readouterr().out.splitlines())]
+    assert {(Path(row["input"]).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
 
 
-def test_predict_step_of_a_module_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_that_are_no_logits_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     lockstep.run([*QUIET, "model=example_module", "data=example_module", f"hydra.run.dir={tmp_path}"])
-    plan, module = load_with_plan(tmp_path)
-    np.savez(tmp_path / "x.npz", x=np.array([[3.0, 4.0]], np.float32))
-    monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
-    [row] = predict(plan, module, [str(tmp_path / "x.npz")]).rows()
-    assert row == {"input": f"{tmp_path / 'x.npz'}[0]", "output 0": 5.0}
-    monkeypatch.setattr(type(module), "classes", ["cat", "dog"], raising=False)
-    monkeypatch.setattr(type(module), "predict_step", lambda _self, batch, _index: batch)
-    unnamed = replace(plan, data=replace(plan.data, class_names=(), num_classes=None))
-    [row] = predict(unnamed, module, [str(tmp_path / "x.npz")]).rows()
-    assert row["class"] == "dog", "whose name the module has"
+    monkeypatch.setattr(FocalClassifier, "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
+    np.save(tmp_path / "x.npy", np.array([[3.0, 4.0]], np.float32))
+    monkeypatch.setattr(sys, "argv", ["predict", str(tmp_path), str(tmp_path / "x.npy")])
+    capsys.readouterr()
+    assert main() == 0
+    assert capsys.readouterr().out.splitlines() == ["input,output 0", f"{tmp_path / 'x.npy'}[0],5.0"]

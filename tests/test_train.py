@@ -42,13 +42,6 @@ def test_the_main_job(command: Command) -> None:
     assert "devices: 2" in (ended.run_dir / "config.yaml").read_text()
 
 
-@pytest.mark.slow
-def test_mnist_on_two_ranks(command: Command, mnist: str) -> None:
-    ended = command.train("strategy=ddp", "devices=2", "data=mnist", f"data.root={mnist}", "model=mlp", "max_epochs=3")
-    assert ended.status == 0, ended.err
-    assert metrics_in(ended.run_dir)["test/acc"] >= 0.965
-
-
 @pytest.mark.fresh
 def test_help_explains_and_imports_no_torch(command: Command) -> None:
     probe = "import sys; sys.argv = ['train.py', '--help']; import runpy, atexit; "
@@ -81,19 +74,3 @@ def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
     by_command.folder.mkdir()
     ours = metrics_in(by_command.train(*job).run_dir)
     assert under_torchrun["digest"] == ours["digest"]
-
-
-@pytest.mark.slow
-def test_under_torchrun_another_world_is_refused(command: Command) -> None:
-    """Rank 0 prints it, however late it comes."""
-    script = command.folder / "late.py"
-    script.write_text(
-        "import os, runpy, time\n"
-        "time.sleep(os.environ['RANK'] == '0')\n"
-        f"runpy.run_path({str(ROOT / 'train.py')!r}, run_name='__main__')\n"
-    )
-    started = [*torchrun(command, 2)[:-1], str(script)]
-    ended = command(*started, "strategy=ddp", "devices=3")
-    assert ended.status != 0
-    assert "write devices=2 num_nodes=1" in ended.err
-    assert ended.err.count("devices=3:") == 1

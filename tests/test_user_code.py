@@ -14,7 +14,6 @@ from lockstep.engine.loaders.source import create_data
 from lockstep.launch.start import start_ranks
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES
-from lockstep.runs.checkpoint.reading import check_checkpoint
 from lockstep.runs.compare import compare
 from tests import conftest
 from tests.checkpoints import net_state
@@ -69,27 +68,13 @@ def test_every_strategy_is_single(make_user_plan: MakeUserPlan) -> None:
     assert not compare(single, other).within_tolerance
 
 
-@pytest.mark.slow
-def test_killed_in_any_step_it_ends_the_same(make_user_plan: MakeUserPlan) -> None:
-    """Augmented samples, dropout of each rank's own, a step in each epoch."""
-    world = ("strategy=ddp", "devices=2", "strategy.find_unused_parameters=true")
-    plan = make_user_plan(
-        "model=odd", "model.net.dropout=0.4", "data=noisy", "batch_size=24", *world, "checkpoint.every_n_steps=1"
-    )
-    same_after_kill(plan, 2, 5)
-
-
 INVALID = {
     "model.net._target_=strange_net.Residual": "=strange_net.Residual: there is no module strange_net; write the pa",
     "data.dataset._target_=strange_data.killed": "that imports your code has failed: it was ended by SIGSEGV",
-    "model=around model.net.inner._target_=strange_nets.Residul": "has no Residul (did you mean Residual?); write mod",
-    "+model.net.widht=3": "net.widht=3: Residual takes no such argument (did you mean width?); write model.net.width=3",
+    "+model.net.widht=3": "net.widht=3: Residual takes no such argument (did you mean width?); write one of: ",
     "~model.net.width": "model.net.width is missing: Residual needs it; write model.net.width=VALUE.",
     "data=noisy data.val_size=101": "data.val_size=101: it leaves nothing to train on; write less, or more data.",
-    "+engine._target_=strange_nets.Odd": "engine._target_=strange_nets.Odd: there is no such key; write one that",
-    "optimizer=rmsprop optimizer.lr=fast": "optimizer.lr=fast: RMSprop takes a number; write optimizer.lr=0.1",
     "optimizer=rmsprop +optimizer.params=[1]": "params=[1]: RMSprop takes no such argument; write one of: lr, alpha,",
-    "~model._target_ +model._traget_=strange_nets.Residual": "it is no target: it has no _target_; write model=NAME",
     "data=noisy +data.loader.workers=2": "DataLoader.__init__() got an unexpected keyword argument 'workers'",
 }
 
@@ -137,46 +122,27 @@ def test_an_import_error_has_the_users_lines(command: Command) -> None:
     assert not (command.folder / "logs").exists()
 
 
-def test_another_number_of_workers_goes_on_and_another_data_set_does_not(
-    make_user_plan: MakeUserPlan, tmp_path: Path
-) -> None:
-    plan = make_user_plan("model=odd", "data=noisy", "max_epochs=1")
-    trained(plan)
-    again = ("model=odd", "data=noisy", f"ckpt_path={tmp_path / 'run' / 'checkpoints' / 'last.ckpt'}")
-    check_checkpoint(make_user_plan(*again, "data.loader.num_workers=2", folder="workers"), False)
-    with pytest.raises(
-        ConfigError, match=r"^data.dataset.samples=90: the run of .* had data.dataset.samples=101, .*; write"
-    ):
-        check_checkpoint(make_user_plan(*again, "data.dataset.samples=90", folder="other"), False)
-
-
-@pytest.mark.parametrize("strategy", ["dp", "ddp"])
-def test_what_numpy_draws_follows_the_seed(strategy: str, make_user_plan: MakeUserPlan) -> None:
+def test_what_numpy_draws_follows_the_seed(make_user_plan: MakeUserPlan) -> None:
     """Data, first weights and noise of all three generators: two runs are one, and ranks have the same data."""
     target = "data.dataset._target_=strange_data.drawn"
-    job = ("model=noise", "data=blobs", target, f"strategy={strategy}", "devices=2")
-    one, again = trained(make_user_plan(*job, folder="one")), trained(make_user_plan(*job, folder="again"))
-    require_identical(one, again)
-    if strategy == "ddp":
-        virtual = trained(make_user_plan(*job, "strategy=virtual", "precision=64-true", folder="virtual"))
-        assert compare(trained(make_user_plan(*job, "precision=64-true", folder="double")), virtual).within_tolerance
-        other = trained(make_user_plan(*job, "seed=1", folder="other"))
-        assert not compare(one, other).within_tolerance
+    job = ("model=noise", "data=blobs", target, "strategy=ddp", "devices=2")
+    one = trained(make_user_plan(*job, folder="one"))
+    require_identical(one, trained(make_user_plan(*job, folder="again")))
+    virtual = trained(make_user_plan(*job, "strategy=virtual", "precision=64-true", folder="virtual"))
+    assert compare(trained(make_user_plan(*job, "precision=64-true", folder="double")), virtual).within_tolerance
+    assert not compare(one, trained(make_user_plan(*job, "seed=1", folder="other"))).within_tolerance
 
 
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
         ("tuple", "model.net: it returns a tuple; expected (12, 3 or more)."),
-        ("flat", "model.net: it returns shape (12,); expected (12, 3 or more)."),
         ("narrow", "model.net: it returns shape (12, 2); expected (12, 3 or more)."),
         ("empty", "model.net: Wrong has no parameter to train; write another net."),
-        ("no_net", "model.net: str has no parameter to train; write another net."),
     ],
 )
 def test_a_net_that_does_not_fit_is_refused(kind: str, sentence: str, make_user_plan: MakeUserPlan) -> None:
-    target = f"strange_nets.{'no_net' if kind == 'no_net' else 'Wrong'}"
-    net = (f"model.net._target_={target}", f"model.net.kind={kind}")
+    net = ("model.net._target_=strange_nets.Wrong", f"model.net.kind={kind}")
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         trained(make_user_plan("model=wrong", *net, "data=blobs"))
 

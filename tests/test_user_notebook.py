@@ -12,7 +12,7 @@ from torch import nn
 
 from lockstep import ConfigError, run
 from tests.comparing import metrics_in
-from tests.conftest import USER_CODE, Command
+from tests.conftest import USER_CODE
 from tests.test_user_code import QUIET
 
 LAYERS = """
@@ -62,16 +62,6 @@ def in_main(source: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys.modules["__main__"], "FACTOR", None, raising=False)
     exec(source, vars(sys.modules["__main__"]))
     return vars(sys.modules["__main__"])["Net"]
-
-
-def test_a_class_of_a_cell_is_that_of_a_file(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = LAYERS.format(argument="width", layer="first")
-    (tmp_path / "filed.py").write_text(source)
-    in_main(source, monkeypatch)
-    world = ("strategy=ddp_spawn", "devices=2")
-    models = [classifier(f"{module}.Net", width=5) for module in ("filed", "__main__")]
-    assert len({metrics_in(train(*world, model=model))["digest"] for model in models}) == 1
-    assert "filed" not in sys.modules
 
 
 MODULE = """
@@ -139,20 +129,3 @@ def test_what_cannot_come_along(
     in_main(LAYERS.format(argument="width", layer="first"), monkeypatch)
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}"):
         train(*DDP, *words, **code)
-
-
-@pytest.mark.slow
-def test_from_a_program_without_a_file(command: Command) -> None:
-    """Its standard input is the program, as a notebook's kernel has it; ranks, both engines, a verdict."""
-    source = (
-        MODULE
-        + f"""
-from functools import partial
-from lockstep import run
-words = {[*QUIET, *DDP, "engine=both"]}
-print(run(words, model=partial(Net, num_classes=3), data={{"_target_": "strange_loaders.BlobsData"}})["verdict"])
-"""
-    )
-    ended = command(sys.executable, "-c", source, PYTHONPATH=str(USER_CODE))
-    assert ended.status == 0, ended.err
-    assert ended.out.splitlines()[-1] == "identical"

@@ -67,6 +67,4 @@ def run_bench(options: BenchOptions) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(
-        run_command(lambda words: run_bench(options(BenchOptions, words, "python -m bench")), sys.argv[1:], HELP)
-    )
+    raise SystemExit(run_command(lambda words: run_bench(options(BenchOptions, words)), sys.argv[1:], HELP))

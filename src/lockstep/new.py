@@ -39,7 +39,7 @@ def write(name: str, folder: Path) -> list[Path]:
     require(is_valid, "NAME", name, "a package has a name of small letters, digits and _", "my_net, say")
     exists = importlib.util.find_spec(name) is not None or bool([*CONF.glob(f"*/{name}.yaml")])
     require(not exists, "NAME", name, "there is a module or an option of this name already", "another name")
-    package = f"src/{name}" if is_checkout(folder) else name
+    package = f"src/{name}" if (folder / "src" / "lockstep").is_dir() else name
 
     def renamed(text: str) -> str:
         return re.sub(r"(\b|_)example(\b|_)", rf"\g<1>{name}\g<2>", text.replace("src/example", package))
@@ -60,16 +60,11 @@ def write(name: str, folder: Path) -> list[Path]:
     return targets
 
 
-def is_checkout(folder: Path) -> bool:
-    return (folder / "src" / "lockstep").is_dir()
-
-
 def command(name: str, folder: Path) -> str:
     """Return the command that trains the package's net on its data."""
     program = "python train.py" if (folder / "train.py").is_file() else "lockstep"
-    configs = "" if is_checkout(folder) else "--config-dir conf "
     change_folder = "" if folder == Path() else f"cd {folder} && "
-    return f"{change_folder}{program} {configs}model={name} data={name} strategy=ddp devices=2 engine=both"
+    return f"{change_folder}{program} model={name} data={name} strategy=ddp devices=2 engine=both"
 
 
 if __name__ == "__main__":

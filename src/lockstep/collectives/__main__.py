@@ -21,7 +21,7 @@ Shows what every rank holds before and after each primitive, checked against wha
 def show_tour(words: Sequence[str]) -> int:
     from lockstep.collectives import tour  # with torch
 
-    return tour.show(options(tour.Options, words, "python -m lockstep.collectives"))
+    return tour.show(options(tour.Options, words))
 
 
 def main(words: Sequence[str]) -> int:

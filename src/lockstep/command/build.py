@@ -20,7 +20,6 @@ from lockstep.launch.external_launcher import rank_from_env
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.coerce import check_keys, coerce_value
-from lockstep.plan.schemas.former import data_error
 from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, parts_of
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, PARTIAL
@@ -127,10 +126,6 @@ def _typed(key: str, value: Any) -> Any:
     kind = TYPES.get(key)
     if key in GROUPS:
         name = value.get("name") if isinstance(value, Mapping) else value
-        if key == "strategy" and isinstance(value, Mapping) and KEY in value:
-            reason = "it is a file of lockstep/strategies/, and no target"
-            hint = f"one of {', '.join(GROUPS[key])}; docs/architecture.md says how to add one"
-            raise config_error(key, {**value}, reason, hint)
         if str(name) not in GROUPS[key]:
             raise option_error(f"{key}.name", name, "there is no such option", GROUPS[key])
         kind = GROUPS[key][str(name)]
@@ -175,8 +170,6 @@ def _data(values: Any) -> schemas.Data:
     """Return the data module, with absolute paths and a batch size."""
     if values is None:
         return schemas.Data("module", "data", {})
-    if isinstance(values, Mapping) and KEY not in values and {"dataset", "train"} & values.keys():
-        raise data_error(values, "Dataset")
     target: schemas.Data = _target("data", values)
     paths = {name: absolute(values[name]) for name in ("root", "file") if name in values}
     size = {"batch_size": values["batch_size"] or BATCH_SIZE} if "batch_size" in values else {}

@@ -13,12 +13,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.base.config_error import ConfigError, require, typed_command
+from lockstep.base.config_error import ConfigError, typed_command
 from lockstep.base.files import CONF
 from lockstep.base.private_api.hydra import get_args_parser
-from lockstep.command.compose import check_words, sets_folder, swept_keys
+from lockstep.command.compose import check_words, sets_folder, swept_keys, user_folder
 from lockstep.command.entry_point import FULL_ERRORS, exit_fast, run_command
-from lockstep.command.help import user_folder
 from lockstep.command.hydra_errors import planning
 from lockstep.command.job import execute, prepare, run, with_earlier_words
 from lockstep.launch.external_launcher import rank_from_env
@@ -63,12 +62,9 @@ def run_hydra(arguments: list[str]) -> None:
     parser, job = get_args_parser(), Job()
     parser.error = fail  # type: ignore[method-assign]
     typed = parser.parse_intermixed_args(arguments)
-    hint = "--config-dir=FOLDER, with files of yours for any group"
-    require(typed.config_path is None, "--config-path", typed.config_path, "Lockstep has its own train.yaml", hint)
     if typed.config_dir is None and (folder := user_folder()) is not None:
         arguments = [f"--config-dir={folder}", *arguments]
-    overrides = typed.overrides
-    flags = [word for word in arguments if word not in overrides]
+    flags = [word for word in arguments if word not in typed.overrides]
     try:
         sys.argv[1:] = [*flags, *(word for word in with_earlier_words(arguments) if word not in flags)]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, which it otherwise prints over several lines

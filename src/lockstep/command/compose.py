@@ -2,7 +2,7 @@
 
 import atexit
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,11 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from lockstep.base.config_error import config_error
+from lockstep.base.config_error import config_error, typed_command
 from lockstep.base.files import CONF
 from lockstep.command.build import KEYS, named_options
-from lockstep.command.help import help_page, user_folder
-from lockstep.launch.disk import write_error
-from lockstep.launch.failure import print_exit_reason
 from lockstep.plan.schemas.former import synonym
-from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, parts_of
+from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, leaves, parts_of
 from lockstep.plan.schemas.target import KEY
 from lockstep.strategies import STRATEGIES
 
@@ -43,8 +40,19 @@ def gpus_of(accelerator: str, devices: int) -> int | None:
     return devices if accelerator == "gpu" else None
 
 
-for resolver in (help_page, ranks_of, gpus_of):
+def commented_keys() -> str:
+    """Return the keys of train.yaml with their comments, for `--help`."""
+    return (CONF / "train.yaml").read_text().split("\n\n")[1]
+
+
+for resolver in (commented_keys, typed_command, ranks_of, gpus_of):
     OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
+
+
+def user_folder() -> Path | None:
+    """Return ./conf, with files of the user's, if it is not Lockstep's own folder."""
+    folder = Path("conf").absolute()
+    return folder if folder.is_dir() and not folder.samefile(CONF) else None
 
 
 def compose_job(overrides: list[str]) -> tuple[DictConfig, Path]:
@@ -104,21 +112,21 @@ def check_words(words: Iterable[str], config: DictConfig) -> None:
     """Reject what Hydra accepts: several options for a group of one, merged options, keys without an effect."""
     parts = parts_of(OmegaConf.to_container(config.model, resolve=False)) if config.get("model") else PARTS
     for override in parse(words):
-        group, value = override.key_or_group, override.value()
+        key, value = override.key_or_group, override.value()
         typed = (override.input_line or "").partition("=")[2]
-        part = group.partition(".")[0]
+        part = key.partition(".")[0]
         if part in PARTS and part not in parts:
-            hint = f"an argument of the module, such as model.{group}, or {part}: ${{{part}}} in its YAML"
-            raise config_error(group, typed, f"the chosen model configures its {part} itself", hint)
-        if group == "data.batch_size" and str(config.data.get(KEY)).startswith("lockstep."):
-            raise config_error(group, typed, "the size of a batch is a key of the run", f"batch_size={typed}")
-        if not isinstance(value, list) or group not in (*GROUPS, *TARGETS):
+            hint = f"an argument of the module, such as model.{key}, or {part}: ${{{part}}} in its YAML"
+            raise config_error(key, typed, f"the chosen model configures its {part} itself", hint)
+        if key == "data.batch_size" and str(config.data.get(KEY)).startswith("lockstep."):
+            raise config_error(key, typed, "the size of a batch is a key of the run", f"batch_size={typed}")
+        if not isinstance(value, list) or key not in (*GROUPS, *TARGETS):
             continue
-        if group not in SEVERAL and len(value) > 1:
-            raise config_error(group, typed, "this group takes one option", f"{group}={value[0]}")
-        if group in SEVERAL and len(named_options(group, config.get(group))) < len({*map(str, value)} - {"none"}):
+        if key not in SEVERAL and len(value) > 1:
+            raise config_error(key, typed, "this group takes one option", f"{key}={value[0]}")
+        if key in SEVERAL and len(named_options(key, config.get(key))) < len({*map(str, value)} - {"none"}):
             reason = "two of these files have a _target_, and were merged into one"
-            raise config_error(group, typed, reason, f"'# @package {group}.NAME' as the first line of each")
+            raise config_error(key, typed, reason, f"'# @package {key}.NAME' as the first line of each")
 
 
 def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
@@ -131,35 +139,19 @@ def options_with(key: str) -> list[str]:
     """Return the options of a key's group that have this key."""
     group, _, name = key.partition(".")
     files = {option: yaml.safe_load((CONF / group / f"{option}.yaml").read_text()) for option in OPTIONS.get(group, ())}
-    return [option for option, keys in files.items() if name.removeprefix(f"{option}.") in dict(nested(keys))]
-
-
-def nested(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all keys of a nested mapping, those of mappings too, with their values."""
-    for name, value in values.items() if isinstance(values, dict) else ():
-        yield f"{prefix}{name}", value
-        yield from nested(value, f"{prefix}{name}.")
+    return [option for option, keys in files.items() if name.removeprefix(f"{option}.") in dict(leaves(keys))]
 
 
 class RunFolder(Callback):
-    """The folder of a run, which Hydra creates before the plan is checked: created here first, to be removed if empty.
+    """Remove the folder of a run, which Hydra creates before the plan is checked, if it is empty at exit.
 
-    Hydra instantiates it (conf/hydra/callbacks). It would only log an exception of a callback: this one exits.
+    Hydra instantiates it (conf/hydra/callbacks).
     """
 
     def on_run_start(self, config: DictConfig, key: str = "hydra.run.dir", **_: Any) -> None:
-        """Create the folder of a run, to be removed at exit if it is empty; exit if it cannot be created."""
-        try:
-            folder = OmegaConf.select(config, key)
-        except OmegaConfBaseException:
-            return  # Hydra raises it again
-        path = Path(str(folder)).absolute()
-        atexit.register(remove_empty, [parent for parent in (path, *path.parents) if not os.path.lexists(parent)])
-        try:
-            path.mkdir(parents=True, exist_ok=bool(folder))  # without a name it would be this folder
-        except OSError as error:
-            print_exit_reason(str(write_error(str(folder), error, key)), None)
-            raise SystemExit(2) from None
+        with suppress(OmegaConfBaseException):  # Hydra raises it again
+            path = Path(str(OmegaConf.select(config, key))).absolute()
+            atexit.register(remove_empty, [parent for parent in (path, *path.parents) if not os.path.lexists(parent)])
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         self.on_run_start(config, "hydra.sweep.dir")

@@ -9,9 +9,11 @@ from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from traceback import print_exception, walk_stack
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.private_api import cpython
@@ -20,7 +22,7 @@ from lockstep.launch.disk import write_error
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed, delay_exit, print_exit_reason
 from lockstep.launch.signals import end_command, signal_handlers
-from lockstep.plan.schemas.coerce import coerce, unknown_key
+from lockstep.plan.schemas.coerce import coerce
 
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ  # whether unexpected errors are shown with tracebacks
 IN_PROCESS = "lockstep.launch.in_process"  # imported if a rank ran in this process
@@ -98,16 +100,12 @@ def make_output_dir(path: Path) -> None:
         raise write_error(path, error, f"logs/{path.parent.name}") from None
 
 
-def options(cls: type[Options], words: Sequence[str], command: str) -> Options:
-    """Return an instance of `cls` from KEY=VALUE words, read as YAML; errors name the command."""
-    values: dict[str, object] = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or key not in values:
-            raise unknown_key(key, text, [*values], command)
-        try:
-            values[key] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(f"{word}: this cannot be parsed ({reason}); write KEY=VALUE.") from None
-    return coerce(cls, "", values)
+def options(cls: type[Options], words: Sequence[str]) -> Options:
+    """Return an instance of `cls` from KEY=VALUE words, as OmegaConf reads them."""
+    defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
+    try:
+        values: Any = OmegaConf.to_container(OmegaConf.from_dotlist([*words]), resolve=True)
+    except (YAMLError, OmegaConfBaseException) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"{' '.join(words)}: this cannot be parsed ({reason}); write KEY=VALUE.") from None
+    return coerce(cls, "", {**defaults, **values})

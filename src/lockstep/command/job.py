@@ -5,6 +5,7 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 """
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -68,7 +69,7 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         with open_dict(config):
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
-    return RunResult(execute(plan, began), Path(plan.run_dir), plan.test, None if plan.train else plan.ckpt_path)
+        return RunResult(execute(plan, began), Path(plan.run_dir), None if plan.train else plan.ckpt_path)
 
 
 def with_earlier_words(words: Sequence[str]) -> list[str]:
@@ -149,9 +150,9 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                     print("engine=raw keeps the record, the results and last.ckpt: no curves, pictures or best.ckpt")
                 metrics, verdict = _run_engine(plan, began), ""
     if is_first:
-        board = short_path(run_dir) if plan.train and tensorboard_of(plan) and not keep_finished else None
-        summary = run_summary(metrics, plan.test, board, resumed=plan.ckpt_path is not None)
-        print(f"\n{summary}\n{verdict}\n  {run_dir}", flush=True)
+        shows_board = plan.train and tensorboard_of(plan) and not keep_finished
+        board = f"tensorboard --logdir {shlex.quote(str(short_path(run_dir)))}" if shows_board else ""
+        print(f"\n{run_summary(metrics, next=board)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics
 
 
@@ -239,4 +240,4 @@ def raw_job(plan: Plan) -> Job:
         config.batch_size, config.batch_size_per_device, config.scale_lr = plan.batch_size, None, False
         if plan.model.optimizer is not None and config.get("optimizer"):
             config.optimizer.lr = plan.model.optimizer["lr"]
-    return Job(plan.world, OmegaConf.to_yaml(config), plan.metadata(), to_json(plan))
+    return Job(plan.world, OmegaConf.to_yaml(config), plan.summary(), to_json(plan))

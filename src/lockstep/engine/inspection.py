@@ -111,8 +111,6 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
 
 def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
     key, kind = f"model.{KEY}", type(module).__name__
-    if isinstance(module, nn.Module) and not isinstance(module, pl.LightningModule):
-        raise net_error(model.path)
     reason = f"it makes a {kind}, and not a LightningModule"
     require(isinstance(module, pl.LightningModule), key, model.path, reason, "the path of one")
     require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")

@@ -117,22 +117,19 @@ class Plan:
         return not self.trainer.barebones
 
     def summary(self) -> dict[str, str | int | float]:
-        """Return what identifies the run among others. All runs have the same keys, so that they make a table."""
+        """Return what identifies the run; without optimizer, rate and schedule if the module configures its own."""
         optimizer, scheduler = self.model.optimizer, self.model.call.get("scheduler")
+        left_out = () if optimizer is not None else ("optimizer", "lr", "scheduler")
         derived: dict[str, Any] = {
-            "optimizer": "none" if optimizer is None else str(optimizer[KEY]).rpartition(".")[2],
-            "lr": 0.0 if optimizer is None else optimizer.get("lr", 0.0),
+            "optimizer": optimizer and str(optimizer[KEY]).rpartition(".")[2],
+            "lr": optimizer and optimizer.get("lr", 0.0),
             "scheduler": str(scheduler[KEY]).rpartition(".")[2] if isinstance(scheduler, Mapping) else "none",
             "backend": self.world.backend if self.world.distributed else "none",
             "micro_batches": self.strategy.micro_batches,
         }
-        values = ((name, derived[name] if name in derived else getattr(self, name)) for name in SUMMARY_KEYS)
+        names = [name for name in SUMMARY_KEYS if name not in left_out]
+        values = ((name, derived[name] if name in derived else getattr(self, name)) for name in names)
         return {name: getattr(value, "name", value) for name, value in values}
-
-    def metadata(self) -> dict[str, str | int | float]:
-        """Return the summary, without optimizer, rate and schedule if the module configures its own."""
-        left_out = () if self.model.optimizer is not None else ("optimizer", "lr", "scheduler")
-        return {name: value for name, value in self.summary().items() if name not in left_out}
 
 
 def check(plan: Plan) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.base.config_error import truncate
-from lockstep.plan.schemas.groups import is_below, key_of, short_keys
+from lockstep.plan.schemas import Command
+from lockstep.plan.schemas.groups import is_below, short_keys
 
 if TYPE_CHECKING:
     from lockstep.plan.plan import Plan
@@ -22,8 +23,8 @@ MONITORING = (
     "data.root",
 )
 """Groups and keys that say where a run lies and how it is watched, not what is trained."""
-MACHINE = ("hydra", "tags", "threads", "accelerator", "trainer.enable_progress_bar", "model._target_", "data._target_")
-"""Others that are in a label only if a sweep varies them."""
+NAMED = ("engine", "strategy", "devices", "num_nodes", "model")
+"""Keys whose values every label has."""
 
 LONGEST = 90  # characters of a label without its time; a value has a third of them
 
@@ -41,30 +42,25 @@ def plain_hparam(value: Any) -> HyperParameter:
 
 
 def run_label(plan: "Plan") -> str:
-    """Return engine, strategy, devices, net and overrides, what the sweep varies or was typed first; and a time.
+    """Return what the sweep varies, or else what was typed; the engine, strategy, devices and net; and a time.
 
     The time is that of the run's folder.
     """
-    devices, chosen = plan.devices * plan.num_nodes, _chosen(plan)
-    typed = {key_of(word) for word in plan.command.words}
-    varied = {*plan.command.swept} or typed
-    engine = plan.engine.name if plan.engine.name != "lightning" or "engine" in typed else ""
+    devices = plan.devices * plan.num_nodes
+    engine = "" if plan.engine.name == "lightning" else plan.engine.name
     world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
-    groups = ({"engine"}, engine), ({"strategy", "devices", "num_nodes"}, world), ({"model"}, plan.model.name)
-    first = [text for keys, text in groups if keys & varied]
-    words = " ".join(filter(None, [*first, *chosen, *(text for keys, text in groups if not keys & varied)]))
+    words = " ".join(filter(None, [*_chosen(plan.command), engine, world, plan.model.name]))
     dated = re.findall(r"\d{4}-\d\d-\d\d_(\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
     return f"{truncate(words, LONGEST)} · {dated[-1] if dated else time.strftime('%H-%M-%S')}"
 
 
-def _chosen(plan: "Plan") -> list[str]:
+def _chosen(command: Command) -> list[str]:
     """Return the overrides that distinguish the run, `lr=0.003`, by the last part of the key if that is unique."""
-    values, swept = {}, plan.command.swept
-    for word in plan.command.words:
-        key, _, value = word.lstrip("+").partition("=")
-        distinguishes = key in swept if swept else not is_below(key, (*MONITORING, *MACHINE))
-        is_named = key in ("engine", "strategy", "devices", "num_nodes", "model")  # every label has them
-        if not key.startswith(("~", "--")) and not is_named and distinguishes:
+    values = {}
+    for word in command.words:
+        key, equals, value = word.lstrip("+").partition("=")
+        distinguishes = key in command.swept if command.swept else not is_below(key, (*MONITORING, "hydra"))
+        if equals and distinguishes and key not in NAMED and not key.startswith("-"):
             # without quotes and control characters; the last part of a path
             plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
             values[key] = truncate(plain, LONGEST // 3)

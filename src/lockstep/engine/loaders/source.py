@@ -20,7 +20,6 @@ from lockstep.engine.loaders.map_loader import MapLoader
 from lockstep.launch.topology import RankContext
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.schemas.former import data_error
 from lockstep.plan.schemas.target import KEY
 from lockstep.plan.step_plan import STAGES
 from lockstep.plan.targets.kinds import overrides, replace_method
@@ -43,10 +42,9 @@ def create_data(choice: schemas.Data, seed: int) -> Any:
     """Create the data module under the run's seed, so that it draws the same on every rank."""
     owner = seeded(seed, lambda: create(choice.key, choice.call))
     if not isinstance(owner, pl.LightningDataModule):
-        if hasattr(owner, "__getitem__") or isinstance(owner, IterableDataset):
-            raise data_error(choice.call, type(owner).__name__)
         reason = f"it makes a {type(owner).__name__}, and not a LightningDataModule"
-        raise config_error(f"data.{KEY}", choice.path, reason, "the path of one")
+        hint = "the path of one, or lockstep.datamodules.Datasets with a Dataset of yours as `dataset`"
+        raise config_error(f"data.{KEY}", choice.path, reason, hint)
     return owner
 
 

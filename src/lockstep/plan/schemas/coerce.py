@@ -13,7 +13,6 @@ from lockstep.base.config_error import (
     nearest,
     option_error,
     require,
-    typed_command,
 )
 from lockstep.plan.schemas.former import synonym
 
@@ -31,8 +30,7 @@ def coerce(cls: type[T], key: str, values: object) -> T:
     hints, prefix = get_type_hints(cls, include_extras=True), f"{key}." if key else ""
     names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
     if not isinstance(values, Mapping):
-        example = next((f"{name}={as_typed(values)}" for name in names if values in get_args(hints[name])), "KEY=VALUE")
-        hint = synonym(f"{key}={as_typed(values)}") or prefix + example
+        hint = synonym(f"{key}={as_typed(values)}") or f"{prefix}{names[0]}=VALUE, for example"
         raise config_error(key, values, "it is a group of keys", hint)
     check_keys(prefix, values, names)
     return cls(**{name: coerce_value(hints[name], prefix + name, values[name]) for name in names})
@@ -47,24 +45,18 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: Sequence[str]) -> 
             raise ConfigError(f"{prefix}{name} is missing; write {prefix}{name}=VALUE.")
 
 
-def unknown_key(key: str, value: object, candidates: Collection[str], command: str | None = None) -> ConfigError:
+def unknown_key(key: str, value: object, candidates: Collection[str]) -> ConfigError:
     """Return the error of a key that does not exist, with the key that was probably meant.
 
     Keys of other groups are suggested only if they have the same name.
     """
-    reason = "there is no such key"
-    if command is None and (hint := synonym(f"{key}={as_typed(value)}")):
-        return config_error(key, value, reason, hint)
-    prefix, _, name = key.rpartition(".")
+    reason, (prefix, _, name) = "there is no such key", key.rpartition(".")
     siblings = {each.rpartition(".")[2]: each for each in candidates if each.rpartition(".")[0] == prefix}
     namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
-    listed = f"one that {command or typed_command()} --help lists"
-    if isinstance(value, Mapping):  # of a key with dots, `++a.b=1`: it fits no key of ours
-        return config_error(key, value, reason, f"{listed}, or +model.{name}=… for an argument of your module")
     near = next(iter(namesakes), siblings.get(nearest(name, siblings) or ""))
     if near is None:
-        return config_error(key, value, reason, listed)
-    return config_error(key, value, f"{reason} (did you mean {near}?)", f"{near}={as_typed(value)}")
+        return config_error(key, value, reason, "one that --help lists")
+    return config_error(key, value, f"{reason} (did you mean {near}?)", f"{near}=VALUE")
 
 
 def coerce_value(kind: Any, key: str, value: Any, example: str | None = None) -> Any:

@@ -29,20 +29,14 @@ LIBRARIES = (
 """Packages with frames between Lockstep's and the user's."""
 HYDRA = f"{sep}site-packages{sep}hydra{sep}"
 """In the path of the frames of `instantiate`."""
-LOST_WORKER = ("dataloader worker (pid", "in rebuild_storage_fd")
-"""In the traceback where a worker of a DataLoader was killed: before its batch came, or before the batch's tensors."""
-MODULE_CALL = f"{sep}torch{sep}nn{sep}modules{sep}module.py"
-"""torch adds three frames of this file for each module that is called."""
 
 OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memory", "unable to allocate")
 """In messages of torch on a CPU, of the system, of torch on a GPU, and of numpy."""
-UNEQUAL = "Samples of a batch have unequal shapes: give them one (image_folder: data.size=64), or write a collate_fn."
-MISMATCH = "All ranks waited, in different collectives: call each collective on every rank, in the same order."
 MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the data"
 
 
 def user_traceback(error: BaseException, is_called: bool = False) -> str:
-    """Format an error with its traceback from the user's first frame on, and with a hint at a likely cause.
+    """Format an error with its traceback from the user's first frame on, and with a hint if memory ran out.
 
     If the code `is_called` by Lockstep, it may be a library's: begin after Lockstep's frames.
     """
@@ -52,14 +46,8 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
     message = "".join(traceback.format_exception_only(error)).lower()  # str(error) may raise
     no_memory = isinstance(error, MemoryError) or any(words in message for words in OUT_OF_MEMORY)
     is_first = (lambda file: not file.startswith(CALLERS) and HYDRA not in file) if is_called else is_user_file
-    hint = f"\nMemory ran out: {MEMORY_HINT}." if no_memory else ""
-    if any(words in text.lower() for words in LOST_WORKER):
-        hint = "\nA worker process of a DataLoader has ended; if memory ran out, lower num_workers."
-    if "timed out waiting" in message:  # a rank for which others waited is blamed instead
-        hint = f"\n{MISMATCH}"
-    if "equal size" in message and f"{sep}collate.py" in text:
-        hint = f"\n{UNEQUAL}"
-    return shorten(cut_frames(text, is_first, is_called or bool(hint)), LONGEST) + hint
+    text = shorten(cut_frames(text, is_first, is_explained=is_called or no_memory), LONGEST)
+    return text + f"\nMemory ran out: {MEMORY_HINT}." * no_memory
 
 
 def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:
@@ -71,8 +59,8 @@ def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -
     def cut(match: re.Match[str]) -> str:
         frames = [(frame[1], frame[0]) for frame in FRAME.finditer(match[1])]
         first = next((number for number, (file, _) in enumerate(frames) if is_first(file)), len(frames))
-        shown = [text for file, text in frames[first:] if not file.endswith(MODULE_CALL)]
-        return "Traceback (most recent call last):\n" + "".join(shown) if shown else ""
+        shown = "".join(text for _, text in frames[first:])
+        return f"Traceback (most recent call last):\n{shown}" if shown else ""
 
     shown = FRAMES.sub(cut, text)
     return shown if is_explained or FRAMES.search(shown) else text

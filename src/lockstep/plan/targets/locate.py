@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib.util import find_spec
-from math import isfinite
 from typing import Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from lockstep.base.config_error import ConfigError, as_typed, config_error, errors_as, nearest, require
+from lockstep.base.config_error import ConfigError, config_error, errors_as, nearest, require
 from lockstep.plan.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL, Data
 from lockstep.plan.targets.frames import MEMORY_HINT, has_user_frames, user_traceback
 
@@ -85,9 +84,8 @@ def locate(key: str, path: Any) -> Any:
                     raise  # a module that the user's imports
                 raise _missing_name(key, path, name, target) from None
             target = getattr(target, name, module)
-    if not callable(target):
-        reason = f"it is a {type(target).__name__}, and not a class or a function"
-        raise config_error(key, path, reason, "one of them")
+    reason = f"it is a {type(target).__name__}, and not a class or a function"
+    require(callable(target), key, path, reason, "the path of one")
     if any(base.__module__.startswith("pytorch_lightning.") for base in getattr(target, "__mro__", ())):
         hint = "import lightning.pytorch as pl in its file"  # the classes of the other package are others
         raise config_error(key, path, "it derives from pytorch_lightning, not from lightning", hint)
@@ -106,15 +104,12 @@ def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
     if parent is None:
         hint = "the path of one that can be imported from this folder, or set PYTHONPATH to its folder"
         return config_error(key, path, f"there is no module {name}", hint)
-    if parent.__name__ == "__main__":
-        reason, hint = f"no notebook's cell or script defines {name} here", "its class into a file, or define it first"
-        return config_error(key, path, reason, hint)
-    names = [attribute for attribute in dir(parent) if not attribute.startswith("_")]
-    near = nearest(name, [each for each in names if callable(getattr(parent, each))]) or nearest(name, names)
+    names = [attribute for attribute in dir(parent) if callable(getattr(parent, attribute))]
+    near, reason = nearest(name, names), f"{parent.__name__} has no {name}"
     if near is None:
-        return config_error(key, path, f"{parent.__name__} has no {name}", "another path")
+        return config_error(key, path, reason, "the path of a class or a function")
     corrected = ".".join(near if part == name else part for part in path.split("."))
-    return config_error(key, path, f"{parent.__name__} has no {name} (did you mean {near}?)", f"{key}={corrected}")
+    return config_error(key, path, f"{reason} (did you mean {near}?)", f"{key}={corrected}")
 
 
 def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
@@ -152,18 +147,15 @@ def _check_arguments(key: str, call: Any, value: Mapping[str, Any], defaults: Ma
         outer = inspect.signature(call, follow_wrapped=False).parameters  # a wrapper may take more than it shows
     except (ValueError, TypeError):  # of some functions in C, or too many arguments
         return
-    parameters = parameters_of(bound)
+    parameters, title = parameters_of(bound), getattr(call, "__qualname__", repr(call))
     takes_any = any(each.kind is each.VAR_KEYWORD for each in (*signature.values(), *outer.values()))
-    title = getattr(call, "__qualname__", repr(call))
     for name, argument in keywords.items():
         if name in parameters:
             _check_number(f"{key}.{name}", argument, title, parameters[name].annotation)
         elif not takes_any:
-            near, listed, meant = nearest(name, parameters), ", ".join(parameters), ""
-            hint = f"one of: {listed}" if listed else f"~{key}.{name} to leave it out"
-            if near is not None:
-                hint, meant = f"{key}.{near}={as_typed(argument)}, or another of {listed}", f" (did you mean {near}?)"
-            raise config_error(f"{key}.{name}", argument, f"{title} takes no such argument{meant}", hint)
+            near = nearest(name, parameters)
+            reason = f"{title} takes no such argument" + (f" (did you mean {near}?)" if near else "")
+            raise config_error(f"{key}.{name}", argument, reason, f"one of: {', '.join(parameters) or 'none'}")
     for name, parameter in parameters.items():
         is_given = name in keywords or name in defaults or value.get(PARTIAL, False)
         if not is_given and parameter.default is parameter.empty:
@@ -175,9 +167,8 @@ def _check_number(key: str, value: object, title: str, annotation: Any) -> None:
     words = {*re.findall(r"\w+", str(annotation))} - {"class", "typing", "torch"}
     if words & {"int", "float"} and words <= NUMERIC:
         require(not isinstance(value, str), key, value, f"{title} takes a number", f"{key}=0.1, for example")
-        if isinstance(value, float) and not words & {"float", "Tensor"}:
-            hint = f"{key}={round(value) if isfinite(value) else 1}"
-            raise config_error(key, value, f"{title} takes a whole number", hint)
+        fits = not isinstance(value, float) or bool(words & {"float", "Tensor"})
+        require(fits, key, value, f"{title} takes a whole number", f"{key}=1, for example")
 
 
 def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:

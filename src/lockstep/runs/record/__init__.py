@@ -217,7 +217,7 @@ def not_finite(name: str, value: float) -> NotFinite:
 
 def run_metadata(plan: Plan, net: nn.Module) -> dict[str, str | int | float]:
     """Return what identifies a run beside its results; `dropout_rng` is "none" if no layer drops anything."""
-    return {**plan.metadata(), "dropout_rng": "per_rank" if has_dropout(net) else "none"}
+    return {**plan.summary(), "dropout_rng": "per_rank" if has_dropout(net) else "none"}
 
 
 def depends_on_world(plan: Plan, net: nn.Module) -> bool:
