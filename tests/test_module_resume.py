@@ -55,7 +55,6 @@ KILLS = [
             ("stream", VIRTUAL, 7),
             ("stream", DDP, 3),
             ("late", SINGLE, 3),
-            ("late", DDP, 7),
         )
     ),
 ]

@@ -142,7 +142,6 @@ INVALID = {
         "+model.scheduler_interval=hour",
     ),
     "NoSchedule: it makes a NoSchedule, and not an LRScheduler; write the": named("strange_schedules.NoSchedule"),
-    "Keeps: its state is more than plain values and tensors, so": named("strange_schedules.Keeps"),
 }
 
 

@@ -87,7 +87,7 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
         return replace(plan, ckpt_path=str(newest), run_dir=str(run) if plan.resume else plan.run_dir), damaged
     _require_readable(damaged, path)
     if in_folder:
-        _require_nothing_within(Path(plan.run_dir), plan.saves)
+        _require_nothing_within(Path(plan.run_dir))
         return plan, {}
     raise _no_checkpoint(plan.name, path)
 
@@ -111,9 +111,9 @@ def _later_run(run: Path, name: str) -> Path | None:
     return later
 
 
-def _require_nothing_within(folder: Path, saves: bool) -> None:
+def _require_nothing_within(folder: Path) -> None:
     """Raise if a folder holds runs, as that of engine=both or of a sweep does, or what is left of a finished one."""
-    if saves and (folder / METRICS).is_file():
+    if (folder / METRICS).is_file():
         reason = f"{folder} is of a finished run, whose checkpoints are gone"
         raise config_error("resume", "true", reason, "hydra.run.dir=FOLDER, another folder, to start anew")
     runs = sorted({path.parents[1] for path in folder.glob(f"*/{FOLDER}/*.ckpt")})

@@ -11,7 +11,7 @@ from lockstep.plan.schemas.plan_json import CLASS, from_json
 from lockstep.plan.schemas.target import KEY, PARTIAL
 from lockstep.plan.targets.locate import locate, parameters_of
 
-GONE = ("task", "optimizer", "scheduler", "dropout_rng")
+GONE = ("task", "optimizer", "scheduler", "dropout_rng", "max_time", "num_sanity_val_steps", "barebones")
 PARTS = {  # classes by the names of options
     **{"linear": "Linear", "mlp": "MLP", "cnn": "CNN", "lenet": "LeNet", "split_cnn": "SplitCNN"},
     **{"adam": "Adam", "adamw": "AdamW", "sgd": "SGD"},
@@ -31,6 +31,7 @@ def plan_of(text: str) -> Plan:
         model = {CLASS: "lockstep.plan.schemas.target:Module", "name": values["model"]["name"], "key": "model"}
         values |= {"data": data | facts, "model": model | _module(values, facts), "engine": values["engine"] | engine}
         values |= {"logger": [], "callbacks": [], "resume": False, "compile": False}
+        values["trainer"] = {name: value for name, value in values["trainer"].items() if name not in GONE}
         text = json.dumps({name: value for name, value in values.items() if name not in GONE})
     plan: Plan = from_json(text)
     return plan
