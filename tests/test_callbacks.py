@@ -172,5 +172,5 @@ def test_a_pruned_run_is_not_resumed(make_user_plan: MakeUserPlan) -> None:
     metrics = metrics_in(trained(plan))
     tested = going_on_with(plan)
     alike(metrics_in(trained(tested)), metrics)  # it has nothing left to train
-    with pytest.raises(ConfigError, match="resume=true: no checkpoint holds the masks of ModelPruning"):
+    with pytest.raises(ConfigError, match="callbacks=ModelPruning: no checkpoint holds its masks"):
         trained(replace(tested, max_epochs=5))
