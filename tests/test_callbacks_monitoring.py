@@ -70,10 +70,10 @@ def test_pictures_of_a_module(make_user_plan: MakeUserPlan) -> None:
 
 
 def test_most_confident_errors_are_collected(tmp_path: Path) -> None:
-    shown = Pictures(TensorBoardWriter(tmp_path, {}), ConfusionMatrix(tmp_path), lambda: 0)
+    shown = Pictures(TensorBoardWriter(tmp_path, {}), lambda: 0)
     logits = torch.tensor([[9.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
-    shown.add(torch.arange(3.0)[:, None], logits, torch.tensor([0, 0, 1]))
-    shown.add(torch.tensor([[7.0]]), torch.tensor([[0.0, 6.0]]), torch.tensor([0]))
+    shown.add(torch.arange(3.0).view(3, 1, 1, 1), torch.tensor([0, 0, 1]), logits)
+    shown.add(torch.tensor([[[[7.0]]]]), torch.tensor([0]), torch.tensor([[0.0, 6.0]]))
     inputs, targets, predicted, confidence = shown.worst
     assert inputs.flatten().tolist()[:3] == [7.0, 2.0, 1.0]
     assert (targets.tolist()[:3], predicted.tolist()[:3]) == ([0, 1, 0], [1, 0, 1])
@@ -83,9 +83,9 @@ def test_most_confident_errors_are_collected(tmp_path: Path) -> None:
 
 def test_counts_of_batches(tmp_path: Path) -> None:
     """Classes by the width of logits; targets that are no class are left out, other loaders too."""
-    trainer: Any = SimpleNamespace(datamodule=None, sanity_checking=False, testing=True, is_global_zero=True)
+    trainer: Any = SimpleNamespace(datamodule=None, testing=True, is_global_zero=True)
     module: Any = SimpleNamespace(device=torch.device("cpu"))
-    callback = ConfusionMatrix(tmp_path)
+    callback = ConfusionMatrix(tmp_path, False, lambda: True)
     callback.on_test_start(trainer, module)
     one_hot = torch.eye(3)
     batch = {"logits": one_hot[[0, 1, 1, 2]], "targets": torch.tensor([0, 1, 2, -100])}

@@ -78,15 +78,14 @@ def run(plan: Plan, context: RankContext) -> Metrics:
 def monitoring_callbacks(session: Session, chosen: list[Callback]) -> list[Callback]:
     """Return the callbacks that show a module's predictions, its layers and a bar, before and after the chosen ones."""
     plan, board, options = session.plan, session.loggers.board, tensorboard_of(session.plan)
-    callbacks: list[Callback] = []
+    callbacks, pictures = list[Callback](), None
     shows = options is not None and options.images and plan.train and session.data.runs("val")
-    if shows or plan.test:
-        confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
-        callbacks.append(confusion)
     if shows and board is not None:
         from lockstep.engine.callbacks.pictures import Pictures  # on rank 0 alone
 
-        callbacks.append(Pictures(board, confusion, lambda: session.progress.position.steps))
+        pictures = Pictures(board, lambda: session.progress.position.steps)
+    if shows or plan.test:
+        callbacks.append(ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0, pictures))
     if plan.model_summary or plan.trainer.enable_model_summary:
         callbacks.append(ModelSummary(max_depth=-1))
     callbacks += chosen

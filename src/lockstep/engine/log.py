@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Literal
 
 import torch.distributed as dist
+from lightning.pytorch import LightningModule
 from torch import nn
 
 from lockstep.base.messages import all_gather_json
@@ -195,6 +196,6 @@ class ExactLog:
 def attach_log(module: nn.Module, log: ExactLog) -> None:
     """Replace `self.log` and `self.log_dict` of a LightningModule and its children."""
     for child in module.modules():
-        if hasattr(child, "automatic_optimization") and hasattr(child, "log_dict"):
+        if isinstance(child, LightningModule):
             for name in ("log", "log_dict"):
                 object.__setattr__(child, name, getattr(log, name))

@@ -114,7 +114,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 strategy.pre_backward(loss)
                 if hooks.named("on_before_backward"):
                     hooks.call("on_before_backward", loss / batches)
-                self.session.step.backward(loss)
+                trainer.lightning_module.backward(loss if batches == 1 else loss / batches)
                 hooks.call("on_after_backward")
                 strategy.post_backward(loss)
         self.phases.mark("backward")

@@ -9,7 +9,7 @@ import torch
 from lockstep.base.text_table import columns_text, figures
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
-from lockstep.runs.checkpoint.reading import ResumeState
+from lockstep.runs.checkpoint.content import Progress
 
 PHASES = ("data", "forward", "backward", "optimizer", "rest")
 
@@ -20,11 +20,8 @@ class RunProgress:
     interrupted_epoch: max_steps ends training within an epoch. ended: a callback has ended training early.
     """
 
-    def __init__(
-        self, plan: Plan, context: RankContext, start: ResumeState, device: torch.device, has_validation: bool
-    ) -> None:
-        self.plan, self.context, self.device, self.has_validation = plan, context, device, has_validation
-        self.position = start.position
+    def __init__(self, plan: Plan, context: RankContext, position: Progress, has_validation: bool) -> None:
+        self.plan, self.context, self.position, self.has_validation = plan, context, position, has_validation
         self.interrupted_epoch = self.ended = False
 
     @property

@@ -81,6 +81,7 @@ class Results:
 
     def begin_epoch(self) -> None:
         """Start the clocks of an epoch, or of the rest of one that is resumed within."""
+        self.phases.begin_epoch()
         self.epoch_start = time.perf_counter()
         self.curve.begin()
 
@@ -118,10 +119,9 @@ class Results:
         """Update what callbacks read; return the values for loggers."""
         monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
         to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
-        in_bar = {entry.epoch_name: value for entry, value in logged if entry.prog_bar}
         trainer.callback_metrics.update(as_tensors(monitored))
         trainer.logged_metrics.update(as_tensors(to_loggers))
-        trainer.progress_bar_metrics.update(in_bar)
+        trainer.progress_bar_metrics.update({entry.epoch_name: value for entry, value in logged if entry.prog_bar})
         return to_loggers
 
     def end_validation(self) -> None:
@@ -163,10 +163,9 @@ class Results:
             "train_seconds": seconds,
             "samples_per_second": samples / seconds if seconds and samples else 0.0,
         }
-        metrics = {**metrics, **self.values, **metrics}
-        if plan.train:
-            metrics |= self.checkpoints.best_metrics
-        return {**metrics, "digest": self.digest or digest(full_state_dict(self.module))}
+        best = self.checkpoints.best_metrics if plan.train else {}
+        final = {"digest": self.digest or digest(full_state_dict(self.module))}
+        return {**metrics, **self.values, **metrics, **best, **final}
 
     def to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
         """Log values, if there are any, at the current optimizer step."""

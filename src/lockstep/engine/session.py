@@ -19,6 +19,7 @@ from lockstep.engine.log import ExactLog, attach_log
 from lockstep.engine.progress import Phases, RunProgress
 from lockstep.engine.results import Results
 from lockstep.engine.step import ModuleStep
+from lockstep.engine.virtual import VirtualSteps
 from lockstep.launch.memory import memory_format_of, set_malloc_trim
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
@@ -57,9 +58,10 @@ class Session:
         self.data = RankData(plan, context, source, self.start.position)
         self.log = ExactLog(self.module, context.rank)
         self.loggers = open_loggers(plan, context.rank, self.start.position.steps)
-        self.step = step_type(plan)(plan, self.module, self.log, self.data)
+        step_type = VirtualSteps if plan.strategy.virtual_ranks(plan) > 1 else ModuleStep
+        self.step = step_type(plan, self.module, self.log, self.data)
         attach_log(self.module, self.log)
-        self.progress = RunProgress(plan, context, self.start, self.device, self.data.runs("val"))
+        self.progress = RunProgress(plan, context, self.start.position, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
 
@@ -135,14 +137,6 @@ def show_shapes(net: nn.Module, replicas: int) -> None:
             print(f"a replica sees {tuple(inputs[0].shape)} and returns {shapes}", flush=True)
 
     net.register_forward_hook(show)
-
-
-def step_type(plan: Plan) -> type[ModuleStep]:
-    if plan.strategy.virtual_ranks(plan) == 1:
-        return ModuleStep
-    from lockstep.engine.virtual import VirtualSteps
-
-    return VirtualSteps
 
 
 def check_callbacks(plan: Plan, callbacks: Sequence[Any]) -> None:

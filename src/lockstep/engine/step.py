@@ -66,7 +66,6 @@ class ModuleStep:
         self.ranks, self.batches = plan.world_size * plan.strategy.virtual_ranks(plan), plan.accumulate_grad_batches
         self.weights = LossWeights(plan)
         self.backward_passes = 0
-        self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
         if plan.strategy.shards_weights(plan):
             self._replace_evaluation_steps(self._padded_step)
@@ -113,19 +112,6 @@ class ModuleStep:
         if self.plan.loss_reduction == "sum":
             return float(averaged_over)
         return averaged_over * batches * samples / (share.step_samples or share.samples * batches)
-
-    def backward(self, loss: Tensor) -> None:
-        """Run backward from the loss of a batch, by the module's `backward` if it overrides it.
-
-        The bits are those of `(loss / batches * weight).backward()`, which takes longer.
-        """
-        if not self.has_default_backward:
-            self.module.backward(loss / self.batches)
-        elif loss.numel() != 1 or self.weight == self.batches == 1:
-            loss.backward()  # type: ignore[no-untyped-call]  # raises torch's error for a loss that is no scalar
-        else:
-            gradient = torch.full_like(loss, self.weight)
-            loss.backward(gradient / self.batches if self.batches > 1 else gradient)  # type: ignore[no-untyped-call]
 
     def gradient_norms(self, optimizer: Optimizer) -> Sequence[Tensor]:
         """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""

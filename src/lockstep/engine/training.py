@@ -122,8 +122,7 @@ class TrainingCallback(Callback):
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
         self._watch_plateaus()
         self.state.restore()
-        self.session.phases.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
-        self.results.begin_epoch()
+        self.results.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
         if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more
             private.end_restart(trainer.fit_loop)
 
@@ -174,7 +173,6 @@ class TrainingCallback(Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the previous epoch only now: schedules that monitor a metric step after its last hook."""
         self._finish_epoch()
-        self.session.phases.begin_epoch()
         self.results.begin_epoch()
         widen_metrics(self.plan, self.session.module)
         self.session.log.begin_epoch("train")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule
@@ -12,6 +12,9 @@ from lockstep.base.config_error import config_error
 from lockstep.base.messages import all_gather_json
 from lockstep.base.structures import predictions_of
 from lockstep.runs.run_files import save_confusion
+
+if TYPE_CHECKING:
+    from lockstep.engine.callbacks.pictures import Pictures
 
 
 class ConfusionMatrix(Callback):
@@ -26,16 +29,23 @@ class ConfusionMatrix(Callback):
     """
 
     counts: Tensor | None = None
+    sums: Tensor | None
 
     def __init__(
-        self, folder: str | Path, validation: bool = True, has_samples: Callable[[], bool] = lambda: True
+        self, folder: str | Path, validation: bool, has_samples: Callable[[], bool], pictures: "Pictures | None" = None
     ) -> None:
-        """Save the counts of a test in a folder; `has_samples`: whether this rank has samples of the current batch."""
+        """Save the counts of a test in a folder, and show those of a validation in pictures.
+
+        validation: whether to count in validations, on every rank; pictures: on rank 0 alone.
+        has_samples: returns whether this rank has samples of the current batch.
+        """
         self.folder, self.validation, self.has_samples = Path(folder), validation, has_samples
-        self.sums: Tensor | None = None
+        self.pictures, self.sums = pictures, None
 
     def on_validation_start(self, trainer: Any, pl_module: LightningModule) -> None:
         self.counts = self.sums = None
+        if self.pictures is not None:
+            self.pictures.worst = ()
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -52,6 +62,8 @@ class ConfusionMatrix(Callback):
             cells = (targets * (classes + 1) + predicted)[(targets >= 0) & (targets < classes)]
             sums = cells.bincount(minlength=classes * (classes + 1)).view(classes, classes + 1)
             self.sums = sums if self.sums is None else self.sums + sums
+        if self.pictures is not None and not trainer.testing:
+            self.pictures.add(batch, *predictions[1:])
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
         if trainer.testing or self.validation:
@@ -60,6 +72,12 @@ class ConfusionMatrix(Callback):
             if sums:
                 total = torch.stack(sums).sum(0)
                 self.counts = total if total[:, -1].any() else total[:, :-1]
+        if self.pictures is not None and self.counts is not None and not trainer.testing:
+            self.pictures.end_validation(self.counts, self.class_names(trainer, len(self.counts)))
+
+    def on_train_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        if self.pictures is not None:
+            self.pictures.draw()
 
     def on_test_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
         self.on_validation_epoch_end(trainer, pl_module)
