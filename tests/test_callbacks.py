@@ -34,9 +34,6 @@ AVERAGING = ("callbacks=swa", "+model.norm=false", "max_epochs=3")
     ("callbacks", "world", "epochs"),
     [
         (STOPPING, DDP, 2),
-        pytest.param(
-            ("callbacks=[ema,timer,model_summary]", "callbacks.ema.decay=0.5"), SINGLE, 2, marks=pytest.mark.slow
-        ),
         pytest.param(AVERAGING, DDP, 3, marks=pytest.mark.slow),
     ],
 )
@@ -75,11 +72,10 @@ def test_changes_by_callbacks_count_in_both_loops(make_user_plan: MakeUserPlan) 
 @pytest.mark.parametrize(
     "callbacks",
     [
-        pytest.param((*STOPPING, "checkpoint.every_n_steps=2"), marks=pytest.mark.slow),
         pytest.param(AVERAGING, marks=pytest.mark.slow),
         ("callbacks=ema", "callbacks.ema.decay=0.5"),
     ],
-    ids=["stopping", "swa", "ema with BatchNorm"],
+    ids=["swa", "ema with BatchNorm"],
 )
 def test_the_state_of_callbacks_is_resumed(callbacks: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     same_after_kill(make_user_plan(*JOB, *DDP, *callbacks), 8)

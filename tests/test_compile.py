@@ -73,10 +73,7 @@ def test_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
 SETTINGS = {
     "ddp": "strategy=ddp devices=2 data=points data.samples=200 model.net.hidden=[16]",
     "fsdp": "strategy=fsdp devices=2 model=residual data=points data.samples=200",
-    "synchronized": "strategy=ddp devices=2 model=cnn sync_batchnorm=true trainer.limit_train_batches=3",
-    "module": "strategy=ddp devices=2 model=classifier data=blobs_data",
     "manual": "strategy=ddp devices=2 model=gan data=blobs_data",
-    "averaged": "model=classifier data=blobs_data callbacks=ema",
     "varying": "compile=dynamic data=points data.samples=200 model.net.hidden=[16]",
 }
 

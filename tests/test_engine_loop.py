@@ -133,11 +133,8 @@ def trained(
     "case",
     [
         {"accumulate_grad_batches": 3, "gradient_clip_val": 0.1},
-        {"gradient_clip_val": 0.1, "gradient_clip_algorithm": "value"},
         {"precision": "bf16-mixed"},
-        {"precision": "64-true"},
         {"val_check_interval": 2},
-        {"check_val_every_n_epoch": 2},
         {"max_steps": 7},
         {"limit_train_batches": 3, "returns": "loss"},
         {"returns": "nothing"},

@@ -52,7 +52,9 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         first = (EvaluationCallback(session), BatchCallback(session), training)
         callbacks = monitoring_callbacks(session, create_callbacks(plan))
         session.results.prints_epochs = not any(isinstance(each, ProgressBar) for each in callbacks)
-        trainer = create_trainer(session, state, [*first, *callbacks])
+        shows_layers = plan.model_summary or plan.trainer.enable_model_summary
+        summaries = [ModelSummary(max_depth=-1)] if shows_layers else []  # it may draw: before ranks are seeded
+        trainer = create_trainer(session, state, [*summaries, *first, *callbacks])
         for callback in first:
             callback.attach(trainer)
         if start.checkpoint is not None and start.is_finished:  # Lightning would not even restore it
@@ -76,7 +78,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
 
 
 def monitoring_callbacks(session: Session, chosen: list[Callback]) -> list[Callback]:
-    """Return the callbacks that show a module's predictions, its layers and a bar, before and after the chosen ones."""
+    """Return the callbacks that show a module's predictions, and a bar, before and after the chosen ones."""
     plan, board, options = session.plan, session.loggers.board, tensorboard_of(session.plan)
     callbacks, pictures = list[Callback](), None
     shows = options is not None and options.images and plan.train and session.data.runs("val")
@@ -86,8 +88,6 @@ def monitoring_callbacks(session: Session, chosen: list[Callback]) -> list[Callb
         pictures = Pictures(board, lambda: session.progress.position.steps)
     if shows or plan.test:
         callbacks.append(ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0, pictures))
-    if plan.model_summary or plan.trainer.enable_model_summary:
-        callbacks.append(ModelSummary(max_depth=-1))
     callbacks += chosen
     wants_bar = plan.trainer.enable_progress_bar
     wants_bar = sys.stdout.isatty() if wants_bar is None else wants_bar
