@@ -108,10 +108,10 @@ def _facts_of_module(module: Any) -> dict[str, Any]:
     net, stages = net_of(module), getattr(net_of(module), "stages", ())
     weights = dict(module.named_parameters(remove_duplicate=False)).items()
     can_shard = all(name.startswith(f"{NET}.") and weight.dim() and weight.is_contiguous() for name, weight in weights)
-    stages = [*stages] if isinstance(stages, Iterable) and net is not None else []
-    if not all(isinstance(stage, nn.Module) for stage in stages):
+    stages = [*stages] if isinstance(stages, Iterable) else []
+    if net is None or not all(isinstance(stage, nn.Module) for stage in stages):
         stages = []
-    if stages and {*nn.ModuleList(stages).parameters()} != {*net.parameters()}:  # they are not all of the net
+    elif {*nn.ModuleList(stages).parameters()} != {*net.parameters()}:  # they are not all of the net
         stages = []
     return {
         "manual": not module.automatic_optimization,
