@@ -54,11 +54,17 @@ def test_both_loops_call_callbacks_alike(
     assert compare(runs[1], without).verdict != "identical"
 
 
-def test_early_stopping_by_what_nothing_logs_is_refused(make_user_plan: MakeUserPlan) -> None:
-    words = ("model=measured", "data=none", "callbacks=early_stopping", "strategy.in_process=true")
-    reason = r"^callbacks.early_stopping.monitor=val/loss: Measured logs no such value; write one of .*val/auroc"
+def test_early_stopping_takes_the_metric_of_the_best_checkpoint(make_user_plan: MakeUserPlan) -> None:
+    """Of a module that logs val_loss; a resumed run restores its state under that name."""
+    job = ("model=measured", "data=none", "callbacks=early_stopping", "callbacks.early_stopping.patience=1")
+    plan = make_user_plan(*job, "+callbacks.early_stopping.min_delta=10", "max_epochs=5", "checkpoint.monitor=val/f1")
+    folder = trained(plan)
+    assert metrics_in(folder)["epochs"] == 2
+    state = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=False)["callbacks"]
+    assert "EarlyStopping{'monitor': 'val/f1', 'mode': 'max'}" in state
+    reason = r"^callbacks.early_stopping.monitor=nope: Measured logs no such value; write one of .*val/auroc"
     with pytest.raises(ConfigError, match=reason):
-        trained(make_user_plan(*words))
+        trained(make_user_plan(*job, "callbacks.early_stopping.monitor=nope", folder="nope"))
 
 
 def test_changes_by_callbacks_count_in_both_loops(make_user_plan: MakeUserPlan) -> None:
@@ -106,7 +112,6 @@ def test_learning_rates_are_logged(make_user_plan: MakeUserPlan) -> None:
 
 
 INVALID = {
-    "+callbacks._target_=lightning.pytorch.callbacks.LearningRateFinder": "callbacks=LearningRateFinder: it trains ano",
     "callbacks=timer callbacks.timer._target_=torch.nn.Identity": "=torch.nn.Identity: it makes a Identity, and not",
 }
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import LearningRateFinder
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim import SGD, Optimizer
@@ -55,3 +56,9 @@ class Sparse(Early):
 
     def train_dataloader(self) -> DataLoader[Any]:
         return DataLoader(points(16, 1), batch_size=8)
+
+
+class Later(LearningRateFinder):
+    """Searches in some epochs, as Lightning's documentation shows."""
+
+    def on_fit_start(self, *_: Any) -> None: ...

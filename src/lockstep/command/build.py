@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep.base.config_error import ConfigError, config_error, is_number, option_error
+from lockstep.base.config_error import ConfigError, as_typed, config_error, is_number, option_error
 from lockstep.base.constraints import PositiveInt
 from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver, start
@@ -39,18 +39,25 @@ KEYS = ("batch_size_per_device", "scale_lr", *PARTS, *(name for name in NAMES if
 
 INSPECTED = (
     *("model", "data", "logger", "callbacks", "seed", "batch_size", "drop_last", "trainer"),
+    *("strategy", "accelerator", "train"),
     *("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps"),
 )
 """Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
 
 
-def plan_from(config: DictConfig, run_dir: Path) -> Plan:
-    """Return the plan of a composed configuration. `planning` makes sentences of OmegaConf's errors."""
-    values = _inspected(typed_values(config, run_dir))
+def plan_from(config: DictConfig, run_dir: Path, searched: Mapping[str, Any] | None = None) -> Plan:
+    """Return the plan of a composed configuration. `planning` makes sentences of OmegaConf's errors.
+
+    searched: values by key that callbacks have searched for, which the configuration has by now.
+    """
+    values, results = _inspected(typed_values(config, run_dir), searches=searched is None)
+    if results:
+        return plan_from(_with_results(config, results), run_dir, results)
+    words = tuple(f"++{key}={as_typed(value)}" for key, value in (searched or {}).items())
     unresolved, resolved = (OmegaConf.to_container(config, resolve=resolves) for resolves in (False, True))
     options: Any = _options_of(unresolved, resolved)  # type: ignore[arg-type]
     values = {name: values[name] for name in NAMES}
-    return Plan(**values, config=OmegaConf.to_yaml(config), options=options)
+    return Plan(**values, config=OmegaConf.to_yaml(config), options=options, command=schemas.Command(words))
 
 
 def typed_values(config: DictConfig, run_dir: Path) -> dict[str, Any]:
@@ -69,6 +76,15 @@ def typed_values(config: DictConfig, run_dir: Path) -> dict[str, Any]:
         values[group] = tuple(_target(key, option) for key, option in named_options(group, values.get(group)).items())
     values["model"], values["data"] = _module(values["model"], parts_of(unresolved["model"])), _data(values["data"])
     return _with_derived({**values, "run_dir": str(run_dir.absolute())})
+
+
+def _with_results(config: DictConfig, results: Mapping[str, Any]) -> DictConfig:
+    config = config.copy()
+    with open_dict(config):
+        config.batch_size_per_device = None if "batch_size" in results else config.batch_size_per_device
+        for key, value in results.items():
+            OmegaConf.update(config, key, value)
+    return config
 
 
 def _options_of(unresolved: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,8 +209,10 @@ def at_a_terminal() -> bool:
     return not sweeps and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
-def _inspected(values: dict[str, Any]) -> dict[str, Any]:
+def _inspected(values: dict[str, Any], searches: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the options of a plan, with facts about its module and data; raise a ConfigError if these do not work.
+
+    Also return the values by key that callbacks have searched for, if the run `searches`.
 
     The inspection runs in a child of the fork server, so that the command imports no code of the user's.
     """
@@ -210,14 +228,15 @@ def _inspected(values: dict[str, Any]) -> dict[str, Any]:
     from lockstep.plan.targets.early_checks import check_early  # with torch, while the server imports Lightning
 
     check_early(values["model"])
-    values = values | (inspect(options) if is_started else start.in_child(inspect, options))
+    facts = inspect(options, searches) if is_started else start.in_child(inspect, options, searches)
+    results, values = facts.pop("results"), values | facts
     has_test_data = values["data"].test_size > 0
     values |= {"batch_size": values["batch_size"] or BATCH_SIZE, "test": has_test_data and values["test"]}
-    return values
+    return values, results
 
 
-def inspect(options: dict[str, Any]) -> dict[str, Any]:
+def inspect(options: dict[str, Any], searches: bool) -> dict[str, Any]:
     """Call `inspect_options`, whose file needs torch and Lightning."""
     from lockstep.engine.inspection import inspect_options
 
-    return inspect_options(options)
+    return inspect_options(options, searches)

@@ -112,7 +112,8 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
     """
     require_start(config.ckpt_path, config.resume, config.name, has_folder)
-    plan = replace(plan_from(config, run_dir), command=command or schemas.Command())
+    plan, command = plan_from(config, run_dir), command or schemas.Command()
+    plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words)))
     check_launchable(plan.world)
     fits = plan.engine.name == "lightning" or plan.ckpt_path is None  # no rule of a plan, by which `load` reads a net
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")

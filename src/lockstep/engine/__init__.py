@@ -8,16 +8,17 @@ from typing import Any
 
 import lightning
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback, Checkpoint, ModelSummary, ProgressBar, TQDMProgressBar
+from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping, ModelSummary, ProgressBar
 from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler
 
 from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
 from lockstep.base.progress import notice
-from lockstep.engine.callbacks import ConfusionMatrix
+from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
+from lockstep.engine.results import STOPPING, look_at
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState, SessionCheckpointIO
 from lockstep.engine.training import BatchCallback, TrainingCallback
@@ -51,6 +52,10 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         training = TrainingCallback(session, state)
         first = (EvaluationCallback(session), BatchCallback(session), training)
         callbacks = monitoring_callbacks(session, create_callbacks(plan))
+        if start.content and start.content["best"] and STOPPING not in start.content["results"]:
+            for each in callbacks:  # its state has the name that it was saved under
+                if isinstance(each, EarlyStopping) and each.monitor == STOPPING:
+                    look_at(each, start.content["best"][0])
         session.results.prints_epochs = not any(isinstance(each, ProgressBar) for each in callbacks)
         shows_layers = plan.model_summary or plan.trainer.enable_model_summary
         summaries = [ModelSummary(max_depth=-1)] if shows_layers else []  # it may draw: before ranks are seeded
@@ -92,7 +97,7 @@ def monitoring_callbacks(session: Session, chosen: list[Callback]) -> list[Callb
     wants_bar = plan.trainer.enable_progress_bar
     wants_bar = sys.stdout.isatty() if wants_bar is None else wants_bar
     if wants_bar and not any(isinstance(each, ProgressBar) for each in chosen):
-        callbacks.append(TQDMProgressBar(refresh_rate=plan.log_every_n_steps))
+        callbacks.append(Bar(refresh_rate=plan.log_every_n_steps))
     return callbacks
 
 

@@ -42,18 +42,26 @@ UNMADE = "its loaders cannot be made."
 
 
 @preserve_generators()  # in a notebook it runs in the user's process
-def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work."""
+def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str, Any]:
+    """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work.
+
+    results: what callbacks search for, by key, if the plan trains and `searches`.
+    """
     model, data, seed = options["model"], options["data"], options["seed"]
     for logger in options["logger"]:
         if logger.options is None:
             from lockstep.runs.loggers import lightning_adapter
 
             lightning_adapter.check(logger)
+    finders, results = [], dict[str, Any]()
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)
         if isinstance(target, type):
             check_callback(callback, target)
+            if issubclass(target, LearningRateFinder | BatchSizeFinder):
+                finders.append(callback)  # its value comes in place of the callback
+                results |= {callback.key: None} if "." in callback.key else {}
+    options["callbacks"] = tuple(callback for callback in options["callbacks"] if callback not in finders)
     trainer = SimpleNamespace(**UNBEGUN, **vars(options["trainer"]), **{name: options[name] for name in NAMES})
     check_partials(model)
     check("model", {**model.call, RECURSIVE: False}, dict.fromkeys(FROM_DATA))
@@ -85,7 +93,12 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
             raise
         except Exception:  # of a module without weights; else it is raised again on the ranks
             pass
-    return options
+    if finders and searches and options["train"] and not options["trainer"].fast_dev_run:
+        from lockstep.engine.finders import search
+
+        for finder in finders:
+            results |= search(options | {"batch_size": results.get("batch_size", options["batch_size"])}, finder)
+    return {**options, "results": results}
 
 
 def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
@@ -109,16 +122,15 @@ def _facts_of_module(module: Any) -> dict[str, Any]:
     weights = dict(module.named_parameters(remove_duplicate=False)).items()
     can_shard = all(name.startswith(f"{NET}.") and weight.dim() and weight.is_contiguous() for name, weight in weights)
     stages = [*stages] if isinstance(stages, Iterable) else []
-    if net is None or not all(isinstance(stage, nn.Module) for stage in stages):
-        stages = []
-    elif {*nn.ModuleList(stages).parameters()} != {*net.parameters()}:  # they are not all of the net
-        stages = []
+    fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
+    if net is not None and fits:  # stages that do not hold all weights of the net are not all of it
+        fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
     return {
         "manual": not module.automatic_optimization,
         "has_net": net is not None,
         "hooks": overridden_hooks(module),
         "can_shard_net": net is not None and can_shard,
-        "stages": len(stages),
+        "stages": len(stages) if fits else 0,
     }
 
 
@@ -131,11 +143,9 @@ def _attributes(owner: Any) -> dict[str, Any]:
 
 
 def check_callback(choice: schemas.Callback, cls: type) -> None:
-    """Raise if a class is no callback of Lightning, or searches within training."""
+    """Raise if a class is no callback of Lightning."""
     reason = f"it makes a {cls.__name__}, and not a Callback of Lightning"
     require(issubclass(cls, pl.Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
-    reason, hint = "it trains another run within this one", "callbacks=none, and Lightning's Tuner in a script of yours"
-    require(not issubclass(cls, LearningRateFinder | BatchSizeFinder), "callbacks", cls.__name__, reason, hint)
 
 
 def _set_up(owner: Any, data: schemas.Data, seed: int, trainer: SimpleNamespace) -> None:

@@ -12,6 +12,7 @@ from lockstep.base.messages import all_reduce_sums
 from lockstep.engine.log import ExactLog
 from lockstep.engine.logged_values import Value
 from lockstep.engine.progress import Phases, RunProgress, phases_text
+from lockstep.plan.schemas.groups import better
 from lockstep.runs.checkpoint.content import Progress
 from lockstep.runs.checkpoint.saving import CheckpointManager
 from lockstep.runs.loggers import Loggers
@@ -23,6 +24,8 @@ from lockstep.strategies.parallel.tensor_layout import full_state_dict
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""
+STOPPING = "val/loss"
+"""What callbacks=early_stopping looks at; if that is not logged, at the metric of best.ckpt."""
 STEP_LOSS = "train/loss_step"
 
 
@@ -178,11 +181,14 @@ class Results:
         return str(self.plan.checkpoint.monitor or next((each for each in defaults if each in names), ""))
 
     def _check_monitors(self, trainer: Any, stage: str) -> None:
-        """Raise if the module does not log what an EarlyStopping looks at."""
+        """Have an EarlyStopping whose default is not logged take best.ckpt's metric; raise if another is not logged."""
         plan, logged = self.plan.trainer, trainer.callback_metrics
         ends_epoch = plan.val_check_interval == 1.0 and plan.check_val_every_n_epoch == 1
         for callback in trainer.early_stopping_callbacks if stage == ("train" if ends_epoch else "val") else ():
-            if callback.strict and callback.monitor not in logged:
+            name = self._monitor(logged)
+            if callback.monitor == STOPPING and callback.monitor not in logged and name in logged:
+                look_at(callback, name)
+            elif callback.strict and callback.monitor not in logged:
                 keys = (each.key for each in self.plan.callbacks if "EarlyStopping" in each.path)
                 raise self._not_logged(f"{next(keys, 'callbacks')}.monitor", callback.monitor, logged)
 
@@ -202,6 +208,14 @@ class Results:
             self.checkpoints.update_best(self.values, self.progress.position.begun)
         else:
             self.checkpoints.best_yet = True  # no value ranks them: the newest is the best
+
+
+def look_at(callback: Any, name: str) -> None:
+    """Have an EarlyStopping look at another metric, with the mode of its name."""
+    callback.monitor = name
+    if callback.mode != better(name):
+        callback.mode = better(name)
+        callback.min_delta, callback.best_score = -callback.min_delta, -callback.best_score
 
 
 def as_tensors(values: Mapping[str, float]) -> dict[str, Tensor]:

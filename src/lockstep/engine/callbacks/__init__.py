@@ -1,11 +1,12 @@
 """Lightning callbacks of Lockstep."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.callbacks import TQDMProgressBar
 from torch import Tensor
 
 from lockstep.base.config_error import config_error
@@ -91,6 +92,22 @@ class ConfusionMatrix(Callback):
         """Return the class names of the data module, or else numbers."""
         names = getattr(trainer.datamodule, "class_names", None) or ()
         return [*map(str, names if len(names) == classes else range(classes))]
+
+
+class Bar(TQDMProgressBar):
+    """Lightning's bar, narrow enough for the time left and the loss of the last batch in 80 columns."""
+
+    BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar:8}| {n_fmt}/{total_fmt} [{remaining}, {rate_noinv_fmt}{postfix}]"
+    loss: Tensor | None = None
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *arguments: Any) -> None:
+        self.loss = outputs["loss"] if isinstance(outputs, Mapping) else None
+        super().on_train_batch_end(trainer, pl_module, outputs, *arguments)
+
+    def get_metrics(self, trainer: Any, pl_module: LightningModule) -> dict[str, Any]:
+        """Return the loss, then what the module logs with `prog_bar`."""
+        shown = {} if self.loss is None else {"loss": float(self.loss) * trainer.accumulate_grad_batches}
+        return {**shown, **trainer.progress_bar_metrics}
 
 
 class FittedLine(Callback):

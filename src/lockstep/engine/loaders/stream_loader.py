@@ -1,6 +1,7 @@
 """A rank's slices of the batches of an iterable, which every rank reads completely under the seed of the epoch."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import islice
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.messages import all_gather_bytes
+from lockstep.base.progress import notice
 from lockstep.base.random_state import preserve_generators, random_state, restore_random_state, seed_by
 from lockstep.base.structures import is_structure, map_leaves
 from lockstep.engine.loaders import RankLoader, RankSlice, is_plain
@@ -43,7 +45,7 @@ class StreamLoader(RankLoader):
 
     def __iter__(self) -> Iterator[Any]:
         self.shares.clear()
-        end = 0
+        number, end = -1, 0
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1 else len(self)
         for number, (batch, samples) in enumerate(islice(self._global_batches(), most)):
             ids = torch.arange(end, end + samples)
@@ -57,6 +59,10 @@ class StreamLoader(RankLoader):
                     self.count_arrived(share, first[0])
                 self.shares.append(share)
                 yield first[0]
+        with suppress(TypeError, NotImplementedError):  # without a length
+            if self.training and self.epoch == self.slice.rank == 0 and number + 1 < len(self):
+                length = f"the training loader has a length of {len(self)} batches, and {number + 1} come"
+                notice(f"data: {length}: no epoch gets to its last batch, and to a validation")
 
     def _rows(self, batch: Any, rows: slice, samples: int) -> Any:
         """Return some samples of a global batch; None for no samples."""
