@@ -101,7 +101,7 @@ class Bar(TQDMProgressBar):
     loss: Tensor | None = None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *arguments: Any) -> None:
-        self.loss = outputs["loss"] if isinstance(outputs, Mapping) else None
+        self.loss = outputs.get("loss") if isinstance(outputs, Mapping) else None
         super().on_train_batch_end(trainer, pl_module, outputs, *arguments)
 
     def get_metrics(self, trainer: Any, pl_module: LightningModule) -> dict[str, Any]:

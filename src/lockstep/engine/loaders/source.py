@@ -63,7 +63,7 @@ class LoaderSource:
         if choice.is_module and data_module is None:
             data_module = create_data(choice, seed)
         self.choice, self.module, self.seed, self.batch_size = choice, module, seed, batch_size
-        self.data_module, self.owner = data_module, data_module or module
+        self.data_module, self.owner = data_module, module if data_module is None else data_module
         methods = {stage: getattr(self.owner, name) for stage, name in METHOD.items() if overrides(self.owner, name)}
         self.create: dict[str, Callable[[], Any]] = methods
 
@@ -176,7 +176,8 @@ class RankData:
         """Return the overridden transfer hooks in their order; on a CPU a batch needs no other."""
         hooks = {}
         for name in TRANSFER_HOOKS:
-            owners = [each for each in (self.source.data_module, self.module) if each and overrides(each, name)]
+            owners = [each for each in (self.source.data_module, self.module) if each is not None]
+            owners = [each for each in owners if overrides(each, name)]
             if owners or (name == TO_DEVICE and self.device.type != "cpu"):
                 hooks[name] = getattr([*owners, self.module][0], name)
         return hooks
