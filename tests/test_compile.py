@@ -2,18 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from lockstep.base.config_error import ConfigError
-from lockstep.base.private_api.torch import compile_error_class
 from lockstep.engine import run
-from lockstep.engine.compiling import _called, compile_errors, silence_compiler
-from lockstep.engine.session import torch_flags
+from lockstep.engine.compiling import _called
 from lockstep.plan.plan import Plan
 from lockstep.runs.compare import compare
 from lockstep.runs.compare.tolerance import FLOAT64
@@ -78,10 +73,7 @@ def test_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
 SETTINGS = {
     "ddp": "strategy=ddp devices=2 data=points data.samples=200 model.net.hidden=[16]",
     "fsdp": "strategy=fsdp devices=2 model=residual data=points data.samples=200",
-    "synchronized": "strategy=ddp devices=2 model=cnn sync_batchnorm=true trainer.limit_train_batches=3",
-    "module": "strategy=ddp devices=2 model=classifier data=blobs_data",
     "manual": "strategy=ddp devices=2 model=gan data=blobs_data",
-    "averaged": "model=classifier data=blobs_data callbacks=ema",
     "varying": "compile=dynamic data=points data.samples=200 model.net.hidden=[16]",
 }
 
@@ -98,25 +90,3 @@ def test_compiled_under_every_strategy(setting: str, command: Command) -> None:
     assert plain.status == 0, plain.err
     comparison = compare(command.folder / "compiled", command.folder / "plain")
     assert (comparison.tolerance, comparison.within_tolerance) == (FLOAT64, True)
-
-
-def test_a_net_that_is_compiled_in_parts_prints_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """BatchNorm with `momentum=None`, as in stochastic weight averaging, breaks the graph."""
-    silence_compiler()
-    torch.compile(nn.BatchNorm1d(2, momentum=None), backend="eager")(torch.randn(3, 2))
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
-
-
-def test_graphs_for_the_cpu_are_deterministic(make_plan: MakePlan) -> None:
-    """The gradient of an embedding is else added by several threads in any order."""
-    for words, expected in (("compile=true", 1), ("compile=true trainer.deterministic=false", 0), ("compile=false", 0)):
-        with torch_flags(make_plan("accelerator=cpu", *words.split())):
-            assert torch.get_deterministic_debug_mode() == expected
-    assert torch.get_deterministic_debug_mode() == 0
-
-
-def test_a_net_that_torch_cannot_compile_ends_in_a_sentence() -> None:
-    plan = SimpleNamespace(compile=True)
-    sentence = r"^compile=true: torch cannot compile the net \(no such thing\); write compile=false"
-    with pytest.raises(ConfigError, match=sentence), compile_errors(plan):  # type: ignore[arg-type]
-        raise compile_error_class()("no such thing\nand more")

@@ -120,9 +120,8 @@ def trained(
         max_epochs=2, accelerator="cpu", num_sanity_val_steps=0, callbacks=[Listener(calls)], **quiet, **options
     )
     default = trainer.fit_loop.epoch_loop
-    step = SimpleNamespace(backward=lambda loss: (loss / trainer.accumulate_grad_batches).backward())
     data = SimpleNamespace(transfer=lambda batch: [tensor.to(module.dtype) for tensor in batch])
-    session = SimpleNamespace(phases=Phases(torch.device("cpu")), step=step, data=data)
+    session = SimpleNamespace(phases=Phases(torch.device("cpu")), data=data)
     first: Any = () if loop is _TrainingEpochLoop else (session,)
     trainer.fit_loop.epoch_loop = loop(*first, trainer, default.min_steps, default.max_steps)
     trainer.fit(module, loader, loader)
@@ -134,11 +133,8 @@ def trained(
     "case",
     [
         {"accumulate_grad_batches": 3, "gradient_clip_val": 0.1},
-        {"gradient_clip_val": 0.1, "gradient_clip_algorithm": "value"},
         {"precision": "bf16-mixed"},
-        {"precision": "64-true"},
         {"val_check_interval": 2},
-        {"check_val_every_n_epoch": 2},
         {"max_steps": 7},
         {"limit_train_batches": 3, "returns": "loss"},
         {"returns": "nothing"},

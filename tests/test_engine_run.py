@@ -2,14 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-import torch
 
 from lockstep.engine import run
-from lockstep.engine.step import ModuleStep
 from lockstep.plan.plan import Plan
 from lockstep.runs.run_files import Metrics
 from tests.conftest import IN_PROCESS, MakePlan
@@ -57,30 +53,3 @@ def test_checkpoints_load_under_any_other_strategy(make_plan: MakePlan) -> None:
         assert tested["test/acc"] == metrics["test/acc"]
         assert (tested["epochs"], tested["steps"]) == (0, 0), "this run trained nothing"
         assert tested["test/loss"] == pytest.approx(metrics["test/loss"], rel=1e-5)
-
-
-def gradient(loss: torch.Tensor, weight: float, batches: int) -> None:
-    step: Any = SimpleNamespace(has_default_backward=True, weight=weight, batches=batches)
-    ModuleStep.backward(step, loss)
-
-
-@pytest.mark.parametrize(("factor", "batches"), [(1.0, 1), (0.3, 1), (1.0, 3), (0.7, 3)])
-def test_the_gradient_is_that_of_the_weighted_loss(factor: float, batches: int) -> None:
-    """To the bit."""
-    weight = torch.randn(5, requires_grad=True, generator=torch.Generator().manual_seed(0))
-    (weight.exp().sum() / batches * factor).backward()  # type: ignore[no-untyped-call]
-    assert weight.grad is not None
-    expected, weight.grad = weight.grad, None
-    gradient(weight.exp().sum(), factor, batches)
-    assert weight.grad is not None
-    assert torch.equal(expected, weight.grad)
-
-
-def test_losses_of_other_shapes() -> None:
-    weight = torch.ones(2, requires_grad=True)
-    for loss in ((3 * weight).sum(), (3 * weight).sum().view(1)):
-        gradient(loss, 1.0, 1)
-    assert weight.grad is not None
-    assert weight.grad.tolist() == [6.0, 6.0]
-    with pytest.raises(RuntimeError, match="scalar outputs"):
-        gradient(3 * weight, 1.0, 1)

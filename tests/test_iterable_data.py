@@ -1,18 +1,13 @@
 """A user's iterable: every rank has to read the same samples."""
 
-import signal
-from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.base.config_error import ConfigError
-from lockstep.engine.loaders import RankSlice, seeded
-from lockstep.engine.loaders.stream_loader import StreamLoader, fingerprint
+from lockstep.engine.loaders.stream_loader import fingerprint
 from tests.comparing import metrics_in, require_close
 from tests.conftest import MakeUserPlan, require_refused
 from tests.test_user_module import DDP, trained
@@ -40,29 +35,9 @@ def test_a_loader_with_an_iterator_of_its_own(make_user_plan: MakeUserPlan) -> N
     require_close(by_loader, run("loader", *DDP))
 
 
-class Masks(IterableDataset[bool]):
-    """Whether the signals of the group were blocked as a worker started."""
-
-    seen: ClassVar[list[bool]] = []
-
-    def __iter__(self) -> Iterator[bool]:
-        return iter(self.seen)
-
-
 def test_a_share_of_an_unknown_number_of_batches_is_refused(make_user_plan: MakeUserPlan) -> None:
     sentence = "trainer.limit_train_batches=0.5: it leaves none of an unknown number of batches; write trainer.limit_"
     require_refused(sentence, make_user_plan, "model=regressor", "data=stream", "trainer.limit_train_batches=0.5")
-
-
-def test_workers_of_a_stream_start_with_blocked_signals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal to the group would end one that has not left it yet."""
-
-    def init(*_: object) -> None:
-        Masks.seen.append(signal.pthread_sigmask(signal.SIG_BLOCK, []) >= {*seeded.GROUP_SIGNALS})
-
-    monkeypatch.setattr(seeded, "_init_worker", init)
-    loader = StreamLoader(DataLoader(Masks(), num_workers=1), RankSlice(0, 1), 0, training=True, batch_size=1)
-    assert [batch.tolist() for batch in loader] == [[True]]
 
 
 def test_a_fingerprint_is_of_values() -> None:

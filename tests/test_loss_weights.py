@@ -9,7 +9,7 @@ from torch import nn
 
 from lockstep.base.config_error import ConfigError
 from tests.checkpoints import net_state
-from tests.comparing import lines, metrics_in, require_close, require_identical
+from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import MakeUserPlan
 from tests.resuming import killed, same_after_kill
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, by_both, trained
@@ -102,8 +102,3 @@ def test_weights_that_are_refused(override: str, make_user_plan: MakeUserPlan) -
     with pytest.raises(ConfigError) as refused:
         trained(make_user_plan(*JOB, *SINGLE, override))
     assert str(refused.value).startswith(REFUSED[override])
-
-
-def test_single_equals_ranks_by_compare(make_user_plan: MakeUserPlan) -> None:
-    runs = [trained(make_user_plan(*JOB, *world, folder=world[0][9:])) for world in (SINGLE, DDP)]
-    require_close(*runs)

@@ -50,12 +50,8 @@ KILLS = [
         pytest.param(*kill, marks=pytest.mark.slow)
         for kill in (
             ("classifier", VIRTUAL, 3),
-            ("gan", DDP, 7),
-            ("autoencoder", DDP, 7),
             ("stream", VIRTUAL, 7),
-            ("stream", DDP, 3),
             ("late", SINGLE, 3),
-            ("late", DDP, 7),
         )
     ),
 ]

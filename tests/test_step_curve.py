@@ -8,7 +8,6 @@ import pytest
 
 from tests.comparing import lines
 from tests.conftest import MakeUserPlan
-from tests.resuming import same_after_kill
 from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
 EVERY = ("logger=csv", "log_every_n_steps=2", "precision=64-true")
@@ -45,13 +44,3 @@ def test_a_name_that_the_module_logs_stays_its_own(make_user_plan: MakeUserPlan)
     run = trained(make_user_plan(*MODULES["stream"], *EVERY, "model._target_=strange_steps.LogsLoss", *SINGLE))
     logged = {number: step["logged"][MEAN] for number, step in enumerate(lines(run, "step"), start=1)}
     assert points(run, MEAN) == pytest.approx({at: logged[at] for at in (2, 4, 6, 8)}, rel=1e-12)
-
-
-def test_the_curve_goes_on_after_a_kill(make_user_plan: MakeUserPlan) -> None:
-    """Between two points, of steps that an unbroken run has, too."""
-    job = (*MODULES["stream"], *EVERY, "log_every_n_steps=3", "checkpoint.every_n_steps=1", *SINGLE)
-    plan = make_user_plan(*job)
-    resumed = same_after_kill(plan, 3)
-    whole, gone_on = (points(Path(folder), MEAN) for folder in (plan.run_dir, resumed.run_dir))
-    assert set(whole) == {3, 6}
-    assert gone_on == whole

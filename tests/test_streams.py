@@ -38,8 +38,6 @@ def check_complete(run: Path, ranks: int) -> None:
     [
         pytest.param(2, '"$@" 2>/dev/full | head -1', "MLP on Points, ddp × 2, lightning", marks=pytest.mark.slow),
         pytest.param(1, '"$@" >&- 2>&- <&-', "", marks=pytest.mark.slow),
-        pytest.param(1, '"$@" >/dev/full 2>/dev/full', "", marks=pytest.mark.slow),
-        pytest.param(1, '"$@" 2>&-', "MLP on Points, single, lightning", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_outlives_its_reader(command: Command, ranks: int, line: str, out: str) -> None:
@@ -112,20 +110,6 @@ def bytes_folder(command: Command) -> Command:
     except OSError as error:
         pytest.skip(f"this file system has no such names: {error}")
     return command
-
-
-@pytest.mark.slow
-def test_a_folder_that_is_not_utf8(bytes_folder: Command) -> None:
-    small = (*SMALL, "strategy=ddp", "devices=2", "logger=csv", f"hydra.run.dir='run{BYTES}'")
-    shell = ("bash", "-c", '"$@" >out', "bash", sys.executable, str(ROOT / "train.py"))  # text=True reads UTF-8 alone
-    for epochs in (1, 3):
-        ended = bytes_folder(*shell, *small, f"max_epochs={epochs}", "resume=true")
-        assert (ended.status, ended.err) == (0, "")
-        assert (b"resuming from" in (bytes_folder.folder / "out").read_bytes()) == (epochs == 3)
-    run = bytes_folder.folder / f"run{BYTES}"
-    metrics = metrics_in(run)
-    assert metrics["steps"] == 15
-    assert (run / "record.jsonl").is_file()
 
 
 def test_tensorboard_needs_utf8_folders(bytes_folder: Command) -> None:

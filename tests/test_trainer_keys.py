@@ -20,7 +20,7 @@ from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE, by_loops, on_ranks
 from tests.rank_helpers import ENGINES as RUN
-from tests.resuming import going_on_with, same_after_kill
+from tests.resuming import same_after_kill
 
 SMALL = ("data=digits", "model.net.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
@@ -84,21 +84,6 @@ def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan) -> 
         check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
     assert "trainer.limit_train_batches=1.0: the run of ckpt_path=" in str(refused.value)
     assert "write trainer.limit_train_batches=4." in str(refused.value)
-
-
-def test_max_time_ends_all_ranks_after_the_same_batch(make_plan: MakePlan, tmp_path: Path) -> None:
-    """The end may lie within an accumulated step, and resume=true continues there. Only rank 0's clock counts."""
-    few = ("accumulate_grad_batches=3", "precision=64-true", "max_epochs=1", "test=false")
-    unlimited = by_both(make_plan(*SMALL, *DDP, *few), tmp_path / "unlimited")
-    plan = make_plan(*SMALL, *DDP, *few, "trainer.max_time={seconds:0.0001}")
-    plan = replace(plan, run_dir=str(tmp_path / "run"))
-    (tmp_path / "run").mkdir()
-    assert start_ranks(plan, ENGINES["lightning"])["steps"] == 0
-    assert validations(tmp_path / "run") == []
-    more = replace(going_on_with(plan), trainer=replace(plan.trainer, max_time=None))
-    assert start_ranks(more, ENGINES["lightning"])["steps"] == 7
-    assert lines(tmp_path / "run", "step") == lines(unlimited, "step")
-    assert lines(tmp_path / "run", "tensor") == lines(unlimited, "tensor")
 
 
 WITHIN = ("trainer.limit_train_batches=7", "accumulate_grad_batches=2", "max_epochs=2", "precision=64-true")

@@ -1,6 +1,5 @@
 """Arguments of Lightning's Trainer with a LightningModule: both loops agree, and resume bit for bit."""
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 import torch
 
 from lockstep.base.config_error import ConfigError
-from lockstep.engine import silence_warnings
 from lockstep.plan.plan import Plan
 from lockstep.runs.checkpoint.reading import check_checkpoint
 from lockstep.runs.record.step_lines import id_digests
@@ -78,16 +76,6 @@ def test_overfitting_takes_the_same_batches_in_each_epoch(make_user_plan: MakeUs
     assert digests[0] == f"{int(id_digests([torch.arange(size)], 0, size, 0, 1)) % 2**64:016x}"
 
 
-def test_the_callback_of_a_summary_is_heard() -> None:
-    """Under Lightning, whose other lines are silenced."""
-    silence_warnings()
-    heard = [logging.getLogger(f"lightning.pytorch.{name}").isEnabledFor(logging.INFO) for name in SUMMARY_AND_ANOTHER]
-    assert heard == [True, False]
-
-
-SUMMARY_AND_ANOTHER = ("callbacks.model_summary", "trainer.setup")
-
-
 EARLY = ("model=early", "data=none", "precision=64-true", "max_epochs=3")
 RELOADED = "trainer.reload_dataloaders_every_n_epochs"
 
@@ -115,7 +103,3 @@ def test_loaders_that_depend_on_the_epoch(make_user_plan: MakeUserPlan) -> None:
         len(world): trained(make_user_plan(*EARLY, *world, f"{RELOADED}=1", folder=world[0])) for world in (SINGLE, DDP)
     }
     require_close(*runs.values())
-    kept = [trained(make_user_plan(*EARLY, *SINGLE, f"engine={name}", folder=name)) for name in ("lightning", "raw")]
-    assert [len(lines(run, "step")) for run in kept] == [6, 6]
-    with pytest.raises(ConfigError, match=f"{RELOADED}=1: engine=raw only repeats"):
-        make_user_plan(*EARLY, *SINGLE, f"{RELOADED}=1", "engine=raw", folder="refused")

@@ -40,19 +40,12 @@ INVALID = {
     "val_check_interval=0": "trainer.val_check_interval=0: it must be more than 0; write train",
     "check_val_every_n_epoch=null": "trainer.check_val_every_n_epoch=null: then trainer.val_check_interval counts the",
     "val_check_interval=22": "trainer.val_check_interval=22: an epoch has 21 batches; write trainer.v",
-    "max_time=12:00:00": "=12:00:00: it is days:hours:minutes:seconds with two digits each, or a m",
-    "max_time=00:12:00:00 engine=both": "engine=raw only repeats a training, from its first weights to its last; write",
 }
 
 
 @pytest.mark.parametrize("words", INVALID)
 def test_invalid_options(words: str, make_plan: MakePlan) -> None:
     require_refused(INVALID[words], make_plan, *SMALL, *f"trainer.{words}".split())
-
-
-@pytest.mark.parametrize(("duration", "seconds"), [("01:02:03:04", 93784.0), ("{hours:1,seconds:0.5}", 3600.5)])
-def test_max_time_in_seconds(duration: str, seconds: float, make_plan: MakePlan) -> None:
-    assert make_plan(*SMALL, f"trainer.max_time={duration}").trainer.max_time == seconds
 
 
 def test_other_arguments_of_lightnings_trainer_are_refused(make_plan: MakePlan) -> None:

@@ -33,7 +33,6 @@ MODULES = {
 }
 PLAIN = {"classifier": ("+model.norm=false",)}
 """Without BatchNorm per rank the number of ranks changes nothing."""
-CHECK = "trainer.num_sanity_val_steps"
 SINGLE, DDP = ("strategy=single",), ("strategy=ddp", "devices=2")
 VIRTUAL = ("strategy=virtual", "devices=2", "strategy.in_process=false")
 
@@ -60,7 +59,7 @@ def in_both_worlds(make_user_plan: MakeUserPlan, *job: str, single: Sequence[str
     return runs_by_world
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "late"])  # LBFGS has one rank
 def test_loops_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None:
     """Loops are bit-equal; in float64 two ranks equal one process to 1e-10; another seed gives another run."""
     job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
@@ -175,7 +174,6 @@ def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp
     history = (
         "callbacks=strange",
         "callbacks.strange._target_=strange_callbacks.History",
-        f"{CHECK}=2",
         "log_every_n_steps=1",
     )
     job = (*MODULES["classifier"], *history, "seed=7", "+data.noise=0")
@@ -205,7 +203,7 @@ def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp
             return -(-len(data.train) // 8)
 
     trainer = pl.Trainer(
-        max_epochs=2, logger=False, enable_checkpointing=False, num_sanity_val_steps=2, default_root_dir=tmp_path,
+        max_epochs=2, logger=False, enable_checkpointing=False, num_sanity_val_steps=0, default_root_dir=tmp_path,
         enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", log_every_n_steps=1,
         callbacks=[strange_callbacks.History()],
     )  # fmt: skip

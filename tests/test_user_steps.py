@@ -3,12 +3,8 @@
 from pathlib import Path
 
 import pytest
-import torch
-from torch.optim import SGD
-from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from lockstep.base.config_error import ConfigError
-from lockstep.engine.inspection import schedules_in
 from lockstep.launch.failure import RankFailed
 from tests.comparing import require_identical
 from tests.conftest import MakeUserPlan, require_refused
@@ -98,40 +94,21 @@ def test_manual_optimization_is_known_before_setup(make_user_plan: MakeUserPlan)
         trained(plan)
 
 
-@pytest.mark.parametrize("word", ["checkpoint.every_n_steps=2", "trainer.val_check_interval=2"])
-def test_a_plateau_of_steps_is_in_no_checkpoint_within_an_epoch(word: str, make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan("model=uneven", "data=uneven_data", *SINGLE, word)
-    with pytest.raises(ConfigError, match=f"^{word}: ReduceLROnPlateau steps after each batch"):
-        trained(plan)
-
-
 PLATEAUED = ("model=regressor", "model._target_=strange_steps.Plateaued", "data=stream")
-OPTIMIZER = SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-PLATEAU, STEPS = ReduceLROnPlateau(OPTIMIZER), StepLR(OPTIMIZER, 1)
 
 
-@pytest.mark.parametrize(("monitor", "interval"), [("val_acc", "epoch"), ("val_loss", "step")], ids=["epoch", "step"])
-def test_a_monitor_of_a_plateau_that_nothing_logs_is_named(
-    monitor: str, interval: str, make_user_plan: MakeUserPlan
-) -> None:
-    """A step knows only what is logged on it."""
-    plan = make_user_plan(*PLATEAUED, *SINGLE, f"+model.monitor={monitor}", f"+model.interval={interval}")
-    with pytest.raises(RankFailed, match=f"ReduceLROnPlateau conditioned on metric {monitor} which is not available"):
+def test_a_monitor_of_a_plateau_that_nothing_logs_is_named(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*PLATEAUED, *SINGLE, "+model.monitor=val_acc")
+    with pytest.raises(RankFailed, match="ReduceLROnPlateau conditioned on metric val_acc which is not available"):
         trained(plan)
 
 
-@pytest.mark.parametrize(
-    ("returned", "schedules"),
-    [
-        (None, []),
-        (OPTIMIZER, []),
-        ([OPTIMIZER, OPTIMIZER], []),
-        (([OPTIMIZER], [STEPS, PLATEAU]), [STEPS, PLATEAU]),
-        (([OPTIMIZER], [{"scheduler": PLATEAU, "monitor": "a"}]), [PLATEAU]),
-        ({"optimizer": OPTIMIZER, "lr_scheduler": PLATEAU, "monitor": "a"}, [PLATEAU]),
-        ({"optimizer": OPTIMIZER, "lr_scheduler": {"scheduler": STEPS, "interval": "step"}}, [STEPS]),
-        ([{"optimizer": OPTIMIZER, "lr_scheduler": {"scheduler": PLATEAU}}, OPTIMIZER], [PLATEAU]),
-    ],
-)
-def test_schedules_in_every_form_of_configure_optimizers(returned: object, schedules: list[object]) -> None:
-    assert schedules_in(returned) == schedules
+def test_a_plateau_of_steps_is_refused(make_user_plan: MakeUserPlan) -> None:
+    plan = make_user_plan(*PLATEAUED, *SINGLE, "+model.monitor=val_loss", "+model.interval=step")
+    with pytest.raises(ConfigError, match=r"^scheduler=ReduceLROnPlateau: it steps after each batch; write one with"):
+        trained(plan)
+
+
+def test_lbfgs_is_refused_on_several_ranks(make_user_plan: MakeUserPlan) -> None:
+    with pytest.raises(ConfigError, match=r"^optimizer=LBFGS: it would judge by each rank's own loss; write strategy"):
+        trained(make_user_plan(*MODULES["late"], *DDP))

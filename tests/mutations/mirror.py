@@ -55,9 +55,9 @@ raw/step.py test_raw.py::test_what_both_engines_could_take_for_granted
 -        module.backward(loss / accumulate * factor)
 +        (loss / accumulate * factor).backward()
 # the fast loop goes backward past a module's own backward
-engine/step.py test_raw.py::test_what_both_engines_could_take_for_granted
--self.has_default_backward = not overrides(module, "backward")
-+self.has_default_backward = True
+engine/loop.py test_raw.py::test_what_both_engines_could_take_for_granted
+-trainer.lightning_module.backward(loss if batches == 1 else loss / batches)
++(loss if batches == 1 else loss / batches).backward()
 # raw counts what rank 0 alone logs on every rank
 raw/record.py test_raw.py::test_what_both_engines_could_take_for_granted
 -count = 0.0 if get("rank_zero_only") and not self.trainer.is_global_zero else count

@@ -15,16 +15,12 @@ base/structures.py test_bug_reports.py::test_samples_that_a_collate_function_dro
 +else samples
 # tensors of unequal shapes are gathered
 engine/step.py test_user_errors.py::test_how_a_rank_of_a_module_ends[gathers-63]
--        if {*ranks} != {shapes}:
+-        if any(each != shapes for each in ranks):
 +        if False:
 # a dropped batch is kept
 plan/step_plan.py test_step_plan.py::test_total_steps
 -return samples // batch_size if drop_last else -(-samples // batch_size)
 +return -(-samples // batch_size)
-# an epoch that is resumed within has steps of the first epoch's batches
-engine/training.py test_callbacks.py::test_resumed_in_an_epoch_of_other_steps
--        self.trainer.accumulate_grad_batches = self.progress.batches_per_step
-+        # self.trainer.accumulate_grad_batches = self.progress.batches_per_step
 # an untested Lightning under the fast loop
 engine/__init__.py test_private_api.py::test_an_untested_lightning_trains_to_the_same_digest
 -if lightning.__version__ in private.TESTED:
@@ -195,9 +191,6 @@ engine/state.py test_module_resume.py::test_metrics_of_all_epochs_are_counted_on
 -            if metric.update_count:
 -                metric.reset()
 +            pass
-# metrics of a sanity check stay
-engine/evaluation.py test_sanity_check.py::test_nothing_of_it_remains[world0]
--        self.sanity_check.enter_context(preserve_metrics(self.session.module))
 # lightning gives memory back
 engine/session.py test_memory.py::test_the_rank_of_either_engine_keeps_them
 -        keep_freed_memory()
@@ -252,12 +245,12 @@ engine/step.py test_loss_weights.py::test_every_world_is_a_plain_loop
 +weight
 # ignored targets count among the classes
 engine/callbacks/__init__.py test_callbacks_monitoring.py::test_counts_of_batches
--predicted.flatten(), targets.flatten()
-+predicted.flatten(), targets.flatten().clamp(0)
+-[(targets >= 0) & (targets < classes)]
++[targets < classes].clamp(0)
 # a curve of rank 0 alone
 engine/results.py test_loggers.py::test_several_loggers_get_the_same_points
--all_reduce_sums(self.sums, self.device).tolist()
-+self.sums.tolist()
+-all_reduce_sums(sums, self.device).tolist()
++sums.tolist()
 # a speed of rank 0 alone
 engine/results.py test_loggers.py::test_several_loggers_get_the_same_points
 -speed = samples /
@@ -268,25 +261,17 @@ engine/callbacks/pictures.py test_callbacks_monitoring.py::test_most_confident_e
 +confidence
 # tested on rank 0's samples alone
 engine/callbacks/__init__.py test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]
--            dist.all_reduce(sums)
-+            pass
+-for each in ranks if each]
++for each in ranks[:1] if each]
 # a validation within an epoch leaves no checkpoint
 engine/training.py test_trainer_keys.py::test_validation_within_an_epoch
 -            self.results.end_validation()
 -            self._save(self.stop)
 +            self.results.end_validation()
 # the loss of a batch is weighed twice by the fast loop
-engine/step.py test_engine_run.py::test_the_gradient_is_that_of_the_weighted_loss[0.7-3]
--gradient / self.batches if self.batches > 1 else gradient
-+gradient
-# optimizers are taken for schedules
-engine/inspection.py test_user_steps.py::test_schedules_in_every_form_of_configure_optimizers
--if not isinstance(each, Optimizer)]
-+if isinstance(each, Optimizer)]
-# max_time never ends a run
-engine/progress.py test_trainer_keys.py::test_max_time_ends_all_ranks_after_the_same_batch
--self.out_of_time = bool(all_reduce_sums(over, self.device))
-+self.out_of_time = False
+engine/loop.py test_engine_loop.py::test_calls_and_counts_are_the_same
+-trainer.lightning_module.backward(loss if batches == 1 else loss / batches)
++trainer.lightning_module.backward(loss)
 # the norm is measured before unscaling
 engine/training.py test_loss_scaling.py::test_the_scale_goes_on_from_a_checkpoint[classifier]
 -        step = learning_rate([optimizer]), self.session.step.gradient_norms(optimizer)

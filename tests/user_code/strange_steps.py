@@ -130,7 +130,7 @@ class Late(pl.LightningModule):
 
 
 class Uneven(pl.LightningModule):
-    """Values of steps over ranks, a schedule that steps by them, a metric that is kept for all epochs."""
+    """Values of steps over ranks, a schedule by the last of them, a metric that is kept for all epochs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Uneven(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
         plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
-        return [optimizer], [{"scheduler": plateau, "interval": "step", "monitor": "alone"}]
+        return [optimizer], [{"scheduler": plateau, "monitor": "alone"}]
 
 
 class Untrained(Uneven):

@@ -182,7 +182,6 @@ def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     per_node = strategy.data_parallel_size(devices)
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
-    if trainer.fast_dev_run or trainer.barebones:
         values["logger"] = ()
     if strategy.in_process is None:
         strategy = replace(strategy, in_process=at_a_terminal())

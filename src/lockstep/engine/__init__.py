@@ -3,17 +3,19 @@
 import logging
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import lightning
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping, ModelSummary, ProgressBar
+from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler
 
 from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
 from lockstep.base.progress import notice
-from lockstep.engine.callbacks import ConfusionMatrix, Summary
+from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
 from lockstep.engine.results import STOPPING, look_at
@@ -49,14 +51,15 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         state = RankState(session)
         training = TrainingCallback(session, state)
         first = (EvaluationCallback(session), BatchCallback(session), training)
-        callbacks = [*monitoring_callbacks(session), *create_callbacks(plan)]
+        callbacks = monitoring_callbacks(session, create_callbacks(plan))
         if start.content and start.content["best"] and STOPPING not in start.content["results"]:
             for each in callbacks:  # its state has the name that it was saved under
                 if isinstance(each, EarlyStopping) and each.monitor == STOPPING:
                     look_at(each, start.content["best"][0])
-        if any(isinstance(each, ProgressBar) for each in callbacks):
-            session.results.display.has_bar = False
-        trainer = create_trainer(session, state, [*first, *callbacks])
+        session.results.prints_epochs = not any(isinstance(each, ProgressBar) for each in callbacks)
+        shows_layers = plan.model_summary or plan.trainer.enable_model_summary
+        summaries = [ModelSummary(max_depth=-1)] if shows_layers else []  # it may draw: before ranks are seeded
+        trainer = create_trainer(session, state, [*summaries, *first, *callbacks])
         for callback in first:
             callback.attach(trainer)
         if start.checkpoint is not None and start.is_finished:  # Lightning would not even restore it
@@ -79,24 +82,22 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         return session.results.finish()
 
 
-def monitoring_callbacks(session: Session) -> list[Callback]:
-    """Return the callbacks that show a module's predictions, on every rank, and profile its operations, on rank 0."""
+def monitoring_callbacks(session: Session, chosen: list[Callback]) -> list[Callback]:
+    """Return the callbacks that show a module's predictions, and a bar, before and after the chosen ones."""
     plan, board, options = session.plan, session.loggers.board, tensorboard_of(session.plan)
-    callbacks: list[Callback] = []
+    callbacks, pictures = list[Callback](), None
     shows = options is not None and options.images and plan.train and session.data.runs("val")
-    if shows or plan.test:
-        confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
-        callbacks.append(confusion)
     if shows and board is not None:
         from lockstep.engine.callbacks.pictures import Pictures  # on rank 0 alone
 
-        callbacks.append(Pictures(board, confusion, lambda: session.progress.position.steps))
-    if plan.model_summary or plan.trainer.enable_model_summary:
-        callbacks.append(Summary(max_depth=-1))
-    if plan.profiler == "pytorch" and session.context.rank == 0:
-        from lockstep.engine.profiler import OperationsProfile
-
-        callbacks.append(OperationsProfile(plan))
+        pictures = Pictures(board, lambda: session.progress.position.steps)
+    if shows or plan.test:
+        callbacks.append(ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0, pictures))
+    callbacks += chosen
+    wants_bar = plan.trainer.enable_progress_bar
+    wants_bar = sys.stdout.isatty() if wants_bar is None else wants_bar
+    if wants_bar and not any(isinstance(each, ProgressBar) for each in chosen):
+        callbacks.append(Bar(refresh_rate=plan.log_every_n_steps))
     return callbacks
 
 
@@ -104,8 +105,15 @@ def create_callbacks(plan: Plan) -> list[Callback]:
     """Create the callbacks that a plan names, in the order of the command; raise a ConfigError for another object."""
     callbacks: list[Any] = [create(choice.key, choice.call) for choice in plan.callbacks]
     for choice, callback in zip(plan.callbacks, callbacks, strict=True):
-        check_callback(choice, type(callback), saves=not plan.trainer.barebones)  # before, a function was not called
+        check_callback(choice, type(callback))  # the inspection has called no function
     return callbacks
+
+
+def create_profiler(plan: Plan) -> AdvancedProfiler | PyTorchProfiler | None:
+    """Create Lightning's profiler, which writes to a folder of the run; `profiler=simple` is the table of Phases."""
+    kinds: dict[str, Any] = {"advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}
+    kind = kinds.get(str(plan.profiler))
+    return kind and kind(dirpath=Path(plan.run_dir) / "profiler", filename="rank")
 
 
 def silence_warnings() -> None:
@@ -120,6 +128,9 @@ def silence_warnings() -> None:
 def create_trainer(session: Session, state: RankState, callbacks: list[Callback]) -> pl.Trainer:
     """Create the Trainer of a plan, without Lightning's own samplers, summaries and signal handlers."""
     plan, clips = session.plan, session.plan.gradient_clip_val is not None
+    deterministic = plan.trainer.deterministic
+    if deterministic is None and plan.compile and plan.accelerator == "cpu":
+        deterministic = "warn"  # else threads of a compiled graph add the gradients of an embedding in any order
     trainer = pl.Trainer(
         accelerator=plan.accelerator,
         devices="auto" if plan.strategy.share_device else plan.world.local_world_size,
@@ -135,6 +146,9 @@ def create_trainer(session: Session, state: RankState, callbacks: list[Callback]
         gradient_clip_val=plan.gradient_clip_val,
         gradient_clip_algorithm=plan.trainer.gradient_clip_algorithm if clips else None,
         detect_anomaly=plan.trainer.detect_anomaly,
+        deterministic=deterministic,
+        benchmark=plan.trainer.benchmark,
+        profiler=create_profiler(plan),
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
         logger=session.loggers.loggers,
@@ -142,25 +156,23 @@ def create_trainer(session: Session, state: RankState, callbacks: list[Callback]
         default_root_dir=plan.run_dir,
         limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves
         use_distributed_sampler=False,
-        num_sanity_val_steps=plan.trainer.num_sanity_val_steps,
+        num_sanity_val_steps=0,
         enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
         enable_model_summary=False,
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
     )
-    trainer.barebones = plan.trainer.barebones  # as an argument it would reject callbacks and loggers
     private.disable_signal_handlers(trainer)
     trainer.fit_loop.max_batches = plan.steps.epoch_batches or float("inf")  # configure_optimizers may ask for it
-    use_fast_loop(trainer, session)
+    if plan.engine.fast_loop and plan.profiler in (None, "simple"):  # Lightning's profilers time its own loop
+        use_fast_loop(trainer, session)
     private.forbid_stop_iteration(trainer)
     private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)
     return trainer
 
 
 def use_fast_loop(trainer: pl.Trainer, session: Session) -> None:
-    """Replace the epoch loop by the faster one, if the plan says so and it is tested with this version of Lightning."""
+    """Replace the epoch loop by the faster one, if it is tested with this version of Lightning."""
     loop = trainer.fit_loop.epoch_loop
-    if not session.plan.engine.fast_loop:
-        return
     if lightning.__version__ in private.TESTED:
         from lockstep.engine.loop import FastTrainingEpochLoop  # its base class has a private name
 

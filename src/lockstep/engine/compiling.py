@@ -5,15 +5,12 @@ A graph is compiled for each shape of a batch, so that resumed runs compute the 
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
 
-from lockstep.base.config_error import ConfigError, config_error, errors_as, shorten
-from lockstep.base.private_api.torch import compile_error_class, set_recompile_limit
-from lockstep.base.progress import notice
+from lockstep.base.private_api.torch import set_recompile_limit
 from lockstep.plan.plan import Plan
 
 SHAPES = 8  # shapes of a batch for which a net is compiled; batches of others are computed without compiling
@@ -34,28 +31,10 @@ def compile_nets(plan: Plan, rank: int, module: Any) -> None:
         for part in parts:
             part.compile(**options)
     set_recompile_limit(SHAPES * len(parts))  # parts of one class share it
-    silence_compiler()
+    for name in ("torch.utils.cpp_extension", "torch._dynamo.variables"):  # which warn of a missing GPU
+        logging.getLogger(name).setLevel(logging.ERROR)
     if rank == 0:
         print("compiling: the first batch of each shape takes some seconds", flush=True)
-
-
-def silence_compiler() -> None:
-    """Keep torch.compile from warning of a missing GPU and of what it does not compile in a net."""
-    for name in ("torch.utils.cpp_extension", "torch._dynamo.variables"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("torch._dynamo.convert_frame").addFilter(_shorten_warning)
-
-
-def compile_errors(plan: Plan) -> AbstractContextManager[None]:
-    """Raise a ConfigError if torch cannot compile the net."""
-
-    def convert(error: Exception) -> ConfigError | None:
-        if not isinstance(error, compile_error_class()):
-            return None
-        reason = f"torch cannot compile the net ({shorten(str(error).strip().splitlines()[0])})"
-        return config_error("compile", plan.compile, reason, "compile=false")
-
-    return errors_as(convert)
 
 
 def _called(module: nn.Module) -> Iterator[nn.Module]:
@@ -67,11 +46,3 @@ def _called(module: nn.Module) -> Iterator[nn.Module]:
             yield from _called(child)
         else:
             yield child
-
-
-def _shorten_warning(record: logging.LogRecord) -> bool:
-    """Say in one line that a net meets too many shapes; return whether to log a record."""
-    if "recompile_limit" not in record.getMessage():
-        return True
-    notice(f"compile=true: batches have more than {SHAPES} shapes, and others are not compiled; write compile=dynamic")
-    return False

@@ -1,7 +1,6 @@
 """Evaluations: seeded, so that none depends on another one or on training, and with values over all ranks."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import lightning.pytorch as pl
@@ -10,7 +9,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lockstep.base.messages import broadcast
 from lockstep.base.random_state import random_state, restore_random_state, seed_by
-from lockstep.engine.logged_values import preserve_metrics, widen_metrics
+from lockstep.engine.logged_values import widen_metrics
 from lockstep.engine.session import Session
 from lockstep.plan.step_plan import STAGES
 from lockstep.plan.targets.kinds import replace_method
@@ -36,7 +35,7 @@ class EvaluationCallback(Callback):
     """Runs before all other callbacks; `attach` adds what follows the hooks of the module, which may log values."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.sanity_check = session, ExitStack()
+        self.session = session
 
     def attach(self, trainer: pl.Trainer) -> None:
         session, module = self.session, self.session.module
@@ -45,15 +44,6 @@ class EvaluationCallback(Callback):
             call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
             call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
             call_after(module, f"on_{name}_end", lambda: self._end(stage_of(trainer)))
-
-    def on_sanity_check_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Discard everything that a validation before training measures."""
-        self.session.progress.checking = True
-        self.sanity_check.enter_context(preserve_metrics(self.session.module))
-
-    def on_sanity_check_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.sanity_check.close()
-        self.session.progress.checking = self.session.results.validated = False
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         session, stage = self.session, stage_of(trainer)

@@ -19,7 +19,7 @@ from lightning.pytorch.utilities.parsing import lightning_getattr, lightning_has
 from lockstep.base.config_error import require
 from lockstep.base.private_api import lightning as private
 from lockstep.engine.loaders import RankSlice
-from lockstep.engine.loaders.source import create_module, create_source
+from lockstep.engine.loaders.source import LoaderSource, create_module
 from lockstep.plan import schemas
 from lockstep.plan.schemas.target import KEY
 from lockstep.plan.targets.kinds import replace_method
@@ -44,10 +44,8 @@ def search(options: Mapping[str, Any], choice: schemas.Callback) -> dict[str, An
     else:
         strategy, reason = options["strategy"], "BatchSizeFinder measures the memory of one device"
         require(strategy.one_device, "strategy", strategy.name, reason, "strategy=single, or callbacks=none")
-        values, applies = (
-            {"batch_size": fit(options, finder, private.searched_attribute(finder)[0]).optimal_batch_size},
-            True,
-        )
+        size_name, applies = private.searched_attribute(finder)[0], True
+        values = {"batch_size": fit(options, finder, size_name).optimal_batch_size}
     for key, value in values.items():
         plus = "+" * (key.startswith("model.") and key.partition(".")[2] not in model.call)
         print(f"{choice.name}: {plus}{key}={value}, found by trial steps; type it in place of the search", flush=True)
@@ -68,7 +66,7 @@ def rate_key(model: schemas.Module, choice: schemas.Callback, attribute: str) ->
 def fit(options: Mapping[str, Any], finder: Any, size_name: str) -> Any:
     """Return a finder after its search, by the batches of a run; `size_name`: its attribute for their size."""
     module, size = create_module(options["model"], options["seed"]), options["batch_size"]
-    source = create_source(options["data"], module, options["seed"], size)
+    source = LoaderSource(options["data"], module, options["seed"], size)
     if not lightning_hasattr(module, size_name):
         object.__setattr__(module, size_name, size)
 

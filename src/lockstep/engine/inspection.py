@@ -11,16 +11,13 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from torch import nn
-from torch.optim import Optimizer
 
 from lockstep.base.config_error import ConfigError, config_error, require
 from lockstep.base.random_state import preserve_generators, seeded
-from lockstep.base.safe_loading import is_loadable, plain
-from lockstep.base.structures import map_leaves
 from lockstep.engine.loaders import RankSlice
-from lockstep.engine.loaders.source import LoaderSource, create_data, create_module, create_source
+from lockstep.engine.loaders.source import LoaderSource, create_data, create_module
 from lockstep.plan import schemas
 from lockstep.plan.schemas.former import net_error
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
@@ -60,8 +57,8 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)
         if isinstance(target, type):
-            check_callback(callback, target, saves=not options["trainer"].barebones)
-            if {"LearningRateFinder", "BatchSizeFinder"} & {kind.__name__ for kind in target.__mro__}:
+            check_callback(callback, target)
+            if issubclass(target, LearningRateFinder | BatchSizeFinder):
                 finders.append(callback)  # its value comes in place of the callback
                 results |= {callback.key: None} if "." in callback.key else {}
     options["callbacks"] = tuple(callback for callback in options["callbacks"] if callback not in finders)
@@ -75,10 +72,10 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
         data = replace(data, **_attributes(owner))
         model = replace(model, call=filled(model.call, data))
     module = _create_module(model, seed, on_meta=data.is_module)
-    model = replace(model, **_facts_of_module(model, module))
+    model = replace(model, **_facts_of_module(module))
     if owner is None:
         _set_up(module, data, seed, trainer)
-    facts, defaults = _facts_of_loaders(create_source(data, module, seed, options["batch_size"], owner or module))
+    facts, defaults = _facts_of_loaders(LoaderSource(data, module, seed, options["batch_size"], owner))
     for key in defaults if not defaults["batch_size"] else ():  # the loader has batches of its own making
         passed = key == "batch_size" and options[key] in (*model.call.values(), *data.call.values())
         reason, hint = "train_dataloader makes batches of its own", "data that takes it as an argument, or leave it out"
@@ -89,7 +86,13 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
     if model.optimizer is not None:
         planned: Any = SimpleNamespace(**{**options, "batch_size": options["batch_size"] or BATCH_SIZE})
         trainer.estimated_stepping_batches = StepPlan(planned).total_steps or float("inf")
-        _check_optimizers(module, trainer)
+        module.trainer = trainer
+        try:
+            module.configure_optimizers()
+        except ConfigError:
+            raise
+        except Exception:  # of a module without weights; else it is raised again on the ranks
+            pass
     if finders and searches and options["train"] and not options["trainer"].fast_dev_run:
         from lockstep.engine.finders import search
 
@@ -100,31 +103,35 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
 
 def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     """Create the module, without memory for its weights if that works: it may be larger than the memory."""
-    kind = locate(f"model.{KEY}", model.path)
+    key, kind = f"model.{KEY}", locate(f"model.{KEY}", model.path)
     if isinstance(kind, type) and issubclass(kind, nn.Module) and not issubclass(kind, pl.LightningModule):
         raise net_error(model.path)
+    module = None
     if on_meta:
         with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again
-            return create_module(model, seed)
-    return create_module(model, seed)
-
-
-def _facts_of_module(model: schemas.Module, module: Any) -> dict[str, Any]:
-    key, kind = f"model.{KEY}", type(module).__name__
-    reason = f"it makes a {kind}, and not a LightningModule"
+            module = create_module(model, seed)
+    module = create_module(model, seed) if module is None else module
+    reason = f"it makes a {type(module).__name__}, and not a LightningModule"
     require(isinstance(module, pl.LightningModule), key, model.path, reason, "the path of one")
     require(overrides(module, "training_step"), key, model.path, "it has no training_step", "one that has it")
-    net = net_of(module)
+    return module
+
+
+def _facts_of_module(module: Any) -> dict[str, Any]:
+    net, stages = net_of(module), getattr(net_of(module), "stages", ())
     weights = dict(module.named_parameters(remove_duplicate=False)).items()
     can_shard = all(name.startswith(f"{NET}.") and weight.dim() and weight.is_contiguous() for name, weight in weights)
-    stages = getattr(net, "stages", ())
     stages = [*stages] if isinstance(stages, Iterable) else []
     fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
     if net is not None and fits:  # stages that do not hold all weights of the net are not all of it
         fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
-    facts: dict[str, Any] = {"manual": not module.automatic_optimization, "has_net": net is not None}
-    facts["hooks"] = overridden_hooks(module)
-    return {**facts, "can_shard_net": net is not None and can_shard, "stages": len(stages) if fits else 0}
+    return {
+        "manual": not module.automatic_optimization,
+        "has_net": net is not None,
+        "hooks": overridden_hooks(module),
+        "can_shard_net": net is not None and can_shard,
+        "stages": len(stages) if fits else 0,
+    }
 
 
 def _attributes(owner: Any) -> dict[str, Any]:
@@ -135,34 +142,10 @@ def _attributes(owner: Any) -> dict[str, Any]:
     return {**facts, "class_names": tuple(map(str, names))}
 
 
-def check_callback(choice: schemas.Callback, cls: type, saves: bool) -> None:
-    """Raise if a class is no callback of Lightning, or saves checkpoints in a run that `saves` none."""
+def check_callback(choice: schemas.Callback, cls: type) -> None:
+    """Raise if a class is no callback of Lightning."""
     reason = f"it makes a {cls.__name__}, and not a Callback of Lightning"
     require(issubclass(cls, pl.Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
-    reason, hint = "trainer.barebones=true saves no checkpoint", "trainer.barebones=false, or without it"
-    require(saves or not issubclass(cls, Checkpoint), "callbacks", cls.__name__, reason, hint)
-
-
-def _check_optimizers(module: Any, trainer: SimpleNamespace) -> None:
-    """Raise if a schedule does not fit the run or a checkpoint. Other errors may be of a module without weights."""
-    module.trainer = trainer
-    try:
-        states = [(schedule, schedule.state_dict()) for schedule in schedules_in(module.configure_optimizers())]
-    except ConfigError:
-        raise
-    except Exception:  # raised again on the ranks, if it is one there
-        return
-    for schedule, state in states:
-        reason = "its state is more than plain values and tensors, so no checkpoint can be loaded that holds it"
-        hint = "one without what cannot be pickled safely"
-        require(is_loadable(plain(state)), "scheduler", type(schedule).__name__, reason, hint)
-
-
-def schedules_in(configured: Any) -> list[Any]:
-    """Return the schedules in what `configure_optimizers` returns, in any form that Lightning takes."""
-    stateful: list[Any] = []
-    map_leaves(stateful.append, lambda each: hasattr(each, "state_dict"), configured)
-    return [each for each in stateful if not isinstance(each, Optimizer)]
 
 
 def _set_up(owner: Any, data: schemas.Data, seed: int, trainer: SimpleNamespace) -> None:

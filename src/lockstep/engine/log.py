@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Literal
 
 import torch.distributed as dist
+from lightning.pytorch import LightningModule
 from torch import nn
 
 from lockstep.base.messages import all_gather_json
@@ -192,9 +193,9 @@ class ExactLog:
             entries.setdefault(name, Value(*options)).add(total, weight)
 
 
-def attach_log(module: nn.Module, log: ExactLog | None) -> None:
-    """Replace `self.log` and `self.log_dict` of a LightningModule and its children; by no-ops if log is None."""
+def attach_log(module: nn.Module, log: ExactLog) -> None:
+    """Replace `self.log` and `self.log_dict` of a LightningModule and its children."""
     for child in module.modules():
-        if hasattr(child, "automatic_optimization") and hasattr(child, "log_dict"):
+        if isinstance(child, LightningModule):
             for name in ("log", "log_dict"):
-                object.__setattr__(child, name, getattr(log, name, lambda *_, **__: None))
+                object.__setattr__(child, name, getattr(log, name))

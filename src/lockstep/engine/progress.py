@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 
-from lockstep.base.messages import all_reduce_sums
-from lockstep.base.progress import notice
 from lockstep.base.text_table import columns_text, figures
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
-from lockstep.runs.checkpoint.reading import ResumeState
+from lockstep.runs.checkpoint.content import Progress
 
 PHASES = ("data", "forward", "backward", "optimizer", "rest")
 
@@ -19,49 +17,29 @@ PHASES = ("data", "forward", "backward", "optimizer", "rest")
 class RunProgress:
     """`position`: epochs, batches of the next one and optimizer steps that are done.
 
-    out_of_time: trainer.max_time is over. interrupted_epoch: max_steps or max_time ends training within an epoch.
-    ended: a callback has ended training early. checking: a sanity check is under way, whose results are discarded.
+    interrupted_epoch: max_steps ends training within an epoch. ended: a callback has ended training early.
     """
 
-    def __init__(
-        self, plan: Plan, context: RankContext, start: ResumeState, device: torch.device, has_validation: bool
-    ) -> None:
-        self.plan, self.context, self.device, self.has_validation = plan, context, device, has_validation
-        self.position = start.position
-        self.out_of_time = self.interrupted_epoch = self.ended = self.checking = False
-
-    @property
-    def batches_per_step(self) -> int:
-        return self.plan.steps.batches_per_step(self.position.epochs)
+    def __init__(self, plan: Plan, context: RankContext, position: Progress, has_validation: bool) -> None:
+        self.plan, self.context, self.position, self.has_validation = plan, context, position, has_validation
+        self.interrupted_epoch = self.ended = False
 
     @property
     def _batches(self) -> int:
         return self.position.epochs * (self.plan.steps.epoch_batches or 2**31) + self.position.batch
 
     def accepting_stop(self) -> AbstractContextManager[None]:
-        """Start the clock of max_time; return a context around training, in which a request to stop is accepted."""
-        self.began = time.perf_counter()
+        """Return a context around training, in which a request to stop is accepted."""
         return self.context.stop.accepting_stop(self._batches)
 
     def should_stop(self) -> bool:
         """Whether a stop was requested. To be called after each batch, on every rank."""
         return self.context.stop.should_stop(self._batches)
 
-    def time_is_over(self) -> bool:
-        """Whether max_time is over by rank 0's clock, so after the same batch on every rank, which calls it then."""
-        limit, rank = self.plan.trainer.max_time, self.context.rank
-        if limit is not None and not self.out_of_time:
-            over = torch.tensor(rank == 0 and time.perf_counter() - self.began >= limit, dtype=torch.float64)
-            self.out_of_time = bool(all_reduce_sums(over, self.device))
-            if self.out_of_time and rank == 0:
-                step = self.position.steps
-                notice(f"trainer.max_time: {limit:g} s are over after step {step}; resume=true trains on")
-        return self.out_of_time
-
     def interrupts_epoch(self, trainer: Any) -> bool:
-        """Whether max_steps or max_time ends training after this batch, which is not the last of its epoch."""
+        """Whether max_steps ends training after this batch, which is not the last of its epoch."""
         is_over = self.plan.steps.is_finished(self.position.epochs, trainer.global_step)
-        self.interrupted_epoch = (self.out_of_time or is_over) and not trainer.should_stop
+        self.interrupted_epoch = is_over and not trainer.should_stop
         return self.interrupted_epoch
 
     def is_validation_due(self, trainer: Any) -> bool:
@@ -72,7 +50,7 @@ class RunProgress:
         return self.has_validation and (is_scheduled or stopped)
 
     def epoch_goes_on(self, trainer: Any) -> bool:
-        """Whether the epoch does not end after this batch; one that max_steps or max_time interrupts does not end."""
+        """Whether the epoch does not end after this batch; one that max_steps interrupts does not end."""
         return not trainer.is_last_batch and (self.interrupted_epoch or not trainer.should_stop)
 
 

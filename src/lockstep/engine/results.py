@@ -1,9 +1,8 @@
 """The results of a run: values of each stage over all ranks, for the record, metrics.json, loggers and callbacks."""
 
-import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Never
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from lockstep.base.messages import all_reduce_sums
 from lockstep.engine.log import ExactLog
 from lockstep.engine.logged_values import Value
 from lockstep.engine.progress import Phases, RunProgress, phases_text
-from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import better
 from lockstep.runs.checkpoint.content import Progress
 from lockstep.runs.checkpoint.saving import CheckpointManager
@@ -24,16 +22,11 @@ from lockstep.runs.record.step_lines import Scalar
 from lockstep.runs.run_files import Metrics
 from lockstep.strategies.parallel.tensor_layout import full_state_dict
 
-if TYPE_CHECKING:
-    from tqdm import tqdm
-
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 """What best.ckpt is best by if neither the plan nor the module says: the first of these that a module logs."""
 STOPPING = "val/loss"
 """What callbacks=early_stopping looks at; if that is not logged, at the metric of best.ckpt."""
 STEP_LOSS = "train/loss_step"
-BAR = "{desc}: {percentage:3.0f}%|{bar:8}| {n_fmt}/{total_fmt} [{remaining}{postfix}, {rate_noinv_fmt}]"
-"""Of tqdm: narrow, so that 80 columns have room for the time left and the loss."""
 
 
 class StepCurve:
@@ -43,12 +36,13 @@ class StepCurve:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.point_time = device, time.perf_counter()
-        self.totals: tuple[Scalar, float, float] = 0.0, 0.0, 0.0
+        self.device = device
+        self.begin()
 
     def begin(self) -> None:
         """Begin anew, so that no point has the time between two epochs."""
-        self.point_time, self.totals = time.perf_counter(), (0.0, 0.0, 0.0)
+        self.point_time = time.perf_counter()
+        self.totals: tuple[Scalar, float, float] = 0.0, 0.0, 0.0
 
     def add(self, loss_sum: Scalar, weight: float, samples: int) -> None:
         """Add a batch whose loss times `weight` is `loss_sum`."""
@@ -57,65 +51,11 @@ class StepCurve:
 
     def point(self) -> dict[str, float]:
         """Return the values since the last point, over all ranks; begin the next one. To be called by every rank."""
-        loss, weight, samples = all_reduce_sums(self.sums, self.device).tolist()
+        sums = torch.tensor([float(total) for total in self.totals], dtype=torch.float64)
+        loss, weight, samples = all_reduce_sums(sums, self.device).tolist()
         speed = samples / (time.perf_counter() - self.point_time)
         self.begin()
         return {**({STEP_LOSS: loss / weight} if weight else {}), "samples_per_second": speed}
-
-    @property
-    def sums(self) -> Tensor:
-        """Return the totals, for a message or a checkpoint."""
-        return torch.tensor([float(total) for total in self.totals], dtype=torch.float64)
-
-
-class Display:
-    """`has_bar`: False if a callback shows one of its own. The bar is removed at the end."""
-
-    bar: "tqdm[Never] | None" = None
-    latest: Mapping[str, float] = {}
-
-    def __init__(self, plan: Plan, rank: int) -> None:
-        self.epochs, self.batches = plan.max_epochs, plan.steps.epoch_batches
-        wanted = plan.trainer.enable_progress_bar
-        self.has_bar = rank == 0 and (sys.stdout.isatty() if wanted is None else wanted)
-        self.has_lines = rank == 0 and not self.has_bar
-
-    def begin_epoch(self, position: Progress) -> None:
-        """Start the clock of an epoch; batches of an earlier run do not count for the bar's speed."""
-        self.began = time.perf_counter()
-        if not self.has_bar:
-            return
-        title = f"epoch {position.epochs + 1}/{self.epochs}"
-        if self.bar is None:
-            from tqdm import tqdm  # for a terminal alone
-
-            total, done = self.epochs * self.batches or None, position.epochs * self.batches + position.batch
-            style: Any = {"unit": "batch", "mininterval": 0.2, "leave": False, "dynamic_ncols": True}
-            self.bar = tqdm(desc=title, total=total, initial=done, bar_format=BAR if total else None, **style)
-        self.bar.set_description_str(title, refresh=False)
-
-    def end_batch(self, metrics: Mapping[str, float], loss_sum: Scalar = 0.0, weight: float = 0.0) -> None:
-        """Show that a batch has ended; whenever tqdm draws the bar, its loss and the module's `prog_bar` values."""
-        if self.bar is not None and self.bar.update():
-            self.show({**({"loss": float(loss_sum) / weight} if weight else {}), **metrics})
-
-    def show(self, metrics: Mapping[str, float]) -> None:
-        """Show the latest metrics in the bar, the loss and those of validation first: a narrow terminal cuts it off."""
-        self.latest = metrics
-        if self.bar is not None:
-            names = sorted(metrics, key=lambda name: (name != "loss", not name.startswith("val"), name))
-            self.bar.set_postfix_str(" ".join(f"{name} {float(metrics[name]):.4g}" for name in names))
-
-    def end_epoch(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Print the line of an epoch, counted from 1; without metrics, with the values of its last batch."""
-        if self.has_lines:
-            named = "  ".join(f"{name} {value:.4f}" for name, value in sorted((metrics or self.latest).items()))
-            print(f"epoch {epoch}/{self.epochs}  {named}  {time.perf_counter() - self.began:.2f} s", flush=True)
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
-            self.bar = None
 
 
 class Results:
@@ -123,8 +63,12 @@ class Results:
 
     validated: whether the current epoch has been validated.
     work: curves of the work of the last complete epoch.
+    prints_epochs: whether rank 0 prints a line for each epoch: there is no bar.
     checkpoints: set when a session that trains begins.
     """
+
+    prints_epochs = True
+    epoch_start = 0.0
 
     checkpoints: CheckpointManager
 
@@ -137,7 +81,12 @@ class Results:
         self.work: dict[str, float] = {}
         self.digest = ""
         self.curve = StepCurve(phases.device)
-        self.display = Display(self.plan, progress.context.rank)
+
+    def begin_epoch(self) -> None:
+        """Start the clocks of an epoch, or of the rest of one that is resumed within."""
+        self.phases.begin_epoch()
+        self.epoch_start = time.perf_counter()
+        self.curve.begin()
 
     def update_step_metrics(self, trainer: Any) -> None:
         """Update the trainer's metrics by what the batch has logged. To be called by every rank.
@@ -154,21 +103,17 @@ class Results:
     def reduce_stage(self, trainer: Any, stage: str) -> None:
         """Reduce the values of a stage, so that its last hooks can read them. To be called by every rank."""
         self.log.enter(stage)  # after on_train_batch_start has ended an epoch within a batch
-        if not self.progress.checking:
-            self._update_metrics(trainer, self.log.epoch(stage))
+        self._update_metrics(trainer, self.log.epoch(stage))
 
     def end_stage(self, trainer: Any, stage: str) -> None:
         """Add what the last hooks of a stage have logged; record and log its values. To be called by every rank."""
         logged, position = self.log.end_epoch(stage), self.progress.position
-        if self.progress.checking:
-            return
         values = {entry.epoch_name: value for entry, value in logged}
         self.values |= values
         if stage != "test":
             self.epoch_values |= values
         to_loggers = self._update_metrics(trainer, logged)
         self._check_monitors(trainer, stage)
-        self.display.show(trainer.progress_bar_metrics)
         if stage == "train":
             to_loggers |= self.work
         self.to_loggers(to_loggers, position.begun if stage == "test" else position.epochs)
@@ -177,10 +122,9 @@ class Results:
         """Update what callbacks read; return the values for loggers."""
         monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
         to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
-        in_bar = {entry.epoch_name: value for entry, value in logged if entry.prog_bar}
         trainer.callback_metrics.update(as_tensors(monitored))
         trainer.logged_metrics.update(as_tensors(to_loggers))
-        trainer.progress_bar_metrics.update(in_bar)
+        trainer.progress_bar_metrics.update({entry.epoch_name: value for entry, value in logged if entry.prog_bar})
         return to_loggers
 
     def end_validation(self) -> None:
@@ -203,7 +147,10 @@ class Results:
         if self.validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
             self._update_best(self.values)
         self.epoch_values, self.validated = {}, False
-        self.display.end_epoch(position.epochs, self.values)
+        if self.prints_epochs and self.progress.context.rank == 0:
+            named = "  ".join(f"{name} {value:.4f}" for name, value in sorted(self.values.items()))
+            seconds = time.perf_counter() - self.epoch_start
+            print(f"epoch {position.epochs}/{self.plan.max_epochs}  {named}  {seconds:.2f} s", flush=True)
 
     def finish(self) -> Metrics:
         """Return the content of metrics.json, on every rank."""
@@ -219,10 +166,9 @@ class Results:
             "train_seconds": seconds,
             "samples_per_second": samples / seconds if seconds and samples else 0.0,
         }
-        metrics = {**metrics, **self.values, **metrics}
-        if plan.train:
-            metrics |= self.checkpoints.best_metrics
-        return {**metrics, "digest": self.digest or digest(full_state_dict(self.module))}
+        best = self.checkpoints.best_metrics if plan.train else {}
+        final = {"digest": self.digest or digest(full_state_dict(self.module))}
+        return {**metrics, **self.values, **metrics, **best, **final}
 
     def to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
         """Log values, if there are any, at the current optimizer step."""
@@ -243,8 +189,8 @@ class Results:
             if callback.monitor == STOPPING and callback.monitor not in logged and name in logged:
                 look_at(callback, name)
             elif callback.strict and callback.monitor not in logged:
-                key = next(each.key for each in self.plan.callbacks if "EarlyStopping" in each.path)
-                raise self._not_logged(f"{key}.monitor", callback.monitor, logged)
+                keys = (each.key for each in self.plan.callbacks if "EarlyStopping" in each.path)
+                raise self._not_logged(f"{next(keys, 'callbacks')}.monitor", callback.monitor, logged)
 
     def _not_logged(self, key: str, name: str, logged: Collection[str]) -> ConfigError:
         reason = f"{self.plan.model.name} logs no such value"

@@ -2,21 +2,24 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, ModelPruning
 from torch import nn
 
 from lockstep.base.config_error import require
 from lockstep.base.precision import convert, default_dtype
 from lockstep.base.random_state import seed_rank, seeded
 from lockstep.base.structures import tensors_in
-from lockstep.engine.loaders.source import RankData, create_module, create_source
+from lockstep.engine.compiling import compile_nets
+from lockstep.engine.loaders.source import LoaderSource, RankData, create_module
 from lockstep.engine.log import ExactLog, attach_log
 from lockstep.engine.progress import Phases, RunProgress
 from lockstep.engine.results import Results
 from lockstep.engine.step import ModuleStep
+from lockstep.engine.virtual import VirtualSteps
 from lockstep.launch.memory import keep_freed_memory, memory_format_of
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
@@ -28,8 +31,6 @@ from lockstep.runs.loggers import create_loggers
 from lockstep.runs.record import Recorder
 from lockstep.strategies.parallel.tensor_layout import load_full_state_dict
 from lockstep.strategies.strategy import net_of
-
-SCHEDULER, PRUNING = "GradientAccumulationScheduler", "ModelPruning"
 
 
 class Session:
@@ -50,28 +51,34 @@ class Session:
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)
         self.module = prepared_module(plan)
-        source = create_source(plan.data, self.module, plan.seed, plan.batch_size)
+        source = LoaderSource(plan.data, self.module, plan.seed, plan.batch_size)
         self.data = RankData(plan, context, source, self.start.position)
         self.log = ExactLog(self.module, context.rank)
         self.loggers = create_loggers(plan, context.rank, self.start.position.steps)
-        self.step = step_type(plan)(plan, self.module, self.log, self.data)
-        attach_log(self.module, self.log if plan.saves else None)
-        self.progress = RunProgress(plan, context, self.start, self.device, self.data.runs("val"))
+        step_type = VirtualSteps if plan.strategy.virtual_ranks(plan) > 1 else ModuleStep
+        self.step = step_type(plan, self.module, self.log, self.data)
+        attach_log(self.module, self.log)
+        self.progress = RunProgress(plan, context, self.start.position, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
-        with self.loggers, torch_flags(self.plan), closing(self.results.display):
-            yield
+        """Close the loggers if the run fails, and restore the flags of torch that the Trainer sets."""
+        before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
+        try:
+            with self.loggers, self.plan.strategy.errors():
+                yield
+        finally:
+            torch.set_deterministic_debug_mode(before[0])
+            torch.backends.cudnn.benchmark = before[1]
 
     def begin(self, callbacks: Sequence[Any]) -> None:
         """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet."""
         plan, rank = self.plan, self.context.rank
         # Lightning sets this on import; with it every step of Adam would load the driver to ask whether there is a GPU
         os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
-        require_planned_steps(plan, callbacks)
+        check_callbacks(plan, callbacks)
         reason, hint = "it sets automatic_optimization after it was created", "one that sets it in its __init__"
         require(plan.model.manual != self.module.automatic_optimization, "model", plan.model.name, reason, hint)
         seed_rank(plan.seed, rank)  # after Lightning, which seeds as seed_everything did
@@ -82,41 +89,11 @@ class Session:
         self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
         self.results.checkpoints = self.checkpoints
         if plan.compile:
-            from lockstep.engine.compiling import compile_nets
-
             compile_nets(plan, rank, self.module)
 
     def load_weights(self, checkpoint: Mapping[str, Any]) -> None:
         weights = named_as_in(self.module, checkpoint["state_dict"])
         load_full_state_dict(self.module, weights, self.module.strict_loading)
-
-
-@contextmanager
-def torch_flags(plan: Plan) -> Iterator[None]:
-    """Set `deterministic`, `benchmark` and `detect_anomaly`; None leaves a flag as it is."""
-    trainer = plan.trainer
-    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
-    deterministic = trainer.deterministic
-    if deterministic is None and plan.compile and plan.accelerator == "cpu":
-        deterministic = "warn"  # else threads of a compiled graph add the gradients of an embedding in any order
-    if deterministic is not None:
-        torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
-    if trainer.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
-        torch.backends.cudnn.benchmark = False
-    if trainer.benchmark is not None:
-        torch.backends.cudnn.benchmark = trainer.benchmark
-    errors: AbstractContextManager[None] = nullcontext()
-    if plan.compile:
-        from lockstep.engine.compiling import compile_errors
-
-        errors = compile_errors(plan)
-    try:
-        with torch.autograd.set_detect_anomaly(trainer.detect_anomaly), errors, plan.strategy.errors():
-            yield
-    finally:
-        torch.set_deterministic_debug_mode(before[0])
-        torch.backends.cudnn.benchmark = before[1]
 
 
 def prepared_module(plan: Plan) -> Any:
@@ -159,28 +136,13 @@ def show_shapes(net: nn.Module, replicas: int) -> None:
     net.register_forward_hook(show)
 
 
-def step_type(plan: Plan) -> type[ModuleStep]:
-    if plan.strategy.virtual_ranks(plan) == 1:
-        return ModuleStep
-    from lockstep.engine.virtual import VirtualSteps
-
-    return VirtualSteps
-
-
-def require_planned_steps(plan: Plan, callbacks: Sequence[Any]) -> None:
-    """Raise if a callback changes the batches of an optimizer step, or the strategy cannot have it."""
+def check_callbacks(plan: Plan, callbacks: Sequence[Any]) -> None:
+    """Raise if the strategy cannot have a callback, or if it changes what no plan or checkpoint knows."""
     for callback in callbacks:
         kind = type(callback)
         plan.strategy.check_callback(plan, f"{kind.__module__}.{kind.__qualname__}")
-        name, *bases = (kind.__name__ for kind in kind.__mro__)
-        key, value = ("resume", "true") if plan.resume else ("ckpt_path", plan.ckpt_path)
-        fits, reason = (
-            plan.ckpt_path is None or PRUNING not in (name, *bases),
-            f"no checkpoint holds the masks of {name}",
-        )
-        require(fits, key, value, reason, f"{key}={'false' if plan.resume else 'null'} to train anew")
-        if SCHEDULER in (name, *bases):
-            planned = name == SCHEDULER and {0: 1, **callback.scheduling} == plan.steps.accumulation
-            reason = "it changes how many batches a step has, and the configuration does not say so"
-            hint = "callbacks=gradient_accumulation_scheduler in its place"
-            require(planned, "callbacks", name, reason, hint)
+        reason, hint = "it changes how many batches an optimizer step has", "accumulate_grad_batches=2 in its place"
+        require(not isinstance(callback, GradientAccumulationScheduler), "callbacks", kind.__name__, reason, hint)
+        if plan.ckpt_path is not None:
+            reason, hint = "no checkpoint holds its masks", "resume=false, to train anew"
+            require(not isinstance(callback, ModelPruning), "callbacks", kind.__name__, reason, hint)

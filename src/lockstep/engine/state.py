@@ -39,10 +39,9 @@ class RankState:
             "logged": session.log.state(),
             "metrics": {name: metric_state(metric) for name, metric in metrics if metric.update_count},
             "frozen": [name for name, weight in self.module.named_parameters() if not weight.requires_grad],
-            "untracked": [name for name, layer in self._statistics().items() if not layer.track_running_stats],
+            "untracked": [name for name, layer in self._norms().items() if not layer.track_running_stats],
         }
-        weights = torch.tensor(session.step.weights.window, dtype=torch.float64)
-        sums = {"loss_weights": weights, "curve": session.results.curve.sums}  # of this rank, not reduced yet
+        sums = {"loss_weights": torch.tensor(session.step.weights.window, dtype=torch.float64)}  # of this rank
         return session.checkpoints.extra_state(
             progress.position, session.results.values, sums, module, progress.ended, session.random
         )
@@ -64,7 +63,6 @@ class RankState:
         session = self.session
         sums = session.checkpoints.restore(self.content)
         session.step.weights.window = sums["loss_weights"].item()
-        session.results.curve.totals = tuple(sums["curve"].tolist())
         session.results.values = dict(self.content["results"])
         for state in self._states():
             session.log.restore(state.get("logged", {}))
@@ -72,7 +70,7 @@ class RankState:
         if "frozen" in saved:
             for name, parameter in self.module.named_parameters():
                 parameter.requires_grad_(name not in saved["frozen"])
-            for name, layer in self._statistics().items():
+            for name, layer in self._norms().items():
                 layer.track_running_stats = name not in saved["untracked"]
 
     def restore_metrics(self) -> None:
@@ -90,10 +88,9 @@ class RankState:
             for name, saved in state.get("metrics", {}).items():
                 restore_metric(metrics[name], saved)
 
-    def _statistics(self) -> dict[str, Any]:
+    def _norms(self) -> dict[str, Any]:
         """Return layers with running statistics by name: Lightning's BaseFinetuning freezes these too."""
-        layers = self.module.named_modules()
-        return {name: layer for name, layer in layers if getattr(layer, "running_mean", None) is not None}
+        return {name: layer for name, layer in self.module.named_modules() if hasattr(layer, "track_running_stats")}
 
     def _states(self) -> Sequence[Mapping[str, Any]]:
         """Return the states that this rank restores: its own, or, in another world, all of them on rank 0."""

@@ -3,8 +3,8 @@
 Lightning averages gradients over ranks, and over the batches of an optimizer step, whatever samples each has. So a
 rank's loss gets a weight with which the gradient is that of the mean loss over the global batch, ragged or not.
 
-Methods of this one object are wrapped: `training_step` records its loss, `backward` weights the loss, `all_gather`
-checks shapes, and `optimizer_step` gives L-BFGS the loss over all ranks.
+Methods of this one object are wrapped: `training_step` records its loss, `backward` weights it, and `all_gather`
+checks shapes.
 """
 
 import math
@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -59,16 +58,14 @@ class ModuleStep:
     loader = 0
     loss: Tensor | None = None
     weight = 1.0
-    batches = 1
     averaged: frozenset[int] | None = None
     shared_buffers: Sequence[str] = ()
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
         self.plan, self.module, self.log, self.data = plan, module, log, data
-        self.ranks = plan.world_size * plan.strategy.virtual_ranks(plan)
+        self.ranks, self.batches = plan.world_size * plan.strategy.virtual_ranks(plan), plan.accumulate_grad_batches
         self.weights = LossWeights(plan)
         self.backward_passes = 0
-        self.has_default_backward = not overrides(module, "backward")
         replace_method(module, "training_step", self._training_step)
         if plan.strategy.shards_weights(plan):
             self._replace_evaluation_steps(self._padded_step)
@@ -84,8 +81,9 @@ class ModuleStep:
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         for optimizer in optimizers:
             update_together(optimizer)
-        if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in optimizers):
-            replace_method(self.module, "optimizer_step", self._lbfgs_step)
+            reason, hint = "it would judge by each rank's own loss", "strategy=single, or another optimizer"
+            fits = self.plan.world_size == 1 or not isinstance(optimizer, torch.optim.LBFGS)
+            require(fits, "optimizer", type(optimizer).__name__, reason, hint)
         self.averaged = getattr(wrapped, "averaged", None)
         self.shared_buffers = self.plan.strategy.shared_buffers(self.module)
 
@@ -94,11 +92,10 @@ class ModuleStep:
         """Return this rank's samples of the batch; none of a dummy batch."""
         return 0 if self.share.is_dummy else self.share.count
 
-    def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
-        """Begin a batch of an optimizer step that has `batches` of them."""
-        self.share, self.loader, self.position, self.loss, self.batches = share, 0, position, None, batches
-        self.weights.batch = None
-        if position.batch % batches == 0:
+    def begin(self, share: BatchShare, position: Progress) -> None:
+        """Begin a batch of training."""
+        self.share, self.loader, self.position, self.loss, self.weights.batch = share, 0, position, None, None
+        if position.batch % self.batches == 0:
             self.weights.window = 0.0
         self.weight = self.loss_weight(self.samples, self.plan.world_size)
 
@@ -115,19 +112,6 @@ class ModuleStep:
         if self.plan.loss_reduction == "sum":
             return float(averaged_over)
         return averaged_over * batches * samples / (share.step_samples or share.samples * batches)
-
-    def backward(self, loss: Tensor) -> None:
-        """Run backward from the loss of a batch, by the module's `backward` if it overrides it.
-
-        The bits are those of `(loss / batches * weight).backward()`, which takes longer.
-        """
-        if not self.has_default_backward:
-            self.module.backward(loss / self.batches)
-        elif loss.numel() != 1 or self.weight == self.batches == 1:
-            loss.backward()  # type: ignore[no-untyped-call]  # raises torch's error for a loss that is no scalar
-        else:
-            gradient = torch.full_like(loss, self.weight)
-            loss.backward(gradient / self.batches if self.batches > 1 else gradient)  # type: ignore[no-untyped-call]
 
     def gradient_norms(self, optimizer: Optimizer) -> Sequence[Tensor]:
         """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
@@ -200,19 +184,14 @@ class ModuleStep:
             return step(batch, *rest, **options)
 
     def _all_gather(self, original: Callable[..., Any], data: Any, group: Any = None, sync_grads: bool = False) -> Any:
-        """Gather tensors of all ranks, after a look at their shapes: unequal ones would abort the process.
-
-        A rank without samples would gather those of its dummy batch.
-        """
-        tensors = [*tensors_in(data)]
-        is_empty = self.share.is_dummy and any(tensor.dim() for tensor in tensors)
-        shapes = "none" if is_empty else ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-        ranks = all_gather_json(shapes) if group is None else [shapes]
-        if {*ranks} != {shapes}:
-            place = f"batch {self.position.batch + 1} of epoch {self.position.epochs + 1}"
-            place, hint = (place, "drop_last=true") if self.module.training else ("an evaluation", "another batch_size")
-            reason = f"self.all_gather in {place} gets tensors of unequal shapes, {' and '.join(ranks)}"
-            raise config_error("drop_last", self.plan.drop_last, reason, hint)
+        """Gather tensors of all ranks, after a look at their shapes: unequal ones would abort the process."""
+        shapes = [[*tensor.shape] for tensor in tensors_in(data)]
+        if self.share.is_dummy and any(shapes):  # it has no samples of its own
+            shapes = [[0]]
+        ranks = [shapes] if group is not None else all_gather_json(shapes)
+        if any(each != shapes for each in ranks):
+            reason = f"self.all_gather gets tensors of unequal shapes, {' and '.join(map(str, ranks))}"
+            raise config_error("drop_last", self.plan.drop_last, reason, "drop_last=true, or another batch_size")
         return original(data, group, sync_grads)
 
     def _require_loss(self, outputs: Any) -> Tensor | None:
@@ -230,23 +209,6 @@ class ModuleStep:
     def _weighted_backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
         self.backward_passes += 1
         original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **options)
-
-    def _lbfgs_step(
-        self, original: Callable[..., None], epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None
-    ) -> None:
-        """Step by the loss over all ranks: L-BFGS judges by it, and by their own losses ranks would diverge."""
-
-        def closure() -> Any:
-            loss = optimizer_closure()
-            reason, hint = "LBFGS judges by a loss, and its training_step returns a weight", "another optimizer"
-            require(not self.weights.is_used, "model", self.plan.model.name, reason, hint)
-            if loss is None or self.plan.world_size == 1:
-                return loss
-            total = (loss.detach() * self.weight).to(torch.float64)
-            dist.all_reduce(total)
-            return (total / self.plan.world_size).to(loss.dtype)
-
-        original(epoch, batch_idx, optimizer, closure)
 
 
 class LossWeights:
@@ -268,24 +230,19 @@ class LossWeights:
     def read(self, outputs: Any) -> float | None:
         """Return the weight in the outputs of a training_step; raise if it is invalid, or only some steps have one."""
         value = outputs.get("weight") if isinstance(outputs, dict) else None
-        if value is None and not self.is_used:
-            if outputs is not None:
-                self.is_used = False
+        if outputs is None or (value is None and not self.is_used):  # a step that is left out, or without a weight
+            self.is_used = self.is_used if outputs is None else False
             return None
-        if outputs is None:  # a step that is left out
-            return None
-        plan, key, name = self.plan, "model", self.plan.model.name
+        plan, name = self.plan, self.plan.model.name
         reason, hint = "its training_step returns a weight in some steps alone", "one that returns it in every step"
-        require(value is not None and self.is_used is not False, key, name, reason, hint)
-        if self.is_used is None:
-            reason, hint = "it optimizes manually, and its training_step returns a weight", "one that returns a loss"
-            require(not plan.model.manual, key, name, reason, hint)
-            reason, hint = "training_step returns the weight of a mean", "loss_reduction=mean"
-            require(plan.loss_reduction == "mean", "loss_reduction", plan.loss_reduction, reason, hint)
-            self.is_used = True
-        weight = float(value)  # type: ignore[arg-type]
+        require(value is not None and self.is_used is not False, "model", name, reason, hint)
+        reason, hint = "it optimizes manually, and its training_step returns a weight", "one that returns a loss"
+        require(not plan.model.manual, "model", name, reason, hint)
+        reason, hint = "training_step returns the weight of a mean", "loss_reduction=mean"
+        require(plan.loss_reduction == "mean", "loss_reduction", plan.loss_reduction, reason, hint)
+        self.is_used, weight = True, float(value)  # type: ignore[arg-type]
         reason = f"its training_step returns the weight {weight}"
-        require(0 <= weight < math.inf, key, name, reason, "one that returns a number of 0 or more")
+        require(0 <= weight < math.inf, "model", name, reason, "one that returns a number of 0 or more")
         return weight
 
     def divide(self, parameters: Sequence[nn.Parameter], device: torch.device) -> None:

@@ -1,6 +1,5 @@
 """Training: each batch is weighted and recorded; epochs, checkpoints, and what a run restores from one."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +42,7 @@ class BatchCallback(Callback):
         session, progress = self.session, self.session.progress
         session.phases.mark("data")
         self.steps = []
-        session.step.begin(session.data.next_share("train"), progress.position, progress.batches_per_step)
+        session.step.begin(session.data.next_share("train"), progress.position)
         session.log.begin_batch("train", session.step.samples)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
@@ -66,7 +65,6 @@ class BatchCallback(Callback):
         if ends_step(trainer, position.batch):
             self._end_step()
         session.log.enter("train")
-        results.display.end_batch(trainer.progress_bar_metrics, *counted[:2])
         session.phases.step(session.step.share.samples)
         if trainer.is_last_batch:
             results.work = work_of(session.device, session.phases.end_epoch())
@@ -109,7 +107,7 @@ class TrainingCallback(Callback):
         self.trainer, module = trainer, self.session.module
         # after callbacks that restore groups; Lightning loads the same again, but accepts missing states
         call_after(module, "on_fit_start", lambda: self.state.restore_optimizers(trainer))
-        call_after(module, "on_train_start", self._after_train_start)
+        call_after(module, "on_train_start", self.state.restore_metrics)
         call_after(module, "on_train_batch_end", self._follow_batch)
         call_after(module, "on_train_epoch_end", self._end_stage)
         call_after(module, "on_fit_end", self.end_fit)
@@ -123,25 +121,17 @@ class TrainingCallback(Callback):
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
         self._watch_plateaus()
         self.state.restore()
-        self.session.phases.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
-        self.results.display.begin_epoch(self.progress.position)
-        self.results.curve.point_time = time.perf_counter()
+        self.results.begin_epoch()  # on_train_epoch_start is not called if training resumes within an epoch
         if self.progress.position.batch == 0:  # an epoch begins, and none is to be ended once more
             private.end_restart(trainer.fit_loop)
 
-    def _after_train_start(self) -> None:
-        self.state.restore_metrics()
-        self.trainer.accumulate_grad_batches = self.progress.batches_per_step  # a callback may have set that of epoch 0
-
     def _watch_plateaus(self) -> None:
-        """Have a ReduceLROnPlateau that steps by a value of each batch get its mean over ranks, which would diverge."""
-        plateaus = [config for config in self.trainer.lr_scheduler_configs if config.reduce_on_plateau]
-        self.session.log.always_synced = {str(config.monitor) for config in plateaus}
-        fits = all(config.interval == "epoch" for config in plateaus)
-        reason = "ReduceLROnPlateau steps after each batch, and a checkpoint before that would lack its last step"
-        every, interval = self.plan.checkpoint.every_n_steps, self.plan.trainer.val_check_interval
-        require(fits or every is None, "checkpoint.every_n_steps", every, reason, "checkpoint.every_n_steps=null")
-        require(fits or interval == 1, "trainer.val_check_interval", interval, reason, "trainer.val_check_interval=1.0")
+        """Have a ReduceLROnPlateau get means over ranks, which would diverge; raise if one steps after each batch."""
+        for config in self.trainer.lr_scheduler_configs:
+            if config.reduce_on_plateau:
+                self.session.log.always_synced.add(str(config.monitor))
+                reason, hint = "it steps after each batch", "one with interval: epoch"
+                require(config.interval == "epoch", "scheduler", type(config.scheduler).__name__, reason, hint)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._finish_epoch()
@@ -149,11 +139,10 @@ class TrainingCallback(Callback):
     def end_fit(self) -> None:
         """End the record, after the last hook of fit; last.ckpt gets the weights if hooks have replaced them."""
         session = self.session
-        self.results.display.close()
         session.recorder.end()
         weights = full_state_dict(session.module)
         self.results.digest = digest(weights)
-        if self.plan.saves and session.context.rank == 0:
+        if session.context.rank == 0:
             replace_weights(session.checkpoints.last, weights)
 
     def end_finished(self) -> None:
@@ -171,8 +160,6 @@ class TrainingCallback(Callback):
         trainer, progress = self.trainer, self.progress
         if trainer.fit_loop.restarting:  # otherwise no plateau schedule steps after an epoch that was resumed within
             private.end_restart(trainer.fit_loop)
-        if progress.time_is_over():  # end as by max_steps: should_stop would validate the interrupted epoch
-            trainer.fit_loop.epoch_loop.max_steps = trainer.global_step
         if trainer.is_last_batch:  # the end of the epoch saves by itself
             return
         self.stop, interrupts = progress.should_stop(), progress.interrupts_epoch(trainer)
@@ -185,11 +172,9 @@ class TrainingCallback(Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the previous epoch only now: schedules that monitor a metric step after its last hook."""
         self._finish_epoch()
-        self.session.phases.begin_epoch()
-        self.results.display.begin_epoch(self.progress.position)
+        self.results.begin_epoch()
         widen_metrics(self.plan, self.session.module)
         self.session.log.begin_epoch("train")
-        self.results.curve.begin()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.phases.synchronize()  # a stop may have ended the epoch before its last batch
@@ -211,15 +196,14 @@ class TrainingCallback(Callback):
 
     def _end_validation(self) -> None:
         """Record and save a validation within an epoch."""
-        if not self.progress.checking and self.progress.epoch_goes_on(self.trainer):
+        if self.progress.epoch_goes_on(self.trainer):
             self.results.end_validation()
             self._save(self.stop)
 
     def _save(self, stops: bool = False) -> None:
         """Save a checkpoint, after the values that are logged until now; then end the run if it `stops`."""
-        if self.plan.saves:
-            self.session.loggers.flush()
-            self.trainer.save_checkpoint(self.session.checkpoints.last)
+        self.session.loggers.flush()
+        self.trainer.save_checkpoint(self.session.checkpoints.last)
         if stops:
             raise TrainingInterrupted(self.progress.position.steps)
 

@@ -34,8 +34,8 @@ class VirtualSteps(ModuleStep):
         self.rank = -1
         self._replace_evaluation_steps(self._evaluation_step)
 
-    def begin(self, share: BatchShare, position: Progress, batches: int) -> None:
-        super().begin(share, position, batches)
+    def begin(self, share: BatchShare, position: Progress) -> None:
+        super().begin(share, position)
         self.weight = 1.0  # each rank's loss has a weight of its own
         self.virtual.begin()
 

@@ -76,7 +76,7 @@ class Plan:
     run_dir: str
     tags: tuple[str, ...] = ()
     compile: Literal[True, False, "dynamic"] = False
-    profiler: Literal["simple", "pytorch"] | None = None
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None
     config: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     command: schemas.Command = field(default=schemas.Command())
@@ -112,10 +112,6 @@ class Plan:
     def steps(self) -> StepPlan:
         return StepPlan(self)
 
-    @property
-    def saves(self) -> bool:
-        return not self.trainer.barebones
-
     def summary(self) -> dict[str, str | int | float]:
         """Return what identifies the run; without optimizer, rate and schedule if the module configures its own."""
         optimizer, scheduler = self.model.optimizer, self.model.call.get("scheduler")
@@ -133,7 +129,7 @@ class Plan:
 
 
 def check(plan: Plan) -> None:
-    parts: tuple[Any, ...] = (plan.engine, plan.strategy, plan.model, *plan.callbacks, plan.trainer)
+    parts: tuple[Any, ...] = (plan.engine, plan.strategy, plan.model, plan.trainer)
     for is_valid, key, reason, hint in chain(*(part.rules(plan) for part in parts), _rules(plan)):
         if not is_valid:
             value = attrgetter(key)(plan)
@@ -149,8 +145,7 @@ def _rules(plan: Plan) -> Rules:
     yield fits, "drop_last", reason, f"drop_last=false, or batch_size={samples}"
     fits = plan.precision != "16-mixed" or plan.accelerator != "cpu"
     yield fits, "precision", "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu"
-    fits = plan.test != "best" or (plan.train and plan.saves)
-    yield fits, "test", "only a run that trains and saves checkpoints has a best.ckpt", "test=true"
+    yield plan.test != "best" or plan.train, "test", "only a run that trains has a best.ckpt", "test=true"
     fits = tensorboard_of(plan) is None or is_utf8(plan.run_dir)
     reason = f"TensorBoard writes to folders with UTF-8 names only, and the run's is {plan.run_dir}"
     yield fits, "logger", reason, "logger=csv or logger=none, or another hydra.run.dir"
@@ -159,6 +154,5 @@ def _rules(plan: Plan) -> Rules:
     if not plan.train:
         yield bool(plan.test), "test", "with train=false nothing is left to do", "train=true or test=true"
         yield from only(plan, "it is for training, and train=false", resume=False, model_summary=False, compile=False)
-        yield plan.profiler != "pytorch", "profiler", "it profiles training, and train=false", "profiler=simple"
         hint = "ckpt_path=logs/…/checkpoints/best.ckpt, or train=true"
         yield plan.ckpt_path is not None, "ckpt_path", "with train=false there is no trained net to test", hint

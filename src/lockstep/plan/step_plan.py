@@ -1,7 +1,6 @@
 """Counts of batches and optimizer steps of a run, computed from its plan. No torch here."""
 
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -77,21 +76,10 @@ class StepPlan:
         """Whether training is over after so many epochs, and steps as counted by Lightning's global_step."""
         return epochs >= self.plan.max_epochs or 0 < self.plan.trainer.max_steps <= steps
 
-    @cached_property
-    def accumulation(self) -> dict[int, int]:
-        """Return the batches of an optimizer step by the first epoch in which they apply."""
-        schedules = [callback.scheduling for callback in self.plan.callbacks if callback.scheduling is not None]
-        return schedules[0] if schedules else {0: self.plan.accumulate_grad_batches}
-
-    def batches_per_step(self, epoch: int) -> int:
-        return self.accumulation[max(first for first in self.accumulation if first <= epoch)]
-
     def steps_before(self, epoch: int, batch: int = 0) -> int:
         """Return the optimizer steps of the run before batch `batch` of epoch `epoch`."""
-        changes = [*sorted(first for first in self.accumulation if first < epoch), epoch]
-        epochs = ((end - begin, self.accumulation[begin]) for begin, end in pairwise(changes))
-        steps = sum(count * batch_count(self.epoch_batches, batches) for count, batches in epochs)
-        return steps + batch // self.batches_per_step(epoch)
+        accumulate = self.plan.accumulate_grad_batches
+        return epoch * batch_count(self.epoch_batches, accumulate) + batch // accumulate
 
     @property
     def total_steps(self) -> int:

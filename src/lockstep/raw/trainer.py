@@ -56,7 +56,7 @@ class Trainer:
         self.config = config = configuration(job.config, self.world_size)
         for name in ("max_epochs", "accumulate_grad_batches", "log_every_n_steps", "precision", "num_nodes"):
             setattr(self, name, config[name])
-        for name in ("max_steps", "check_val_every_n_epoch", "num_sanity_val_steps"):
+        for name in ("max_steps", "check_val_every_n_epoch"):
             setattr(self, name, config.trainer[name])
         self.gradient_clip_val, self.num_devices = config.gradient_clip_val, config.devices
         clips = self.gradient_clip_val is not None

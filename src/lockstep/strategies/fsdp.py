@@ -37,7 +37,7 @@ NEEDS_FULL_TENSORS = {
 """Optimizers that are not elementwise, by class name, and what they do."""
 
 READS_NO_WEIGHTS = {
-    *("DeviceStatsMonitor", "EarlyStopping", "GradientAccumulationScheduler", "LearningRateMonitor", "ModelCheckpoint"),
+    *("DeviceStatsMonitor", "EarlyStopping", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary"),
     *("ProgressBar", "RichProgressBar", "ThroughputMonitor", "Timer", "TQDMProgressBar"),
 }
 """Callbacks of Lightning that neither read nor write weights, but by the Trainer's checkpoints."""

@@ -18,7 +18,7 @@ except ImportError:  # in a version that is not tested
 __all__ = ["TrainingEpochLoop"]
 
 TESTED = ("2.6.6",)
-"""The versions with which tests/test_own_loop.py compared the fast loop with Lightning's own."""
+"""The versions with which tests/test_engine_loop.py compared the fast loop with Lightning's own."""
 
 ENDS_DATA = ("lightning.pytorch.loops", "lightning.pytorch.utilities.combined_loader")
 """The modules that raise StopIteration at the end of data, or after on_train_batch_start has returned -1."""

@@ -59,10 +59,3 @@ def set_recompile_limit(limit: int) -> None:
     from torch._dynamo import config
 
     config.recompile_limit = limit
-
-
-def compile_error_class() -> type[Exception]:
-    """Return the base class of torch.compile's errors."""
-    from torch._dynamo.exc import TorchDynamoException
-
-    return TorchDynamoException

@@ -1,19 +1,21 @@
 """Lightning callbacks of Lockstep."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.callbacks import ModelSummary
+from lightning.pytorch.callbacks import TQDMProgressBar
 from torch import Tensor
 
 from lockstep.base.config_error import config_error
-from lockstep.base.random_state import preserve_generators
+from lockstep.base.messages import all_gather_json
 from lockstep.base.structures import predictions_of
 from lockstep.runs.run_files import save_confusion
+
+if TYPE_CHECKING:
+    from lockstep.engine.callbacks.pictures import Pictures
 
 
 class ConfusionMatrix(Callback):
@@ -22,34 +24,64 @@ class ConfusionMatrix(Callback):
     The steps return {"logits" or "preds": …, "targets": …}; else nothing is counted. Of several loaders the first is.
     The number of classes is the data module's `num_classes`, or else the width of the logits.
 
-    counts: of the latest evaluation: int64, (classes, classes), or with another column for predictions that are no
-        class; None if nothing was counted.
+    sums: of this rank in the current evaluation: int64, (classes, classes + 1), the last column for predictions that
+        are no class.
+    counts: of all ranks in the latest one, without that column if it is empty; None if nothing was counted.
     """
 
     counts: Tensor | None = None
+    sums: Tensor | None
 
     def __init__(
-        self, folder: str | Path, validation: bool = True, has_samples: Callable[[], bool] = lambda: True
+        self, folder: str | Path, validation: bool, has_samples: Callable[[], bool], pictures: "Pictures | None" = None
     ) -> None:
-        """Save the counts of a test in a folder; `has_samples`: whether this rank has samples of the current batch."""
+        """Save the counts of a test in a folder, and show those of a validation in pictures.
+
+        validation: whether to count in validations, on every rank; pictures: on rank 0 alone.
+        has_samples: returns whether this rank has samples of the current batch.
+        """
         self.folder, self.validation, self.has_samples = Path(folder), validation, has_samples
-        self.sums: Tensor | None = None
+        self.pictures, self.sums = pictures, None
 
     def on_validation_start(self, trainer: Any, pl_module: LightningModule) -> None:
         self.counts = self.sums = None
+        if self.pictures is not None:
+            self.pictures.worst = ()
 
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if trainer.testing or self.validation:
-            self._count(trainer, outputs, dataloader_idx)
+        counts = (trainer.testing or self.validation) and dataloader_idx == 0 and self.has_samples()
+        predictions = predictions_of(outputs) if counts else None
+        if predictions is None:
+            return
+        predicted, targets, scores = predictions
+        width = scores.shape[1] if scores is not None and scores.dim() == 2 else 0
+        if classes := getattr(trainer.datamodule, "num_classes", None) or width:
+            predicted, targets = predicted.flatten(), targets.flatten()
+            predicted = predicted.where((predicted >= 0) & (predicted < classes), classes)
+            cells = (targets * (classes + 1) + predicted)[(targets >= 0) & (targets < classes)]
+            sums = cells.bincount(minlength=classes * (classes + 1)).view(classes, classes + 1)
+            self.sums = sums if self.sums is None else self.sums + sums
+        if self.pictures is not None and not trainer.testing:
+            self.pictures.add(batch, *predictions[1:])
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
-        if self.validation and not trainer.sanity_checking:
-            self.counts = self._total(pl_module.device)
+        if trainer.testing or self.validation:
+            ranks = all_gather_json([] if self.sums is None else self.sums.tolist())
+            sums = [torch.tensor(each) for each in ranks if each]
+            if sums:
+                total = torch.stack(sums).sum(0)
+                self.counts = total if total[:, -1].any() else total[:, :-1]
+        if self.pictures is not None and self.counts is not None and not trainer.testing:
+            self.pictures.end_validation(self.counts, self.class_names(trainer, len(self.counts)))
+
+    def on_train_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        if self.pictures is not None:
+            self.pictures.draw()
 
     def on_test_epoch_end(self, trainer: Any, pl_module: LightningModule) -> None:
-        self.counts = self._total(pl_module.device)
+        self.on_validation_epoch_end(trainer, pl_module)
         if self.counts is not None and trainer.is_global_zero:
             save_confusion(self.folder, self.counts.tolist(), self.class_names(trainer, len(self.counts)))
 
@@ -61,49 +93,21 @@ class ConfusionMatrix(Callback):
         names = getattr(trainer.datamodule, "class_names", None) or ()
         return [*map(str, names if len(names) == classes else range(classes))]
 
-    def _count(self, trainer: Any, outputs: Any, dataloader_idx: int) -> None:
-        """Add a batch, without waiting for a GPU."""
-        if dataloader_idx or trainer.sanity_checking or not self.has_samples():
-            return
-        if (predictions := predictions_of(outputs)) is None:
-            return
-        classes, (predicted, targets, scores) = getattr(trainer.datamodule, "num_classes", None), predictions
-        if classes is None and scores is not None and scores.dim() == 2:
-            classes = scores.shape[1]
-        if not classes:
-            return
-        predicted, targets = predicted.flatten(), targets.flatten()
-        predicted = predicted.where((predicted >= 0) & (predicted < classes), classes)
-        is_class = (targets >= 0) & (targets < classes)
-        last = classes * (classes + 1)  # for targets that are no class
-        cells = torch.where(is_class, targets * (classes + 1) + predicted, last)
-        if self.sums is None:
-            self.sums = torch.zeros(last + 1, dtype=torch.int64, device=targets.device)
-        self.sums.scatter_add_(0, cells, torch.ones_like(cells))
 
-    def _total(self, device: torch.device) -> Tensor | None:
-        """Return the counts of all ranks, of which some may have no batch. To be called by every rank."""
-        sums, self.sums = self.sums, None
-        if dist.is_initialized():
-            size = torch.tensor(0 if sums is None else len(sums), device=device)
-            dist.all_reduce(size, dist.ReduceOp.MAX)
-            if size == 0:
-                return None
-            sums = torch.zeros(int(size), dtype=torch.int64, device=device) if sums is None else sums.to(device)
-            dist.all_reduce(sums)
-        if sums is None:
-            return None
-        classes = int((len(sums) - 1) ** 0.5)
-        counts = sums[:-1].cpu().view(classes, classes + 1)
-        return counts if counts[:, -1].any() else counts[:, :-1]
+class Bar(TQDMProgressBar):
+    """Lightning's bar, narrow enough for the time left and the loss of the last batch in 80 columns."""
 
+    BAR_FORMAT = "{desc}: {percentage:3.0f}%|{bar:8}| {n_fmt}/{total_fmt} [{remaining}, {rate_noinv_fmt}{postfix}]"
+    loss: Tensor | None = None
 
-class Summary(ModelSummary):
-    """Lightning's table of all layers; the run draws the same random numbers as without it."""
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *arguments: Any) -> None:
+        self.loss = outputs.get("loss") if isinstance(outputs, Mapping) else None
+        super().on_train_batch_end(trainer, pl_module, outputs, *arguments)
 
-    def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
-        with preserve_generators([pl_module.device]):
-            super().on_fit_start(trainer, pl_module)
+    def get_metrics(self, trainer: Any, pl_module: LightningModule) -> dict[str, Any]:
+        """Return the loss, then what the module logs with `prog_bar`."""
+        shown = {} if self.loss is None else {"loss": float(self.loss) * trainer.accumulate_grad_batches}
+        return {**shown, **trainer.progress_bar_metrics}
 
 
 class FittedLine(Callback):

@@ -1,14 +1,13 @@
 """What all loaders of a rank have in common: its slice of each global batch, and a description of each batch."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from lockstep.base.config_error import ConfigError
 from lockstep.base.structures import samples_left
 
 
@@ -48,7 +47,7 @@ class RankLoader:
 
     loader: the user's, whose attributes (`dataset`, `batch_size`, …) this one has too.
     begin: the epoch and the batch at which training begins.
-    accumulation: returns the batches of an optimizer step in an epoch.
+    accumulate: the batches of an optimizer step.
     limit: the number of batches of an epoch that are used, or their fraction.
     fixed: whether all epochs have the same batches.
     regular: whether all batches but the last have `global_batch_size` samples: the plan's, or else the loader's.
@@ -60,7 +59,7 @@ class RankLoader:
     """
 
     batch_sampler: Any = None
-    accumulation: Callable[[int], int] = staticmethod(lambda _: 1)
+    accumulate = 1
     begin = (0, 0)
     limit: int | float = 1.0
     fixed = regular = drop_last = False
@@ -114,8 +113,6 @@ class RankLoader:
         if self.loader.collate_fn is default_collate:
             return
         counts, batches = [share.count, *(n for _, n in share.others)], [batch, *(each for each, _ in share.others)]
-        if any(count and each is None for count, each in zip(counts, batches, strict=True)):
-            raise ConfigError("data: its collate function returns None for some samples; write one that keeps some.")
         share.count, *left = map(samples_left, batches, counts)
         share.others = [*zip(batches[1:], left, strict=True)]
         share.dropped = sum(counts) - share.count - sum(left)

@@ -30,9 +30,6 @@ from lockstep.base.random_state import preserve_generators, seed_all
 from lockstep.engine.loaders import BatchShare, RankLoader, RankSlice
 from lockstep.plan.step_plan import batch_count
 
-BLOCK_BYTES = 2**20  # bytes of the batches that are fetched together
-ALIGNED = 64  # Bytes. At an address that is no multiple of them a matrix product may round differently.
-
 
 class MapLoader(RankLoader):
     """The batches of a DataLoader whose data set has an index."""
@@ -117,7 +114,7 @@ class MapLoader(RankLoader):
 
     def _slices(self, planned: "deque[tuple[int, BatchShare]]") -> Iterator[Tensor]:
         """Yield the ids of each batch for this rank, or for each virtual rank, and describe them in `planned`."""
-        batches, accumulate = self._epoch(), self.accumulation(self.epoch)
+        batches, accumulate = self._epoch(), self.accumulate
         sizes = [ids.shape[0] for ids in batches]  # len of a tensor takes 1 µs
         for number in range(self.first, len(batches)):
             ids, begin = batches[number], number - number % accumulate
@@ -134,31 +131,17 @@ class MapLoader(RankLoader):
         dataset = self.loader.dataset
         is_plain = type(dataset) is TensorDataset and self.loader.collate_fn is default_collate
         if is_plain and all(tensor.layout is torch.strided for tensor in dataset.tensors):
-            return fetch_in_blocks(dataset.tensors, slices)  # faster than any worker, and nothing random happens
-        from lockstep.engine.loaders.seeded import Places, seeded_loader, start_workers
+            tensors = dataset.tensors  # indexing is faster than any worker, and nothing random happens
+            return ([tensor.index_select(0, ids) for tensor in tensors] if len(ids) else None for ids in slices)
+        from lockstep.engine.loaders.seeded import Places, seeded_loader
 
         if self.reader is None:
             self.places = Places()
             self.reader = seeded_loader(self.loader, self.places, self.seed)
         self.places.epoch, self.places.slices = self.sampled_epoch, slices
-        return start_workers(self.reader)
+        return iter(self.reader)
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
     """Return the order of one epoch: a permutation of 0 … samples-1, shape (samples,), int64."""
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed + epoch))
-
-
-def fetch_in_blocks(tensors: Sequence[Tensor], slices: Iterable[Tensor]) -> Iterator[list[Tensor] | None]:
-    """Yield the rows of tensors in memory for each tensor of ids; None for no ids.
-
-    An index of hundreds of rows takes as long as one of a single row, so small batches share it.
-    """
-    slices, sample_bytes = iter(slices), sum(tensor[:1].nbytes for tensor in tensors)
-    for first in slices:
-        block = [first, *islice(slices, BLOCK_BYTES // max(1, sample_bytes * first.shape[0]))]
-        sizes, ids = [ids.shape[0] for ids in block], torch.cat(block)
-        columns = [torch.split(tensor.index_select(0, ids), sizes) for tensor in tensors]
-        for size, *batch in zip(sizes, *columns, strict=True):
-            # where a batch lies in its block depends on where training began
-            yield [tensor.clone() if tensor.data_ptr() % ALIGNED else tensor for tensor in batch] if size else None

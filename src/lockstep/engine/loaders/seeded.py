@@ -1,9 +1,6 @@
 """Samples that are functions of (seed, epoch, sample): drawn alike in any process, batch and order."""
 
-import multiprocessing
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -18,8 +15,6 @@ Place = tuple[int, int]  # an epoch, from 0, and the number of a sample in its s
 
 PRESERVED = ("num_workers", "pin_memory", "timeout", "prefetch_factor", "multiprocessing_context")
 """Options of a user's DataLoader that are preserved."""
-
-GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Seeded(Dataset[Any]):
@@ -75,24 +70,12 @@ def loader_options(loader: "DataLoader[Any]") -> dict[str, Any]:
     options = {name: getattr(loader, name) for name in PRESERVED}
     options["worker_init_fn"] = partial(_init_worker, loader.worker_init_fn)
     if options["num_workers"] and options["multiprocessing_context"] is None:
-        options["multiprocessing_context"] = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+        options["multiprocessing_context"] = "fork"
     return options
-
-
-def start_workers(loader: "DataLoader[Any]") -> Iterator[Any]:
-    """Return the iterator of a loader with `loader_options`: workers start with a mask, which _init_worker removes."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
-    try:
-        return iter(loader)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _init_worker(init: Callable[[int], None] | None, worker: int) -> None:
     """Leave the process group: at a signal to it the rank stops in an orderly way, and needs its workers to do so."""
     os.setpgid(0, 0)
-    while sys.platform != "darwin" and signal.sigtimedwait(GROUP_SIGNALS, 0) is not None:
-        pass  # one that came before; torch's handler of SIGTERM, by which a rank ends its workers, stays
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     if init is not None:
         init(worker)

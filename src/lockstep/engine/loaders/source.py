@@ -1,7 +1,6 @@
 """The user's module and data: how they are created, and the loaders of this rank, each a slice of one of the user's."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -48,34 +47,23 @@ def create_data(choice: schemas.Data, seed: int) -> Any:
     return owner
 
 
-def create_source(
-    choice: schemas.Data, module: Any, seed: int, batch_size: int | None, owner: Any = None
-) -> "LoaderSource":
-    """Return the source of the loaders of a run; without their owner, create the data module or take the module."""
-    if owner is None:
-        owner = create_data(choice, seed) if choice.is_module else module
-    methods = {stage: getattr(owner, name) for stage, name in METHOD.items() if overrides(owner, name)}
-    return LoaderSource(choice, module, seed, batch_size, methods, owner)
-
-
-@dataclass
 class LoaderSource:
-    """The source of the loaders.
+    """The user's loaders.
 
-    create: functions that return the loaders of a stage, as `train_dataloader` does.
-    owner: the LightningDataModule or LightningModule whose methods they are.
+    owner: the LightningDataModule, or the LightningModule, whose methods return them.
+    create: these methods by stage.
     """
 
-    choice: schemas.Data
-    module: Any
-    seed: int
-    batch_size: int | None
-    create: Mapping[str, Callable[[], Any]]
-    owner: Any
-
-    @property
-    def data_module(self) -> Any:
-        return self.owner if self.owner is not self.module else None
+    def __init__(
+        self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None, data_module: Any = None
+    ) -> None:
+        """Create the data module, unless there is one already, or the module itself has the loaders."""
+        if choice.is_module and data_module is None:
+            data_module = create_data(choice, seed)
+        self.choice, self.module, self.seed, self.batch_size = choice, module, seed, batch_size
+        self.data_module, self.owner = data_module, module if data_module is None else data_module
+        methods = {stage: getattr(self.owner, name) for stage, name in METHOD.items() if overrides(self.owner, name)}
+        self.create: dict[str, Callable[[], Any]] = methods
 
     def has(self, stage: str) -> bool:
         """Whether there is a loader for this stage, and a step of the module that takes it."""
@@ -148,7 +136,7 @@ class RankData:
             for loader in loaders:
                 loader.begin = (self.begin.epochs, self.begin.batch)
                 loader.set_epoch(self.begin.epochs if training else 0)
-                loader.accumulation = plan.steps.batches_per_step
+                loader.accumulate = plan.accumulate_grad_batches
                 loader.pads_ranks = training or plan.strategy.shards_weights(plan)
                 loader.limit = getattr(plan.trainer, f"limit_{stage}_batches")
                 if training:
@@ -184,11 +172,10 @@ class RankData:
     @cached_property
     def _transfer_hooks(self) -> dict[str, Callable[..., Any]]:
         """Return the overridden transfer hooks in their order; on a CPU a batch needs no other."""
-        owners = [owner for owner in (self.source.data_module, self.module) if owner is not None]
         hooks = {}
         for name in TRANSFER_HOOKS:
-            if overriding := [owner for owner in owners if overrides(owner, name)]:
-                hooks[name] = getattr(overriding[0], name)
-            elif name == TO_DEVICE and self.device.type != "cpu":
-                hooks[name] = getattr(self.module, name)
+            owners = [each for each in (self.source.data_module, self.module) if each is not None]
+            owners = [each for each in owners if overrides(each, name)]
+            if owners or (name == TO_DEVICE and self.device.type != "cpu"):
+                hooks[name] = getattr([*owners, self.module][0], name)
         return hooks

@@ -18,11 +18,10 @@ from lockstep.base.progress import notice
 from lockstep.base.random_state import preserve_generators, random_state, restore_random_state, seed_by
 from lockstep.base.structures import is_structure, map_leaves
 from lockstep.engine.loaders import RankLoader, RankSlice, is_plain
-from lockstep.engine.loaders.seeded import loader_options, start_workers
+from lockstep.engine.loaders.seeded import loader_options
 from lockstep.plan.step_plan import batch_count
 
 END = object()
-PLAIN = np.generic | str | bytes | int | float | complex | None
 
 
 class StreamLoader(RankLoader):
@@ -46,15 +45,14 @@ class StreamLoader(RankLoader):
 
     def __iter__(self) -> Iterator[Any]:
         self.shares.clear()
-        number = end = 0
+        number, end = -1, 0
         most = self.limit if isinstance(self.limit, int) else None if self.limit == 1 else len(self)
-        step_is_known = self.accumulation(self.epoch) == 1
-        for number, (batch, samples) in enumerate(islice(self._global_batches(), most), start=1):
+        for number, (batch, samples) in enumerate(islice(self._global_batches(), most)):
             ids = torch.arange(end, end + samples)
             end += samples
-            if number <= self.first:
+            if number < self.first:
                 continue
-            slices, share = self.share_of(ids, samples, samples if step_is_known else None)
+            slices, share = self.share_of(ids, samples, samples if self.accumulate == 1 else None)
             if slices:
                 first, *share.others = ((self._rows(batch, rows, len(ids[rows])), len(ids[rows])) for rows in slices)
                 if self.has_samples:
@@ -62,8 +60,8 @@ class StreamLoader(RankLoader):
                 self.shares.append(share)
                 yield first[0]
         with suppress(TypeError, NotImplementedError):  # without a length
-            if self.training and self.epoch == self.slice.rank == 0 and number < len(self):
-                length = f"the training loader has a length of {len(self)} batches, and {number} come"
+            if self.training and self.epoch == self.slice.rank == 0 and number + 1 < len(self):
+                length = f"the training loader has a length of {len(self)} batches, and {number + 1} come"
                 notice(f"data: {length}: no epoch gets to its last batch, and to a validation")
 
     def _rows(self, batch: Any, rows: slice, samples: int) -> Any:
@@ -113,7 +111,7 @@ class StreamLoader(RankLoader):
             options |= {"batch_size": None, "collate_fn": self.loader.collate_fn}
             if not isinstance(self.loader.dataset, IterableDataset):
                 options["sampler"] = self.loader.sampler
-        return start_workers(DataLoader(self.loader.dataset, **options))
+        return iter(DataLoader(self.loader.dataset, **options))
 
 
 def samples_in(batch: Any) -> int:
@@ -151,8 +149,8 @@ def fingerprint(batch: Any) -> bytes:
     def update(leaf: Any) -> None:
         if isinstance(leaf, Tensor):
             leaf = leaf.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-        value = repr(leaf) if isinstance(leaf, PLAIN) else type(leaf).__name__
-        digest.update(leaf.tobytes() if isinstance(leaf, np.ndarray) else value.encode())
+        is_plain_value = isinstance(leaf, np.generic | str | bytes | int | float)
+        digest.update(leaf.tobytes() if isinstance(leaf, np.ndarray) else repr(leaf if is_plain_value else "").encode())
 
     map_leaves(update, lambda value: not is_structure(value), batch)
     return digest.digest()

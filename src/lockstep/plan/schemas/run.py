@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
 ONLY_OF_RAW: dict[str, Any] = {
     **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
-    **{"profiler": None, "trainer.max_time": None, "trainer.detect_anomaly": False},
-    **{"trainer.deterministic": None, "trainer.benchmark": None, "trainer.barebones": False},
-    **{"trainer.num_sanity_val_steps": 0, "trainer.reload_dataloaders_every_n_epochs": 0},
+    **{"profiler": None, "trainer.detect_anomaly": False, "trainer.reload_dataloaders_every_n_epochs": 0},
+    **{"trainer.deterministic": None, "trainer.benchmark": None},
 }
 """The only values of some keys under engine=raw and engine=both."""
 

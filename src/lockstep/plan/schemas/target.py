@@ -157,20 +157,3 @@ def tensorboard_of(plan: "Plan") -> TensorBoard | None:
 @dataclass(frozen=True)
 class Callback(Target):
     """A callback of Lightning."""
-
-    @property
-    def scheduling(self) -> dict[int, int] | None:
-        """Return for a GradientAccumulationScheduler the batches of an optimizer step by first epoch, from 0."""
-        if self.name != "GradientAccumulationScheduler":
-            return None
-        value, key = self.call.get("scheduling"), f"{self.key}.scheduling"
-        pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
-        if not all(type(epoch) is type(count) is int and epoch >= 0 < count for epoch, count in pairs):
-            raise config_error(key, value, "it is {EPOCH: BATCHES}, epochs from 0", f"{key}={{4:2}}")
-        return {0: 1, **dict(pairs)}
-
-    def rules(self, plan: "Plan") -> Rules:
-        if self.scheduling is not None:
-            yield from only(plan, f"{self.key} sets the batches of an optimizer step", accumulate_grad_batches=1)
-            reason = f"{plan.model.name} optimizes manually, and accumulates by itself"
-            yield not plan.model.manual, "callbacks", reason, "no such callback"

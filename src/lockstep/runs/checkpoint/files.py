@@ -111,7 +111,7 @@ def _require_fresh(plan: Plan, damaged: Mapping[Path, str], in_folder: bool) -> 
     elif not in_folder:
         runs = len([*folder.rglob(CONFIG)])
         reason = f"none of the {runs} runs of name={plan.name} below {folder} has left an undamaged checkpoint"
-    elif plan.saves and ((folder / METRICS).is_file() or any(folder.glob(f"*/{FOLDER}"))):
+    elif (folder / METRICS).is_file() or any(folder.glob(f"*/{FOLDER}")):
         reason = f"{folder} holds results or runs, but no checkpoint of its own"
     else:
         return

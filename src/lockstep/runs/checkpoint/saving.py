@@ -102,7 +102,7 @@ class CheckpointManager:
         if plan.detect_nan:
             self._check_weights(position.steps)
         saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.carried}.items()}
-        accumulating = plan.model.manual or position.batch % plan.steps.batches_per_step(position.epochs) > 0
+        accumulating = plan.model.manual or position.batch % plan.accumulate_grad_batches > 0
         gradients = {
             name: full_tensor(parameter.grad).cpu()
             for name, parameter in net.named_parameters()

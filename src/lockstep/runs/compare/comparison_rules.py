@@ -95,7 +95,6 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("bound", "results", "last.ckpt:lockstep.", "results*"),
     ("not", "the saved plan", "last.ckpt:lockstep.", "plan"),
     ("not", "the saved best epoch", "last.ckpt:lockstep.", "best*"),
-    ("not", CURVES, RANKS, "sums.curve"),
     ("bits", "state of each rank", RANKS, "*"),
     ("not", "sizes of records", "last.ckpt:lockstep.", "record*"),
     ("not", "Lightning's own state", "last.ckpt:", f"pytorch-lightning_version loops* callbacks* {HPARAMS}"),
