@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.base.text_table import GAP
+from lockstep.runs.report import in_notebook, page_of
 from lockstep.runs.run_files import RECORD, Metrics, net_metrics
 
 MAX_VALUES_IN_LINE = 12
@@ -49,6 +50,10 @@ class RunResult(dict[str, str | int | float]):
         from lockstep.command.inference import load  # with torch
 
         return load(self.checkpoint or self.folder, device)
+
+    def _repr_html_(self) -> str:
+        """Return report.html, which Jupyter shows in place of the summary."""
+        return in_notebook(page_of(self.folder))
 
     def _epochs(self) -> list[dict[str, Any]]:
         """Return a row for each epoch of the record, with its latest values."""

@@ -16,6 +16,7 @@ from lockstep.base.progress import notice
 from lockstep.engine.callbacks import ConfusionMatrix, Summary
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
+from lockstep.engine.notes import TestPictures
 from lockstep.engine.results import STOPPING, look_at
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState, SessionCheckpointIO
@@ -76,6 +77,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             ckpt_path = None if plan.train else plan.ckpt_path
             trainer.test(session.module, **fitted, ckpt_path=ckpt_path, weights_only=True, verbose=False)
         session.loggers.close()
+        session.notes.data(session.data.by_stage, session.data.source.owner)
         return session.results.finish()
 
 
@@ -87,6 +89,8 @@ def monitoring_callbacks(session: Session) -> list[Callback]:
     if shows or plan.test:
         confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
         callbacks.append(confusion)
+        if session.notes.writes and plan.test:
+            callbacks.append(TestPictures(session.notes, confusion))
     if shows and board is not None:
         from lockstep.engine.callbacks.pictures import Pictures  # on rank 0 alone
 

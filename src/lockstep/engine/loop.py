@@ -65,6 +65,8 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
             and getattr(trainer.precision_plugin, "scaler", None) is None
             and not private.skips_backward(self)
         )
+        if self.fast_path and self.session.plan.world_size > 1 and not self.session.plan.compile:
+            self.phases.watch(module)
         self.skips_validation = (
             self.fast_path
             and trainer.val_check_batch == trainer.num_training_batches
@@ -131,7 +133,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 self.session.step.backward(loss)
                 hooks.call("on_after_backward")
                 strategy.post_backward(loss)
-        self.phases.mark("backward")
+        self.phases.end_backward()
         if is_step_boundary:
             hooks.call("on_before_optimizer_step", optimizer)
             if trainer.gradient_clip_val is not None:

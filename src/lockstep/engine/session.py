@@ -14,6 +14,7 @@ from lockstep.base.random_state import seed_rank, seeded
 from lockstep.base.structures import tensors_in
 from lockstep.engine.loaders.source import RankData, create_module, create_source
 from lockstep.engine.log import ExactLog, attach_log
+from lockstep.engine.notes import RunNotes
 from lockstep.engine.progress import Phases, RunProgress
 from lockstep.engine.results import Results
 from lockstep.engine.step import ModuleStep
@@ -61,12 +62,13 @@ class Session:
         attach_log(self.module, self.log if plan.saves else None)
         self.progress = RunProgress(plan, context, self.start, self.device, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
+        self.notes = RunNotes(plan, context.rank)
         self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Set torch's flags as the plan says; close the loggers and the bar if the run fails."""
-        with self.loggers, torch_flags(self.plan), closing(self.results.display):
+        with self.loggers, torch_flags(self.plan), closing(self.results.display), closing(self.notes):
             yield
 
     def begin(self, callbacks: Sequence[Any]) -> None:
@@ -82,6 +84,7 @@ class Session:
             self.data.loaders("val")  # raises for wrong ones before the first step
         at, content = self.start.position, self.start.content
         self.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, content["record"] if content else None)
+        self.recorder.seconds = lambda: self.phases.total_seconds
         self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
         self.results.checkpoints = self.checkpoints
         if plan.compile:

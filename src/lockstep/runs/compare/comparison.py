@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -170,8 +171,17 @@ class Comparison:
         return lines
 
     def save(self, folder: Path) -> None:
+        save_json(folder / COMPARISON, self.content())
+
+    def _repr_html_(self) -> str:
+        """Return the page that Jupyter shows, by name: the report imports this file."""
+        shown = import_module("lockstep.runs.report")
+        return str(shown.in_notebook(shown.pair_page(Path(self.a), Path(self.b), self.content())))
+
+    def content(self) -> dict[str, Any]:
+        """Return what comparison.json has."""
         first = self.first_divergence
-        content = {
+        return {
             **{name: getattr(self, name) for name in ("a", "b", "verdict", "within_tolerance")},
             "tolerance": str(self.tolerance),
             "expected_because": self.tolerance.reason,
@@ -189,7 +199,6 @@ class Comparison:
             },
             "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
         }
-        save_json(folder / COMPARISON, content)
 
 
 def in_words(largest: float, tolerance: Tolerance) -> str:

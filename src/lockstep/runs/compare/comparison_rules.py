@@ -45,7 +45,7 @@ OPTIONAL = ("confusion.csv:", "best.ckpt:", "last.ckpt:lockstep.", "last.ckpt:Mi
 RULES: tuple[tuple[How, str, str, str], ...] = (
     *(("exact", name, name, ":") for name in FILES),
     ("not", "the checkpoint before last.ckpt", "previous.ckpt", ":"),
-    ("not", CURVES, "tensorboard/ csv/ wandb/ mlruns/ ranks/ profiler/", "*:"),
+    ("not", CURVES, "tensorboard/ csv/ wandb/ mlruns/ ranks/ profiler/ report.", "*:"),
     ("not", VERDICTS, "comparison.json failure.json", ":"),
     ("not", "names and paths", "config.yaml:", "name tags* run_dir data.root command*"),
     ("not", "where it resumed from", "config.yaml:", "ckpt_path resume"),

@@ -1,0 +1,115 @@
+"""One page about a run, a sweep or a comparison: report.html, a file that needs no other and no network.
+
+Python reads what was recorded and writes the text and the tables, so that they are there without JavaScript; charts.js
+draws the curves. Everything in a page is escaped by jinja2, which torch needs too.
+"""
+
+import html
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lockstep.base.config_error import config_error
+from lockstep.base.files import save_text
+from lockstep.base.progress import notice
+from lockstep.runs.report.jobs import jobs_page
+from lockstep.runs.report.pages import pair_page, run_page
+from lockstep.runs.run_files import COMPARISON, CONFIG, METRICS, RECORD, REPORT
+
+TEMPLATES = Path(__file__).parent / "templates"
+ENGINES = ("lightning", "raw")
+
+
+def write_page(path: Path, content: Mapping[str, Any]) -> None:
+    """Render a page, and save it as a whole."""
+    save_text(path, render(content))
+
+
+def render(content: Mapping[str, Any]) -> str:
+    """Return the HTML of a page."""
+    page: str = _template().render(**content, written=time.strftime("%Y-%m-%d %H:%M:%S"))
+    return page
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader
+
+    loader = FileSystemLoader(TEMPLATES)
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["figures"] = figures
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return environment.get_template("page.html")
+
+
+def figures(value: object) -> str:
+    """Return a float with four significant figures, a count with its digits in groups, and a text as it is."""
+    if isinstance(value, bool) or value is None:
+        return "–" if value is None else str(value)
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def page_of(folder: Path, reason: str = "") -> dict[str, Any]:
+    """Return the content of the page of a run, of `engine=both` or of a sweep. `reason`: what ended a run early."""
+    if (folder / COMPARISON).is_file() or (folder / ENGINES[0] / RECORD).is_file():
+        return pair_page(*(folder / engine for engine in ENGINES), None, folder, reason)
+    if (folder / RECORD).is_file() or (folder / METRICS).is_file():
+        return run_page(folder, reason)
+    from lockstep.runs.sweep.jobs import jobs_of
+
+    if folder.is_dir() and (jobs := jobs_of(folder, 0.0)):
+        return jobs_page(folder, jobs)
+    raise config_error("FOLDER", folder, f"it has neither {RECORD} nor runs in it", "the folder of a run, logs/train/…")
+
+
+def page_of_several(folders: Sequence[Path]) -> dict[str, Any]:
+    """Return the content of the page of several runs side by side; of two the differences too."""
+    if len(folders) == 2:
+        return pair_page(*folders)
+    from lockstep.runs.sweep.jobs import SweepJob
+
+    top = Path(os.path.commonpath([folder.resolve() for folder in folders]))
+    for folder in folders:
+        if not (folder / CONFIG).is_file():
+            raise config_error("FOLDER", folder, f"it has no {CONFIG}", "the folder of a run, logs/train/…")
+    return jobs_page(top, [SweepJob(folder.resolve(), top) for folder in folders], "runs")
+
+
+def page_folder(run_dir: Path) -> Path:
+    """Return the folder of a run's page: under `engine=both` that of both engines."""
+    is_of_both = run_dir.name == ENGINES[0] and (run_dir.parent / CONFIG).is_file()
+    return run_dir.parent if is_of_both else run_dir
+
+
+def report(run_dir: Path, reason: str = "") -> None:
+    """Write report.html in the folder of a run or sweep. Whatever goes wrong is a notice: the run goes on."""
+    folder = page_folder(run_dir)
+    try:
+        write_page(folder / REPORT, page_of(folder, reason))
+    except Exception as error:
+        notice(f"{folder / REPORT} was not written: {type(error).__name__}: {' '.join(str(error).split())}")
+
+
+@contextmanager
+def reported(run_dir: Path) -> Iterator[None]:
+    """Write report.html when a run ends; if it fails after a step, with the reason."""
+    try:
+        yield
+    except BaseException as error:
+        if any((run_dir / name / RECORD).is_file() for name in ("", ENGINES[0])):
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            report(run_dir, lines[-1])
+        raise
+    report(run_dir)
+
+
+def in_notebook(content: Mapping[str, Any]) -> str:
+    """Return the page as Jupyter shows it: in a frame, so that styles of neither reach the other."""
+    style = "width:100%;height:760px;border:1px solid #8884;border-radius:6px"
+    return f'<iframe style="{style}" title="report" srcdoc="{html.escape(render(content))}"></iframe>'
