@@ -11,7 +11,7 @@ from lockstep.runs.report.run_view import STAGES, RunView
 
 POINTS = 24_000  # of all curves of a page
 FEWEST, MOST = 40, 800  # points of a curve
-FEW = 60  # points up to which each is marked
+FEW = 25  # points up to which each is marked
 Points = Sequence[tuple[float, float | None]]
 Chart = dict[str, Any]
 
@@ -69,7 +69,7 @@ def _quantities(view: RunView) -> Iterator[tuple[str, str, Points]]:
     for line in steps:
         logged["loss", "train"].append((line["step"], mean_loss(line)))
         logged["learning rate", ""].append((line["step"], line["lr"]))
-        logged["gradient norm", ""].append((line["step"], line["grad_norm"]))
+        logged["gradient norm", ""].append((line["step"], line.get("grad_norm")))
         for name, value in {**line.get("logged", {}), **line.get("metrics", {})}.items():
             if name not in ("train/loss", "train/loss_step"):
                 logged[f"{name}, each step", ""].append((line["step"], value))
@@ -78,8 +78,8 @@ def _quantities(view: RunView) -> Iterator[tuple[str, str, Points]]:
             stage, _, metric = name.partition("/")
             if name != "train/loss" or not steps:
                 logged[(metric, stage) if stage in STAGES and metric else (name, "")].append((step, value))
-    for (metric, stage), points in logged.items():
-        yield metric, stage, points
+    for metric, stage in sorted(logged, key=lambda key: [*STAGES, key[1]].index(key[1])):
+        yield metric, stage, logged[metric, stage]
 
 
 def mean_loss(line: Mapping[str, Any]) -> float | None:

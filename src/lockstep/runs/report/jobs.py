@@ -1,4 +1,4 @@
-"""Several runs side by side: the jobs of a sweep, or folders that were named. charts.js draws what varies among them."""
+"""Several runs side by side: the jobs of a sweep, or folders that were named."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
@@ -90,7 +91,7 @@ class RunView:
 
     @property
     def headline(self) -> str | None:
-        """Return the name of the value that the run is judged by: of the test split if there is one, else of another."""
+        """Return the name of the value that the run is judged by, of the test split if there is one."""
         monitor = str(self.results.get("monitor", "")).partition("/")[2]
         for stage in ("test", "val", "train"):
             names = [name for name, value in self.last.items() if name.startswith(f"{stage}/") and is_number(value)]
@@ -120,7 +121,7 @@ def setup_of(view: RunView) -> dict[str, Any]:
     differing = [
         key
         for key, value in options.items()
-        if (key in typed or defaults.get(key) is not None) and not _is_same(value, defaults.get(key))
+        if (key in typed or defaults.get(key) is not None) and value != defaults.get(key)
     ]
     facts = {key: view.values.get(key) for key in ("seed", "parameters", "digest")}
     facts |= {"folder": str(view.folder), "git commit": view.notes.get("commit")}
@@ -149,14 +150,11 @@ def default_options() -> Mapping[str, Any]:
                 for part in reversed(package.split(".") if package != "_global_" else ()):
                     content = {part: content}
                 config |= content
-        return dict(leaves(config, of_lists=False))
+        options = dict(leaves(config, of_lists=False))  # 1e-3 is a string in YAML 1.1
+        numbers = {key: re.fullmatch(r"[\d.]+e-?\d+", str(value)) for key, value in options.items()}
+        return {key: float(value) if numbers[key] else value for key, value in options.items()}
     except (OSError, yaml.YAMLError, AttributeError, KeyError):
         return {}
-
-
-def _is_same(value: Any, default: Any) -> bool:
-    """Whether two values are equal; YAML 1.1 reads 1e-3 as a string."""
-    return bool(value == default) or str(value) == str(yaml.safe_load(str(default).replace("e-", ".0e-")))
 
 
 def read_json(path: Path) -> dict[str, Any]:
