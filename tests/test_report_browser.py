@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.runs.report import page_of, page_of_several, write_page
+from lockstep.runs.report import page_of, page_of_several, render
 from tests.test_report import EVIL, write_run
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -22,7 +22,7 @@ def test_a_browser_draws_the_curves_without_an_error(tmp_path: Path) -> None:
         "pair": page_of_several(jobs[:2]),
         "sweep": page_of(tmp_path / "sweep"),
     }.items():
-        write_page(tmp_path / f"{name}.html", content)
+        (tmp_path / f"{name}.html").write_text(render(content))
         command = [str(BROWSER), *OPTIONS, "--virtual-time-budget=2000", "--dump-dom", f"file://{tmp_path}/{name}.html"]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=100, env={"HOME": str(tmp_path)})
         assert not re.findall("CONSOLE.*", ended.stderr), ended.stderr

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 from lockstep.base.config_error import ConfigError
+from lockstep.base.files import save_text
 from lockstep.base.streams import outlive_readers
 from lockstep.runs.compare import compare
-from lockstep.runs.report import pair_page, write_page
+from lockstep.runs.report import pair_page, render
 from lockstep.runs.run_files import REPORT
 
 
@@ -23,7 +24,7 @@ def main() -> int:
     try:
         comparison = compare(arguments.run_a, arguments.run_b, arguments.tolerance)
         if arguments.report is not None:
-            write_page(arguments.report, pair_page(arguments.run_a, arguments.run_b, comparison.content()))
+            save_text(arguments.report, render(pair_page(arguments.run_a, arguments.run_b, comparison.content())))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.files import short_path
+from lockstep.base.files import save_text, short_path
 from lockstep.base.streams import outlive_readers
-from lockstep.runs.report import page_of, page_of_several, write_page
+from lockstep.runs.report import page_of, page_of_several, render
 from lockstep.runs.run_files import REPORT
 
 
@@ -23,7 +23,7 @@ def main() -> int:
     [first, *others] = arguments.folders
     path = arguments.out or (Path(REPORT) if others else first / REPORT)
     try:
-        write_page(path, page_of_several(arguments.folders) if others else page_of(first))
+        save_text(path, render(page_of_several(arguments.folders) if others else page_of(first)))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

@@ -77,7 +77,8 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             ckpt_path = None if plan.train else plan.ckpt_path
             trainer.test(session.module, **fitted, ckpt_path=ckpt_path, weights_only=True, verbose=False)
         session.loggers.close()
-        session.notes.data(session.data.by_stage, session.data.source.owner)
+        if session.notes.writes:
+            session.notes.data(session.data.by_stage, session.data.source.owner)
         return session.results.finish()
 
 

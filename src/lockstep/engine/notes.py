@@ -59,18 +59,15 @@ class RunNotes:
 
     def data(self, loaders: Mapping[str, Sequence[Any]], owner: Any) -> None:
         """Note the samples of each split, and of each class as far as a Dataset has its targets in memory."""
-        classes = getattr(owner, "num_classes", None) or 0
-        datasets = {stage: each[0].dataset for stage, each in loaders.items() if len(each) == 1}
-        sized = {stage: data for stage, data in datasets.items() if hasattr(data, "__len__")}
-        if not self.writes:
-            return
-        limits = {stage: getattr(self.plan.trainer, f"limit_{stage}_batches") for stage in sized}
-        self.values["samples"] = {stage: len(data) for stage, data in sized.items() if limits[stage] == 1.0}
-        if 0 < classes <= LARGEST:
+        classes, trainer = getattr(owner, "num_classes", None) or 0, self.plan.trainer
+        used = {stage: each[0].dataset for stage, each in loaders.items() if len(each) == 1}
+        sized = {stage: data for stage, data in used.items() if hasattr(data, "__len__")}
+        whole = [stage for stage in sized if getattr(trainer, f"limit_{stage}_batches") == 1.0]
+        self.values["samples"] = {stage: len(sized[stage]) for stage in whole}
+        names = [*map(str, getattr(owner, "class_names", None) or range(classes))]
+        if 0 < classes == len(names) <= LARGEST:
             counts = {stage: counted for stage, data in sized.items() if (counted := class_counts(data, classes))}
-            names = [*map(str, getattr(owner, "class_names", None) or range(classes))]
-            if counts and len(names) == classes:
-                self.values["classes"] = {"names": names, "counts": counts}
+            self.values["classes"] = {"names": names, "counts": counts}
 
     def close(self) -> None:
         """Note where the run computed, and save all."""
@@ -88,15 +85,12 @@ class RunNotes:
 
 def class_counts(dataset: Any, classes: int) -> list[int] | None:
     """Return the samples of each class, or None if the targets are not in memory or no classes."""
-    indices = getattr(dataset, "indices", None)
-    dataset = dataset.dataset if indices is not None and hasattr(dataset, "dataset") else dataset
-    targets = getattr(dataset, "targets", None)
-    if targets is None and isinstance(getattr(dataset, "tensors", None), tuple):
-        targets = dataset.tensors[-1]
+    rows = getattr(dataset, "indices", slice(None))  # of a Subset
+    dataset = getattr(dataset, "dataset", dataset)
+    tensors = getattr(dataset, "tensors", None) or [None]
     with suppress(TypeError, ValueError, RuntimeError, IndexError):
-        targets = torch.as_tensor(targets)
-        targets = targets if indices is None else targets[torch.as_tensor(indices)]
-        if targets.dim() == 1 and not targets.is_floating_point() and int(targets.min()) >= 0:
+        targets = torch.as_tensor(getattr(dataset, "targets", tensors[-1]))[rows]
+        if targets.dim() == 1 and not targets.is_floating_point():
             counts: list[int] = torch.bincount(targets.long(), minlength=classes).tolist()
             return counts if len(counts) == classes else None
     return None

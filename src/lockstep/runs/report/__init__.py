@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lockstep.base.config_error import config_error
+from lockstep.base.config_error import config_error, is_number
 from lockstep.base.files import save_text
 from lockstep.base.progress import notice
 from lockstep.runs.report.jobs import jobs_page
@@ -22,11 +22,6 @@ from lockstep.runs.run_files import COMPARISON, CONFIG, METRICS, RECORD, REPORT
 
 TEMPLATES = Path(__file__).parent / "templates"
 ENGINES = ("lightning", "raw")
-
-
-def write_page(path: Path, content: Mapping[str, Any]) -> None:
-    """Render a page, and save it as a whole."""
-    save_text(path, render(content))
 
 
 def render(content: Mapping[str, Any]) -> str:
@@ -47,12 +42,13 @@ def _template() -> Any:
 
 
 def figures(value: object) -> str:
-    """Return a float with four significant figures, a count with its digits in groups, and a text as it is."""
-    if isinstance(value, bool) or value is None:
+    """Return four significant figures of a number, all digits of a count or a large number, and a text as it is."""
+    if not is_number(value):
         return "–" if value is None else str(value)
-    if isinstance(value, int):
-        return f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    number = float(str(value))
+    if isinstance(value, int) or 1000 <= abs(number) < 1e9:
+        return f"{number:,.0f}".replace(",", "\u202f" if abs(number) >= 10_000 else "")
+    return f"{number:.4g}"
 
 
 def page_of(folder: Path, reason: str = "") -> dict[str, Any]:
@@ -81,17 +77,12 @@ def page_of_several(folders: Sequence[Path]) -> dict[str, Any]:
     return jobs_page(top, [SweepJob(folder.resolve(), top) for folder in folders], "runs")
 
 
-def page_folder(run_dir: Path) -> Path:
-    """Return the folder of a run's page: under `engine=both` that of both engines."""
-    is_of_both = run_dir.name == ENGINES[0] and (run_dir.parent / CONFIG).is_file()
-    return run_dir.parent if is_of_both else run_dir
-
-
 def report(run_dir: Path, reason: str = "") -> None:
     """Write report.html in the folder of a run or sweep. Whatever goes wrong is a notice: the run goes on."""
-    folder = page_folder(run_dir)
+    is_of_both = run_dir.name == ENGINES[0] and (run_dir.parent / CONFIG).is_file()
+    folder = run_dir.parent if is_of_both else run_dir  # one page for both engines
     try:
-        write_page(folder / REPORT, page_of(folder, reason))
+        save_text(folder / REPORT, render(page_of(folder, reason)))
     except Exception as error:
         notice(f"{folder / REPORT} was not written: {type(error).__name__}: {' '.join(str(error).split())}")
 
@@ -103,8 +94,8 @@ def reported(run_dir: Path) -> Iterator[None]:
         yield
     except BaseException as error:
         if any((run_dir / name / RECORD).is_file() for name in ("", ENGINES[0])):
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            report(run_dir, lines[-1])
+            lines = str(error).strip().splitlines() if isinstance(error, Exception) else []
+            report(run_dir, lines[-1] if lines else "")
         raise
     report(run_dir)
 

@@ -15,10 +15,6 @@ from lockstep.runs.report.run_view import RunView, setup_of
 from lockstep.runs.sweep.jobs import WORLD, SweepJob, SweepRow, ranking_metric, rows_of
 
 MAX_LABEL, MAX_CURVES = 60, 24
-HEADINGS = {
-    **{"epoch_seconds": "s/epoch", "samples_per_second": "samples/s", "speed_up": "speed-up", "best": "best"},
-    "max_loss_diff": "max loss diff",
-}
 Options = Mapping[str, Any]
 
 
@@ -31,8 +27,11 @@ def jobs_page(folder: Path, jobs: Sequence[SweepJob], noun: str = "jobs") -> dic
     best = None if metric is None else metric.best(jobs)
     place = next((place for place, job in enumerate(jobs) if job is best), None)
     columns, finished = _columns(rows), [not row.cells["reason"] for row in rows]
+    headings = dict(zip(rows[0].varied, short_keys(rows[0].varied), strict=True))
+    headings |= {rows[0].ranked: metric.label} if metric else {}
     fastest = max(rows, key=lambda row: row.cells["speed_up"] or 0)
-    order = sorted(range(len(rows)), key=lambda n: rows[n].score * (1 if metric and metric.mode == "min" else -1))
+    sign = 1 if metric and metric.mode == "min" else -1
+    order = sorted(range(len(rows)), key=lambda n: (isnan(rows[n].score), sign * rows[n].score))
     curves = [n for n in order if rows[n].steps][:MAX_CURVES]
     return {
         "title": f"{noun} · {folder.resolve().name}",
@@ -43,7 +42,7 @@ def jobs_page(folder: Path, jobs: Sequence[SweepJob], noun: str = "jobs") -> dic
         "metric": metric and metric.label,
         "fastest": {"label": names[rows.index(fastest)], **fastest.cells} if fastest.cells["speed_up"] else None,
         "chance": "" if place is None else _second_best(jobs, rows, options),
-        "columns": [_heading(name, rows[0], metric and metric.label) for name in columns],
+        "columns": [headings.get(name, name.replace("_", " ")) for name in columns],
         "rows": [[row.cells[name] for name in columns] for row in rows],
         "failed": [(row.cells["job"], name, row.cells["reason"]) for row, name in zip(rows, names, strict=True)],
         "jobs": {
@@ -82,12 +81,6 @@ def _columns(rows: Sequence[SweepRow]) -> list[str]:
     return first + [name for name in filled if name not in (*first, *WORLD, "reason") and name[:6] != "train_"]
 
 
-def _heading(name: str, row: SweepRow, metric: str | None) -> str:
-    short = dict(zip(row.varied, short_keys(row.varied), strict=True))
-    heading = name.replace("_", " ", 1) if name.startswith(("val_", "test_")) else name
-    return str(metric) if name == row.ranked else short.get(name) or HEADINGS.get(name, heading)
-
-
 def _second_best(jobs: Sequence[SweepJob], rows: Sequence[SweepRow], options: Sequence[Options]) -> str:
     """Return by how much the best setting, over its seeds, is better than the next one, and whether it is chance."""
     metric = ranking_metric(jobs)
@@ -106,18 +99,13 @@ def _second_best(jobs: Sequence[SweepJob], rows: Sequence[SweepRow], options: Se
 
 def _curves(rows: Mapping[str, SweepRow], metric: str | None) -> list[dict[str, Any]]:
     """Return the loss of each job, and the metric that ranks them or else one of validation."""
-    most = budget(2 * len(rows))
-    losses = {
-        name: thinned([(line["step"], mean_loss(line)) for line in row.steps], most) for name, row in rows.items()
-    }
-    logged = dict.fromkeys(name for row in rows.values() for _, line in row.validations for name in line)
-    wanted = [str(metric).removeprefix("best "), "val/loss", "val_loss", *logged]
-    shown = next((name for name in wanted if name in logged and "val" in name), "")
-    validated = {
-        job: points
-        for job, row in rows.items()
-        if (points := [(step, line[shown]) for step, line in row.validations if shown in line])
-    }
+    wanted = [str(metric).removeprefix("best "), "val/loss", "val_loss"]
+    logged = {name for row in rows.values() for _, line in row.validations for name in line}
+    shown, most = next((name for name in wanted if name in logged), ""), budget(2 * len(rows))
+    losses, validated = {}, {}
+    for job, row in rows.items():
+        losses[job] = thinned([(line["step"], mean_loss(line)) for line in row.steps], most)
+        validated[job] = thinned([(step, line[shown]) for step, line in row.validations if shown in line], most)
     note = f"Of the {MAX_CURVES} best." if len(rows) == MAX_CURVES else ""
-    charts = (chart("training loss", "step", losses, note=note), chart(shown, "step", validated, marks=[*validated]))
+    charts = chart("training loss", "step", losses, note=note), chart(shown, "step", validated, note=note)
     return [each for each in charts if each["lines"]]

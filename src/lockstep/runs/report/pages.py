@@ -8,7 +8,7 @@ from lockstep.base.files import short_path
 from lockstep.plan.schemas.groups import short_keys
 from lockstep.runs.compare import compare
 from lockstep.runs.report.chance import judgement
-from lockstep.runs.report.curves import chart, curves, difference_chart
+from lockstep.runs.report.curves import curves, difference_chart
 from lockstep.runs.report.run_view import RunView, read_json, setup_of
 from lockstep.runs.run_files import COMPARISON, METRICS
 
@@ -63,7 +63,7 @@ def pair_page(
         "work": [*dict.fromkeys(view.work for view in views)],
         "run": views[0],
         "epoch": 0,
-        "settings": [f"{name}: {view.setting}" for name, view in zip(names, views, strict=True)],
+        "settings": [(name, view.values) for name, view in zip(names, views, strict=True)],
         "headline": views[0].headline if is_identical else None,
         "names": names,
         "paths": [str(short_path(view.folder)) for view in views],
@@ -115,20 +115,12 @@ def times_of(view: RunView) -> Content:
     ranks = [{phase: seconds.get(phase, 0.0) for phase in PHASES} for seconds in view.notes.get("ranks", [])]
     others: Mapping[str, float] = view.notes["ranks"][0] if ranks else {}
     epochs = view.notes.get("epochs", [])  # each with the seconds of training, and of all else since the last
-    lines = {"training": [(epoch, train) for epoch, train, _ in epochs], "in all": [(e, t + o) for e, t, o in epochs]}
-    samples = view.epoch_samples
-    speeds = [(epoch, samples[epoch] / train) for epoch, train, _ in epochs if train and epoch in samples]
     return {
         "results": view.results,
         "ranks": ranks,
         "slowest": slowest(ranks),
         "others": {name: value for name, value in others.items() if name not in PHASES},
-        "charts": [
-            chart("seconds of an epoch", "epoch", lines),
-            chart("samples per second", "epoch", {"samples per second": speeds}),
-        ]
-        if len(epochs) > 1
-        else [],
+        "epochs": [[*epoch, view.epoch_samples.get(epoch[0], 0)] for epoch in epochs],
     }
 
 

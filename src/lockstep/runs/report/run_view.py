@@ -38,13 +38,6 @@ class RunView:
             self.config, self.words, _ = read_config(folder)
 
     @property
-    def setting(self) -> str:
-        """Return how it runs: `ddp × 2, lightning, cpu, 32-true`."""
-        devices = self.values["devices"] * self.values.get("num_nodes", 1)
-        world = str(self.values["strategy"]) + (f" × {devices}" if devices > 1 else "")
-        return ", ".join([world, *(str(self.values.get(key, "")) for key in ("engine", "accelerator", "precision"))])
-
-    @property
     def work(self) -> str:
         return f"{self.values['model']} on {self.values['data']}"
 
@@ -122,6 +115,7 @@ def setup_of(view: RunView) -> dict[str, Any]:
         key
         for key, value in options.items()
         if (key in typed or defaults.get(key) is not None) and value != defaults.get(key)
+        if key in typed or (group := key.partition(".")[0]) == key or options.get(group) == defaults.get(group)
     ]
     facts = {key: view.values.get(key) for key in ("seed", "parameters", "digest")}
     facts |= {"folder": str(view.folder), "git commit": view.notes.get("commit")}

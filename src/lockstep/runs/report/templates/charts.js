@@ -126,7 +126,7 @@ class Chart {
     for (const [place, line] of lines.entries()) {
       const fits = line.points.map(([at, value]) => value === null || (this.log && value <= 0) ? null : [x(at).toFixed(1), y(value).toFixed(1)]);
       const path = fits.map((at, place) => at === null ? "" : `${place && fits[place - 1] ? "L" : "M"}${at[0]} ${at[1]}`).join("");
-      if (!line.dots) this.drawing.append(svg("path", { d: path, style: `stroke:${line.colour};stroke-width:${(3.4 - 1.8 * (place + 1) / lines.length).toFixed(1)}`, "stroke-dasharray": line.dashed ? "5 4" : "none" }));
+      if (!line.dots) this.drawing.append(svg("path", { d: path, style: `stroke:${line.colour};stroke-width:${((line.points.length > 200 ? 1.2 : 2.2) * (1.6 - 0.6 * (place + 1) / lines.length)).toFixed(1)}`, "stroke-dasharray": line.dashed ? "5 4" : "none" }));
       const alone = fits.filter((at, place) => at && (line.marked || line.dots || (!fits[place - 1] && !fits[place + 1])));
       for (const [cx, cy] of alone) this.drawing.append(svg("circle", { cx, cy, r: 2.6, style: `fill:${line.colour}` }));
     }
@@ -219,5 +219,16 @@ function addCharts(box, specs) {
   }
 }
 
-for (const data of document.querySelectorAll(".charts > script")) addCharts(data.parentElement, JSON.parse(data.textContent));
+function epochCharts(epochs) {
+  const marks = epochs.length < 25 ? ["training", "in all", "samples per second"] : [];
+  const lines = [["training", ([epoch, train]) => [epoch, train]], ["in all", ([epoch, train, other]) => [epoch, train + other]]];
+  const speeds = epochs.filter(([, train, , samples]) => train && samples).map(([epoch, train, , samples]) => [epoch, samples / train]);
+  return [
+    { title: "seconds of an epoch", x: "epoch", marks, lines: lines.map(([name, point]) => ({ name, points: epochs.map(point) })) },
+    { title: "samples per second", x: "epoch", marks, lines: [{ name: "samples per second", points: speeds }] },
+  ];
+}
+
+for (const data of document.querySelectorAll(".epochs > script")) addCharts(data.parentElement, epochCharts(JSON.parse(data.textContent)));
+for (const data of document.querySelectorAll(".charts:not(.epochs) > script")) addCharts(data.parentElement, JSON.parse(data.textContent));
 for (const box of document.querySelectorAll(".command")) box.append(copier(box.textContent.trim()));
