@@ -16,7 +16,7 @@ from lockstep.base.progress import notice
 from lockstep.engine.callbacks import ConfusionMatrix, Summary
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
-from lockstep.engine.notes import TestPictures
+from lockstep.engine.notes import SamplePictures
 from lockstep.engine.results import STOPPING, look_at
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState, SessionCheckpointIO
@@ -91,7 +91,7 @@ def monitoring_callbacks(session: Session) -> list[Callback]:
         confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0)
         callbacks.append(confusion)
         if session.notes.writes and plan.test:
-            callbacks.append(TestPictures(session.notes, confusion))
+            callbacks.append(SamplePictures(session.notes, confusion))
     if shows and board is not None:
         from lockstep.engine.callbacks.pictures import Pictures  # on rank 0 alone
 

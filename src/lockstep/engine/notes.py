@@ -47,7 +47,8 @@ class RunNotes:
         seconds = [training - self.total[0], others - self.total[1]]
         self.total = training, others
         self.values["ranks"] = [*ranks]
-        self.values.setdefault("epochs", []).append([epoch, *seconds])
+        earlier = [each for each in self.values.get("epochs", []) if each[0] < epoch]  # a resumed run repeats some
+        self.values["epochs"] = [*earlier, [epoch, *seconds]]
         began = time.perf_counter()
         if began >= self.next_page:
             from lockstep.runs.report import report
@@ -60,7 +61,7 @@ class RunNotes:
     def data(self, loaders: Mapping[str, Sequence[Any]], owner: Any) -> None:
         """Note the samples of each split, and of each class as far as a Dataset has its targets in memory."""
         classes, trainer = getattr(owner, "num_classes", None) or 0, self.plan.trainer
-        used = {stage: each[0].dataset for stage, each in loaders.items() if len(each) == 1}
+        used = {stage: getattr(each[0], "dataset", None) for stage, each in loaders.items() if len(each) == 1}
         sized = {stage: data for stage, data in used.items() if hasattr(data, "__len__")}
         whole = [stage for stage in sized if getattr(trainer, f"limit_{stage}_batches") == 1.0]
         self.values["samples"] = {stage: len(sized[stage]) for stage in whole}
@@ -85,10 +86,9 @@ class RunNotes:
 
 def class_counts(dataset: Any, classes: int) -> list[int] | None:
     """Return the samples of each class, or None if the targets are not in memory or no classes."""
-    rows = getattr(dataset, "indices", slice(None))  # of a Subset
-    dataset = getattr(dataset, "dataset", dataset)
-    tensors = getattr(dataset, "tensors", None) or [None]
-    with suppress(TypeError, ValueError, RuntimeError, IndexError):
+    with suppress(Exception):  # of a user's class
+        rows, dataset = (dataset.indices, dataset.dataset) if hasattr(dataset, "indices") else (slice(None), dataset)
+        tensors = getattr(dataset, "tensors", None) or [None]
         targets = torch.as_tensor(getattr(dataset, "targets", tensors[-1]))[rows]
         if targets.dim() == 1 and not targets.is_floating_point():
             counts: list[int] = torch.bincount(targets.long(), minlength=classes).tolist()
@@ -96,7 +96,7 @@ def class_counts(dataset: Any, classes: int) -> list[int] | None:
     return None
 
 
-class TestPictures(Callback):
+class SamplePictures(Callback):
     """Notes pictures of rank 0's share of the test: the most confident errors, and samples that are drawn."""
 
     def __init__(self, notes: RunNotes, confusion: ConfusionMatrix) -> None:
@@ -116,11 +116,12 @@ class TestPictures(Callback):
         confidence, predicted = scores.detach().float().softmax(1).max(1)
         chosen = torch.tensor([self.drawn.random() for _ in images], device=confidence.device)
         for kind, order in (("wrong", confidence.where(predicted != targets, -1.0)), ("random", chosen)):
-            columns: tuple[Tensor, ...] = images.detach().float(), targets, predicted, confidence, order
-            if kind in self.kinds:
-                columns = tuple(map(torch.cat, zip(self.kinds[kind], columns, strict=True)))
-            places = columns[-1].topk(min(PICTURES, len(columns[-1]))).indices
-            self.kinds[kind] = tuple(column[places] for column in columns)
+            columns: tuple[Tensor, ...] = images.detach(), targets, predicted, confidence, order
+            for earlier in (None, self.kinds.get(kind)):  # few of this batch, then few of all
+                columns = columns if earlier is None else tuple(map(torch.cat, zip(earlier, columns, strict=True)))
+                places = columns[-1].topk(min(PICTURES, len(columns[-1]))).indices
+                columns = tuple(column[places] for column in columns)
+            self.kinds[kind] = columns
 
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         names = dict(enumerate(getattr(trainer.datamodule, "class_names", None) or ()))
@@ -139,6 +140,7 @@ def picture(image: Tensor) -> str:
     """Return an image (channels, h, w), its values from the smallest to the largest, as a small PNG in a data URI."""
     from PIL import Image
 
+    image = image.float()
     low, high = image.min(), image.max()
     pixels = ((image - low) / (high - low).clamp(min=1e-12) * 255).byte().cpu().permute(1, 2, 0).numpy()
     drawn = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])

@@ -40,7 +40,9 @@ def jobs_page(folder: Path, jobs: Sequence[SweepJob], noun: str = "jobs") -> dic
         "n_finished": sum(finished),
         "best": None if place is None else {"label": names[place], "score": rows[place].score},
         "metric": metric and metric.label,
-        "fastest": {"label": names[rows.index(fastest)], **fastest.cells} if fastest.cells["speed_up"] else None,
+        "fastest": {"label": names[rows.index(fastest)], **fastest.cells}
+        if (fastest.cells["speed_up"] or 0) > 1
+        else None,
         "chance": "" if place is None else _second_best(jobs, rows, options),
         "columns": [headings.get(name, name.replace("_", " ")) for name in columns],
         "rows": [[row.cells[name] for name in columns] for row in rows],
