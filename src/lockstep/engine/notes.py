@@ -76,7 +76,9 @@ class RunNotes:
             self.values["environment"] = versions_and_machine(gpu=self.plan.accelerator == "gpu")
             with suppress(OSError, subprocess.SubprocessError):
                 command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-                self.values["commit"] = subprocess.check_output(command, stderr=-3, timeout=5, text=True).strip()
+                self.values["commit"] = subprocess.check_output(
+                    command, stderr=subprocess.DEVNULL, timeout=5, text=True
+                ).strip()
             self.save()
 
     def save(self) -> None:
