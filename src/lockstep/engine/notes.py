@@ -76,9 +76,8 @@ class RunNotes:
             self.values["environment"] = versions_and_machine(gpu=self.plan.accelerator == "gpu")
             with suppress(OSError, subprocess.SubprocessError):
                 command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-                self.values["commit"] = subprocess.check_output(
-                    command, stderr=subprocess.DEVNULL, timeout=5, text=True
-                ).strip()
+                commit = subprocess.check_output(command, stderr=subprocess.DEVNULL, timeout=5, text=True)
+                self.values["commit"] = commit.strip()
             self.save()
 
     def save(self) -> None:
@@ -131,10 +130,8 @@ class SamplePictures(Callback):
             {"kind": kind, "src": picture(image)}
             | {"true": str(names.get(true, true)), "predicted": str(names.get(other, other)), "confidence": confidence}
             for kind, columns in self.kinds.items()
-            for image, true, other, confidence, order in zip(
-                columns[0], *(c.tolist() for c in columns[1:]), strict=True
-            )
-            if order >= 0
+            for image, true, other, confidence, order in zip(columns[0], *map(Tensor.tolist, columns[1:]), strict=True)
+            if order >= 0 and confidence >= 0  # and no NaN
         ]
 
 

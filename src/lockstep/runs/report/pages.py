@@ -81,7 +81,7 @@ def _parts(view: RunView) -> Content:
     pictures = [
         each for each in view.notes.get("pictures", []) if str(each["src"]).startswith("data:image/png;base64,")
     ]
-    names, rows = [*view.confusion], [*view.confusion.values()]
+    names, rows = [name for name, _ in view.confusion], [counts for _, counts in view.confusion]
     others = [*names, *(["another"] if rows and len(rows[0]) > len(rows) else [])]
     wrong = [
         (count, names[row], other)

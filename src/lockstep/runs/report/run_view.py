@@ -66,16 +66,16 @@ class RunView:
     def samples(self) -> dict[str, int]:
         """The samples of each split, as far as they are known."""
         counted = {"train": max(self.epoch_samples.values(), default=0), **self.notes.get("samples", {})}
-        tested = sum(map(sum, self.confusion.values()))
+        tested = sum(sum(counts) for _, counts in self.confusion)
         return {stage: count for stage, count in (counted | ({"test": tested} if tested else {})).items() if count}
 
     @cached_property
-    def confusion(self) -> dict[str, list[int]]:
-        """The rows of confusion.csv: by true class, the counts by predicted class."""
+    def confusion(self) -> list[tuple[str, list[int]]]:
+        """The rows of confusion.csv: a true class, and its counts by predicted class."""
         with suppress(OSError, ValueError):
             _, *rows = csv.reader(read_text(self.folder / CONFUSION).splitlines())
-            return {name: [*map(int, counts)] for name, *counts in rows}
-        return {}
+            return [(name, [*map(int, counts)]) for name, *counts in rows]
+        return []
 
     @cached_property
     def last(self) -> dict[str, float]:
@@ -87,7 +87,7 @@ class RunView:
         """Return the name of the value that the run is judged by, of the test split if there is one."""
         monitor = str(self.results.get("monitor", "")).partition("/")[2]
         for stage in ("test", "val", "train"):
-            names = [name for name, value in self.last.items() if name.startswith(f"{stage}/") and is_number(value)]
+            names = [name for name, value in self.last.items() if re.match(f"{stage}[/_]", name) and is_number(value)]
             if names:
                 return min(names, key=lambda name: (name.partition("/")[2] != monitor, "acc" not in name, name))
         return None
