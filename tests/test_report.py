@@ -128,7 +128,11 @@ def test_two_runs_and_whether_the_difference_is_chance(tmp_path: Path) -> None:
 def test_a_sweep(tmp_path: Path) -> None:
     for number, shift in enumerate((0.0, 0.125, 0.25)):
         write_run(tmp_path / str(number), shift=shift, lr=0.1 * (number + 1))
-    failure = {"status": "failed", "reason": "a traceback\nValueError: <b>", "words": ["optimizer.lr=9"]}
+    failure: dict[str, Any] = {
+        "status": "failed",
+        "reason": "a traceback\nValueError: <b>",
+        "words": ["optimizer.lr=9"],
+    }
     failure["config"] = {**METADATA, "optimizer": {"lr": 9}}
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "failure.json").write_text(json.dumps(failure))

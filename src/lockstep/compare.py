@@ -8,7 +8,8 @@ from lockstep.base.config_error import ConfigError
 from lockstep.base.files import save_text
 from lockstep.base.streams import outlive_readers
 from lockstep.runs.compare import compare
-from lockstep.runs.report import pair_page, render
+from lockstep.runs.report import render
+from lockstep.runs.report.pages import pair_page
 from lockstep.runs.run_files import REPORT
 
 

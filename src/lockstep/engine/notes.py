@@ -61,7 +61,9 @@ class RunNotes:
     def data(self, loaders: Mapping[str, Sequence[Any]], owner: Any) -> None:
         """Note the samples of each split, and of each class as far as a Dataset has its targets in memory."""
         classes, trainer = getattr(owner, "num_classes", None) or 0, self.plan.trainer
-        used = {stage: getattr(each[0], "dataset", None) for stage, each in loaders.items() if len(each) == 1}
+        used: dict[str, Any] = {
+            stage: getattr(each[0], "dataset", None) for stage, each in loaders.items() if len(each) == 1
+        }
         sized = {stage: data for stage, data in used.items() if hasattr(data, "__len__")}
         whole = [stage for stage in sized if getattr(trainer, f"limit_{stage}_batches") == 1.0]
         self.values["samples"] = {stage: len(sized[stage]) for stage in whole}

@@ -175,8 +175,8 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Return the page that Jupyter shows, by name: the report imports this file."""
-        shown = import_module("lockstep.runs.report")
-        return str(shown.in_notebook(shown.pair_page(Path(self.a), Path(self.b), self.content())))
+        report = import_module("lockstep.runs.report")
+        return str(report.in_notebook(report.pair_page(Path(self.a), Path(self.b), self.content())))
 
     def content(self) -> dict[str, Any]:
         """Return what comparison.json has."""

@@ -17,11 +17,10 @@ from lockstep.base.config_error import config_error, is_number
 from lockstep.base.files import save_text
 from lockstep.base.progress import notice
 from lockstep.runs.report.jobs import jobs_page
-from lockstep.runs.report.pages import pair_page, run_page
+from lockstep.runs.report.pages import ENGINES, both_page, pair_page, run_page
 from lockstep.runs.run_files import COMPARISON, CONFIG, METRICS, RECORD, REPORT
 
 TEMPLATES = Path(__file__).parent / "templates"
-ENGINES = ("lightning", "raw")
 
 
 def render(content: Mapping[str, Any]) -> str:
@@ -54,7 +53,7 @@ def figures(value: object) -> str:
 def page_of(folder: Path, reason: str = "") -> dict[str, Any]:
     """Return the content of the page of a run, of `engine=both` or of a sweep. `reason`: what ended a run early."""
     if (folder / COMPARISON).is_file() or (folder / ENGINES[0] / RECORD).is_file():
-        return pair_page(*(folder / engine for engine in ENGINES), None, folder, reason)
+        return both_page(folder, reason)
     if (folder / RECORD).is_file() or (folder / METRICS).is_file():
         return run_page(folder, reason)
     from lockstep.runs.sweep.jobs import jobs_of
@@ -67,7 +66,7 @@ def page_of(folder: Path, reason: str = "") -> dict[str, Any]:
 def page_of_several(folders: Sequence[Path]) -> dict[str, Any]:
     """Return the content of the page of several runs side by side; of two the differences too."""
     if len(folders) == 2:
-        return pair_page(*folders)
+        return pair_page(folders[0], folders[1])
     from lockstep.runs.sweep.jobs import SweepJob
 
     top = Path(os.path.commonpath([folder.resolve() for folder in folders]))

@@ -21,14 +21,14 @@ Options = Mapping[str, Any]
 def jobs_page(folder: Path, jobs: Sequence[SweepJob], noun: str = "jobs") -> dict[str, Any]:
     """Return the content of the page: the best of the jobs and by how much, the table, charts, and what failed."""
     metric = ranking_metric(jobs)
-    rows = rows_of(jobs, metric)
+    rows, ranked = rows_of(jobs, metric), metric.label if metric else None
     options = [*map(short_keys, _varying(rows))]
     names = [label(each) for each in options]
     best = None if metric is None else metric.best(jobs)
     place = next((place for place, job in enumerate(jobs) if job is best), None)
     columns, finished = _columns(rows), [not row.cells["reason"] for row in rows]
     headings = dict(zip(rows[0].varied, short_keys(rows[0].varied), strict=True))
-    headings |= {rows[0].ranked: metric.label} if metric else {}
+    headings |= {rows[0].ranked: str(ranked)}
     fastest = max(rows, key=lambda row: row.cells["speed_up"] or 0)
     sign = 1 if metric and metric.mode == "min" else -1
     order = sorted(range(len(rows)), key=lambda n: (isnan(rows[n].score), sign * rows[n].score))
@@ -39,7 +39,7 @@ def jobs_page(folder: Path, jobs: Sequence[SweepJob], noun: str = "jobs") -> dic
         "work": [*dict.fromkeys(f"{job.results['model']} on {job.results['data']}" for job in jobs if job.results)],
         "n_finished": sum(finished),
         "best": None if place is None else {"label": names[place], "score": rows[place].score},
-        "metric": metric and metric.label,
+        "metric": ranked,
         "fastest": {"label": names[rows.index(fastest)], **fastest.cells}
         if (fastest.cells["speed_up"] or 0) > 1
         else None,
@@ -48,7 +48,7 @@ def jobs_page(folder: Path, jobs: Sequence[SweepJob], noun: str = "jobs") -> dic
         "rows": [[row.cells[name] for name in columns] for row in rows],
         "failed": [(row.cells["job"], name, row.cells["reason"]) for row, name in zip(rows, names, strict=True)],
         "jobs": {
-            "metric": metric and metric.label,
+            "metric": ranked,
             "mode": metric and metric.mode,
             "rows": [
                 {"job": row.cells["job"], "options": each, "score": None if isnan(row.score) else row.score}
@@ -57,7 +57,7 @@ def jobs_page(folder: Path, jobs: Sequence[SweepJob], noun: str = "jobs") -> dic
                 if is_shown
             ],
         },
-        "charts": _curves({f"{rows[n].cells['job']}: {names[n]}": rows[n] for n in curves}, metric and metric.label),
+        "charts": _curves({f"{rows[n].cells['job']}: {names[n]}": rows[n] for n in curves}, ranked),
         "setups": [] if best is None else [("the best job", setup_of(RunView(best.run)))],
     }
 
@@ -70,7 +70,7 @@ def label(options: Options, without: str = "") -> str:
 
 def _varying(rows: Sequence[SweepRow]) -> list[Options]:
     """Return, for each row, the options that vary among all."""
-    options = [{name: row.cells[name] for name in WORLD} | row.varied for row in rows]
+    options = [{**{name: row.cells[name] for name in WORLD}, **row.varied} for row in rows]
     varying = [key for key in options[0] if len({str(each[key]) for each in options}) > 1]
     return [{key: each[key] for key in varying} for each in options]
 

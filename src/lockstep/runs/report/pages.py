@@ -12,6 +12,7 @@ from lockstep.runs.report.curves import curves, difference_chart
 from lockstep.runs.report.run_view import RunView, read_json, setup_of
 from lockstep.runs.run_files import COMPARISON, METRICS
 
+ENGINES = ("lightning", "raw")  # the folders of engine=both
 LARGEST_LIST = 12  # confusions that are listed
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
 NOTICEABLE = 0.05  # share of the training time by which a rank is slower than the fastest one
@@ -37,29 +38,27 @@ def run_page(folder: Path, reason: str = "") -> Content:
     }
 
 
-def pair_page(
-    a: Path, b: Path, comparison: Content | None = None, of_both: Path | None = None, reason: str = ""
-) -> Content:
-    """Return the page of two runs. `comparison`: the content of their comparison.json, if it is known.
+def both_page(folder: Path, reason: str = "") -> Content:
+    """Return the content of the page of `engine=both`, of which raw may have left nothing yet."""
+    lightning, raw = (folder / engine for engine in ENGINES)
+    if not (folder / METRICS).is_file():
+        return {**run_page(lightning, reason), "is_both": True}
+    content = pair_page(lightning, raw, read_json(folder / COMPARISON), ["Lightning", "raw"])
+    return {**content, "title": f"Lightning and raw · {folder.resolve().name}", "setups": content["setups"][:1]}
 
-    of_both: the folder of `engine=both`, of which raw may have left nothing yet.
-    """
-    if of_both is not None and not (of_both / METRICS).is_file():
-        return {**run_page(a, reason), "is_both": True}
-    views, names = (RunView(a), RunView(b)), ["Lightning", "raw"]
-    if comparison is None:
-        comparison = read_json(of_both / COMPARISON) if of_both else compare(a, b).content()
-    if of_both is None:
-        options: Mapping[str, Any] = comparison["configuration"]
-        short = short_keys(options) if len(options) <= 2 else {}
-        names = [
-            " ".join([letter, *(f"{key}={pair[n]}" for key, pair in short.items())]) for n, letter in enumerate("AB")
-        ]
+
+def pair_page(a: Path, b: Path, comparison: Content | None = None, names: Sequence[str] = ()) -> Content:
+    """Return the content of the page of two runs. `comparison`: that of their comparison.json, if it is known."""
+    views, comparison = (RunView(a), RunView(b)), comparison or compare(a, b).content()
+    options: Mapping[str, Any] = comparison["configuration"]
+    short = short_keys(options) if len(options) <= 2 else {}
+    letters = [" ".join([ab, *(f"{key}={pair[n]}" for key, pair in short.items())]) for n, ab in enumerate("AB")]
+    names = names or letters
     left, is_identical = _parts(views[0]), comparison["verdict"] == "identical"
     times = [(name, times_of(view)) for name, view in zip(names, views, strict=True)]
     return {
         **left,
-        "title": f"{names[0]} against {names[1]} · {(of_both or a).resolve().name}",
+        "title": f"{names[0]} against {names[1]} · {a.resolve().name}",
         "work": [*dict.fromkeys(view.work for view in views)],
         "run": views[0],
         "epoch": 0,
@@ -72,7 +71,7 @@ def pair_page(
         "comparison": comparison,
         "charts": [difference_chart(*views), *curves(dict(zip(names, views, strict=True)))],
         "times": times,
-        "setups": [(name, setup_of(view)) for name, view in zip(names, views, strict=True)][: 1 if of_both else 2],
+        "setups": [(name, setup_of(view)) for name, view in zip(names, views, strict=True)],
     }
 
 

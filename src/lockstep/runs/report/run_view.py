@@ -99,11 +99,12 @@ class RunView:
         is_both, rows = best_epoch == self.results.get("epochs"), []
         for name in sorted(self.last, key=lambda name: ([*STAGES, name].index(name.partition("/")[0]), name)):
             stage, _, metric = name.rpartition("/")
-            last, best_value = self.last[name], best.get(name)
+            is_known = stage != "test" or is_both or not tests_best
+            best_value = best.get(name)
             if stage == "test":  # of one of both nets
-                last, best_value = None if tests_best and not is_both else last, last if tests_best or is_both else None
+                best_value = self.last[name] if tests_best or is_both else None
             row = {"split": stage, "metric": metric, "samples": self.samples.get(stage)}
-            rows.append({**row, "last": last, "best": best_value})
+            rows.append({**row, "last": self.last[name] if is_known else None, "best": best_value})
         return rows
 
 
