@@ -126,6 +126,10 @@ def times_of(view: RunView) -> Content:
 def slowest(ranks: Sequence[Mapping[str, float]]) -> int | None:
     """Return the rank that computes longest, and for which the others wait; None if all take about the same time."""
     works = [sum(rank.values()) - rank["communication"] for rank in ranks]
-    if len(ranks) < 2 or max(works) - min(works) < NOTICEABLE * max(sum(rank.values()) for rank in ranks):
+    if (
+        not any(rank["communication"] for rank in ranks)
+        or len(ranks) < 2
+        or max(works) - min(works) < NOTICEABLE * max(sum(rank.values()) for rank in ranks)
+    ):
         return None
     return works.index(max(works))
