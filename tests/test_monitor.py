@@ -10,6 +10,7 @@ from tensorboard.plugins.hparams import metadata
 
 import lockstep.engine
 from lockstep.command.compose import swept_keys
+from lockstep.engine.progress import PHASES
 from lockstep.launch.start import start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
@@ -78,7 +79,7 @@ def test_run_in_tensorboard(make_plan: MakePlan) -> None:
     metrics = start_ranks(plan, ENGINES["lightning"])
     events = events_of(Path(plan.run_dir), images=0, tensors=0, scalars=0)
     curves = {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    steps = {f"work/step_seconds/{phase}" for phase in ("data", "forward", "backward", "optimizer", "rest")}
+    steps = {f"work/step_seconds/{phase}" for phase in PHASES}
     assert {name for name in curves if name.startswith("work/")} == {
         *steps,
         *("work/samples_per_second", "work/memory_GiB", "work/epoch"),

@@ -13,7 +13,16 @@ from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command, Ended
 
 SMALL = ("data=points", "data.samples=37", "batch_size=8", "model.net.hidden=[4]", "max_epochs=3", "accelerator=cpu")
-LEFT = {"checkpoints", "config.yaml", "confusion.csv", "metrics.json", "record.jsonl", "csv"}
+LEFT = {
+    "checkpoints",
+    "config.yaml",
+    "confusion.csv",
+    "metrics.json",
+    "record.jsonl",
+    "csv",
+    "report.html",
+    "report.json",
+}
 
 
 def in_shell(

@@ -32,7 +32,7 @@ def test_the_main_job(command: Command) -> None:
     assert re.search(rf"\n  test +acc {metrics['test/acc']:.4g}, .*loss ", ended.out)
     assert len(re.findall(r"^epoch \d+/10 .*val/acc", ended.out, re.MULTILINE)) == 10
     entries = {path.name for path in ended.run_dir.iterdir()}
-    files = {"config.yaml", "confusion.csv", "metrics.json", "record.jsonl"}
+    files = {"config.yaml", "confusion.csv", "metrics.json", "record.jsonl", "report.html", "report.json"}
     assert entries == files | {"checkpoints", "ranks", "tensorboard"}
     events = events_of(ended.run_dir)
     assert len(events.Scalars("val/acc")) == 10

@@ -5,8 +5,12 @@ import sys
 from pathlib import Path
 
 from lockstep.base.config_error import ConfigError
+from lockstep.base.files import save_text
 from lockstep.base.streams import outlive_readers
 from lockstep.runs.compare import compare
+from lockstep.runs.report import render
+from lockstep.runs.report.pages import pair_page
+from lockstep.runs.run_files import REPORT
 
 
 def main() -> int:
@@ -16,9 +20,12 @@ def main() -> int:
     parser.add_argument("run_a", type=Path)
     parser.add_argument("run_b", type=Path)
     parser.add_argument("--tolerance", type=float, help="instead of the expected agreement: 0 for identical bits")
+    parser.add_argument("--report", type=Path, nargs="?", const=Path(REPORT), metavar="FILE", help=f"a page ({REPORT})")
     arguments = parser.parse_args()
     try:
         comparison = compare(arguments.run_a, arguments.run_b, arguments.tolerance)
+        if arguments.report is not None:
+            save_text(arguments.report, render(pair_page(arguments.run_a, arguments.run_b, comparison.content())))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

@@ -38,6 +38,7 @@ from lockstep.plan.targets.locate import FROM_DATA, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import Job
 from lockstep.runs.checkpoint.files import choose_checkpoint, typed_words
+from lockstep.runs.report import reported
 from lockstep.runs.run_files import METRICS, Metrics, clear_records, removed_if_refused, run_of, save_config
 
 TESTED = (
@@ -142,6 +143,7 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
             external_process_group(plan.world),
             run_lock(run_dir) if is_first else nullcontext(),
             removed_if_refused(run_dir) if is_first else nullcontext(),
+            reported(run_dir) if is_first else nullcontext(),
         ):
             if plan.engine.name == "both":
                 metrics, verdict = _run_both(plan, began)

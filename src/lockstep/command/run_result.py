@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.base.text_table import GAP
+from lockstep.runs.report import in_notebook, page_of
 from lockstep.runs.run_files import RECORD, Metrics, net_metrics
 
 MAX_VALUES_IN_LINE = 12
@@ -21,6 +22,10 @@ class RunResult(dict[str, str | int | float]):
     def __init__(self, metrics: Metrics, folder: Path, checkpoint: str | None = None) -> None:
         super().__init__(metrics)
         self.folder, self.checkpoint = folder, checkpoint
+
+    def _repr_html_(self) -> str:
+        """Return report.html, which Jupyter shows in place of the summary."""
+        return in_notebook(page_of(self.folder))
 
     @property
     def history(self) -> list[dict[str, Any]]:

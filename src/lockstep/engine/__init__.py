@@ -18,6 +18,7 @@ from lockstep.base.progress import notice
 from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
+from lockstep.engine.notes import SamplePictures
 from lockstep.engine.results import STOPPING, look_at
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState, SessionCheckpointIO
@@ -79,6 +80,8 @@ def run(plan: Plan, context: RankContext) -> Metrics:
             ckpt_path = None if plan.train else plan.ckpt_path
             trainer.test(session.module, **fitted, ckpt_path=ckpt_path, weights_only=True, verbose=False)
         session.loggers.close()
+        if session.notes.writes:
+            session.notes.data(session.data.by_stage, session.data.source.owner)
         return session.results.finish()
 
 
@@ -92,7 +95,10 @@ def monitoring_callbacks(session: Session, chosen: list[Callback]) -> list[Callb
 
         pictures = Pictures(board, lambda: session.progress.position.steps)
     if shows or plan.test:
-        callbacks.append(ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0, pictures))
+        confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0, pictures)
+        callbacks.append(confusion)
+        if session.notes.writes and plan.test:
+            callbacks.append(SamplePictures(session.notes, confusion))
     callbacks += chosen
     wants_bar = plan.trainer.enable_progress_bar
     wants_bar = sys.stdout.isatty() if wants_bar is None else wants_bar

@@ -65,6 +65,14 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
             and getattr(trainer.precision_plugin, "scaler", None) is None
             and not private.skips_backward(self)
         )
+        if self.fast_path and self.session.plan.world_size > 1 and not self.session.plan.compile:
+            self.phases.watch(module)
+        self.skips_validation = (
+            self.fast_path
+            and trainer.val_check_batch == trainer.num_training_batches
+            and not any(config.reduce_on_plateau for config in trainer.lr_scheduler_configs)
+            and trainer.check_val_every_n_epoch is not None
+        )
 
     def advance(self, data_fetcher: Any) -> None:
         """Train on one batch, from the fetcher to the end of its hooks."""
@@ -89,6 +97,14 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 self.update_lr_schedulers("epoch", update_plateau_schedulers=False)
         self.hooks.call("on_train_batch_end", outputs, batch, batch_idx)
         progress.increment_completed()
+
+    def on_advance_end(self, data_fetcher: Any) -> None:
+        """Skip what Lightning does between two batches, unless a validation or the end of training is due."""
+        requested = self.trainer.should_stop or self.trainer.received_sigterm or self._skip_next_val
+        if not self.skips_validation or requested or self.batch_progress.is_last_batch:
+            super().on_advance_end(data_fetcher)
+        elif not self._should_accumulate():
+            self._batches_that_stepped += 1
 
     def _step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         """Run forward, zero_grad and backward; clip and step at the end of an accumulation."""
@@ -117,7 +133,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 trainer.lightning_module.backward(loss if batches == 1 else loss / batches)
                 hooks.call("on_after_backward")
                 strategy.post_backward(loss)
-        self.phases.mark("backward")
+        self.phases.end_backward()
         if is_step_boundary:
             hooks.call("on_before_optimizer_step", optimizer)
             if trainer.gradient_clip_val is not None:

@@ -5,13 +5,14 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch import nn
 
 from lockstep.base.text_table import columns_text, figures
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.runs.checkpoint.content import Progress
 
-PHASES = ("data", "forward", "backward", "optimizer", "rest")
+PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
 
 
 class RunProgress:
@@ -57,11 +58,13 @@ class RunProgress:
 class Phases:
     """Seconds of training by phase, of what a run does beside it, and samples. `mark` ends a phase and begins the next.
 
-    On a GPU these are the times of the calls, unless it `waits` for the GPU at each mark.
+    On a GPU these are the times of the calls, unless it `waits` for the GPU at each mark. `communication` is what a
+    rank waits for others within backward, after its own gradients are ready.
     totals: seconds of all complete epochs by phase, and of what is not training.
     """
 
     since: float
+    watched = gradients_are_ready = False
 
     def __init__(self, device: torch.device, waits: bool = False) -> None:
         self.device, self.waits = device, waits
@@ -86,6 +89,21 @@ class Phases:
         now = time.perf_counter()
         self.by_phase[phase] += now - self.since
         self.since = now
+
+    def watch(self, net: nn.Module) -> None:
+        """Have the first parameter, whose gradient is the last one, tell when a rank's own gradients are ready."""
+        first = next((each for each in net.parameters() if each.requires_grad and each.is_leaf), None)
+        if first is not None and not self.watched:
+            self.watched = True
+            first.register_post_accumulate_grad_hook(self._end_own_backward)  # type: ignore[no-untyped-call]
+
+    def _end_own_backward(self, _: Any) -> None:
+        self.mark("backward")
+        self.gradients_are_ready = True
+
+    def end_backward(self) -> None:
+        self.mark("communication" if self.gradients_are_ready else "backward")
+        self.gradients_are_ready = False
 
     def step(self, samples: int) -> None:
         self.mark("rest")

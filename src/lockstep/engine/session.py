@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from lockstep.base.structures import tensors_in
 from lockstep.engine.compiling import compile_nets
 from lockstep.engine.loaders.source import LoaderSource, RankData, create_module
 from lockstep.engine.log import ExactLog, attach_log
+from lockstep.engine.notes import RunNotes
 from lockstep.engine.progress import Phases, RunProgress
 from lockstep.engine.results import Results
 from lockstep.engine.step import ModuleStep
@@ -60,6 +61,7 @@ class Session:
         attach_log(self.module, self.log)
         self.progress = RunProgress(plan, context, self.start.position, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
+        self.notes = RunNotes(plan, context.rank)
         self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
 
     @contextmanager
@@ -67,7 +69,7 @@ class Session:
         """Close the loggers if the run fails, and restore the flags of torch that the Trainer sets."""
         before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
         try:
-            with self.loggers, self.plan.strategy.errors():
+            with self.loggers, closing(self.notes), self.plan.strategy.errors():
                 yield
         finally:
             torch.set_deterministic_debug_mode(before[0])
@@ -86,6 +88,7 @@ class Session:
             self.data.loaders("val")  # raises for wrong ones before the first step
         at, content = self.start.position, self.start.content
         self.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, content["record"] if content else None)
+        self.recorder.seconds = lambda: self.phases.total_seconds
         self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
         self.results.checkpoints = self.checkpoints
         if plan.compile:

@@ -190,6 +190,8 @@ class TrainingCallback(Callback):
             self.progress.ended = self.trainer.should_stop
             self.results.end_epoch()
             self._save()
+            seconds, ranks = self.session.phases.seconds, self.session.recorder.rank_seconds
+            self.session.notes.end_epoch(self.progress.position.epochs, seconds, ranks)
             if self.progress.should_stop():
                 raise TrainingInterrupted(self.progress.position.steps)
         self.epoch_ended = False

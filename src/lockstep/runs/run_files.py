@@ -17,6 +17,8 @@ CONFIG = "config.yaml"
 RECORD = "record.jsonl"
 COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"
+REPORT = "report.html"
+NOTES = "report.json"  # what the page shows beside the other files: seconds of ranks, pictures, the environment
 FINGERPRINTED = ("weights", "buffers", "optimizer")  # the tensors of which the record has fingerprints
 Metrics = dict[str, str | int | float]
 NOT_OF_THE_NET = ("lr", "train_seconds", "samples_per_second", "total_seconds", "max_diff", "best")
@@ -74,7 +76,7 @@ def save_confusion(folder: Path, counts: Sequence[Sequence[int]], labels: Sequen
 def clear_records(folder: Path, keep_record: bool) -> None:
     """Remove the results of an earlier run in the folder; `keep_record`: the run is resumed."""
     for run in (folder, folder / "lightning", folder / "raw"):
-        for name in (METRICS, COMPARISON, CONFUSION, *(() if keep_record else (RECORD,))):
+        for name in (METRICS, COMPARISON, CONFUSION, REPORT, *(() if keep_record else (RECORD, NOTES))):
             (run / name).unlink(missing_ok=True)
 
 

@@ -30,6 +30,9 @@ from lockstep.base.random_state import preserve_generators, seed_all
 from lockstep.engine.loaders import BatchShare, RankLoader, RankSlice
 from lockstep.plan.step_plan import batch_count
 
+BLOCK_BYTES = 2**20  # bytes of the batches that are fetched together
+ALIGNED = 64  # Bytes. At an address that is no multiple of them a matrix product may round differently.
+
 
 class MapLoader(RankLoader):
     """The batches of a DataLoader whose data set has an index."""
@@ -71,9 +74,11 @@ class MapLoader(RankLoader):
         """Return the int64 sample ids of an epoch of regular batches."""
         sampler, samples = self.loader.batch_sampler.sampler, len(self.loader.dataset)
         distributed = isinstance(sampler, DistributedSampler)
-        if self.fixed or type(sampler) is SequentialSampler or (distributed and not sampler.shuffle):
+        is_torch = getattr(sampler, "data_source", None) is self.loader.dataset  # a Subset's draws other ids
+        if self.fixed or (is_torch and type(sampler) is SequentialSampler) or (distributed and not sampler.shuffle):
             return torch.arange(samples)
-        permuted = type(sampler) is RandomSampler and not sampler.replacement and sampler.num_samples == samples
+        draws_all = is_torch and type(sampler) is RandomSampler
+        permuted = draws_all and not sampler.replacement and sampler.num_samples == samples
         if distributed or permuted:
             return epoch_order(samples, self.seed, epoch)
         return torch.as_tensor(self._drawn(sampler, epoch), dtype=torch.int64)
@@ -131,8 +136,7 @@ class MapLoader(RankLoader):
         dataset = self.loader.dataset
         is_plain = type(dataset) is TensorDataset and self.loader.collate_fn is default_collate
         if is_plain and all(tensor.layout is torch.strided for tensor in dataset.tensors):
-            tensors = dataset.tensors  # indexing is faster than any worker, and nothing random happens
-            return ([tensor.index_select(0, ids) for tensor in tensors] if len(ids) else None for ids in slices)
+            return fetch_in_blocks(dataset.tensors, slices)  # faster than any worker, and nothing random happens
         from lockstep.engine.loaders.seeded import Places, seeded_loader
 
         if self.reader is None:
@@ -145,3 +149,18 @@ class MapLoader(RankLoader):
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:
     """Return the order of one epoch: a permutation of 0 … samples-1, shape (samples,), int64."""
     return torch.randperm(samples, generator=torch.Generator().manual_seed(seed + epoch))
+
+
+def fetch_in_blocks(tensors: Sequence[Tensor], slices: Iterable[Tensor]) -> Iterator[list[Tensor] | None]:
+    """Yield the rows of tensors in memory for each tensor of ids; None for no ids.
+
+    An index of hundreds of rows takes as long as one of a single row, so small batches share it.
+    """
+    slices, sample_bytes = iter(slices), sum(tensor[:1].nbytes for tensor in tensors)
+    for first in slices:
+        block = [first, *islice(slices, BLOCK_BYTES // max(1, sample_bytes * first.shape[0]))]
+        sizes, ids = [ids.shape[0] for ids in block], torch.cat(block)
+        columns = [torch.split(tensor.index_select(0, ids), sizes) for tensor in tensors]
+        for size, *batch in zip(sizes, *columns, strict=True):
+            # where a batch lies in its block depends on where training began
+            yield [tensor.clone() if tensor.data_ptr() % ALIGNED else tensor for tensor in batch] if size else None

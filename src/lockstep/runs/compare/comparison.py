@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from textwrap import TextWrapper
 from typing import Any
@@ -129,8 +130,17 @@ class Comparison:
         return "\n\n".join(filter(None, blocks))
 
     def save(self, folder: Path) -> None:
+        save_json(folder / COMPARISON, self.content())
+
+    def _repr_html_(self) -> str:
+        """Return the page that Jupyter shows, by name: the report imports this file."""
+        report = import_module("lockstep.runs.report")
+        return str(report.in_notebook(report.pair_page(Path(self.a), Path(self.b), self.content())))
+
+    def content(self) -> dict[str, Any]:
+        """Return what comparison.json has."""
         first = self.first_divergence
-        content = {
+        return {
             **{name: getattr(self, name) for name in ("a", "b", "verdict", "within_tolerance")},
             "tolerance": str(self.tolerance),
             "expected_because": self.tolerance.reason,
@@ -148,7 +158,6 @@ class Comparison:
             },
             "not_compared": {reason: sorted(keys) for reason, keys in sorted(self.left_out.items())},
         }
-        save_json(folder / COMPARISON, content)
 
 
 def wrapped(indent: int, lines: Iterable[str]) -> str:

@@ -49,7 +49,7 @@ OPTIONAL = ("confusion.csv:", "best.ckpt:", "last.ckpt:lockstep.", "last.ckpt:Mi
 RULES: tuple[tuple[How, str, str, str], ...] = (
     *(("exact", name, name, ":") for name in FILES),
     ("not", "the checkpoint before last.ckpt", "previous.ckpt", ":"),
-    ("not", CURVES, "tensorboard/ csv/ wandb/ ranks/ profiler/", "*:"),
+    ("not", CURVES, "tensorboard/ csv/ wandb/ ranks/ profiler/ report.", "*:"),
     ("not", VERDICTS, "comparison.json failure.json", ":"),
     ("not", EXPECTED, "config.yaml:", WORLD),
     (

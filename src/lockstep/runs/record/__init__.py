@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,13 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) ->
 
 
 class Recorder:
-    """The recorder of one rank."""
+    """The recorder of one rank.
+
+    seconds: returns those of this rank by phase until now, for report.html. rank_seconds: of all ranks, on rank 0.
+    """
+
+    seconds: Callable[[], Mapping[str, float]] = staticmethod(dict)
+    rank_seconds: Sequence[Mapping[str, float]] = ()
 
     def __init__(
         self, plan: Plan, rank: int, net: nn.Module, epoch: int = 0, batch: int = 0, offset: Any = None
@@ -142,6 +148,7 @@ class Recorder:
             return
         columns, carried = self._columns()
         ranks, sharded = all_gather_json(columns), self.plan.strategy.sharded
+        self.rank_seconds = [columns["seconds"] for columns in ranks]
         if self.file:
             rates = [rate for rate, _, _ in self.steps]
             self.file.append(step_lines(ranks, rates, epoch, last_step, sharded))
@@ -174,6 +181,7 @@ class Recorder:
                 for _, _, step in self.steps
             ],
             "fingerprints": self.fingerprints,
+            "seconds": {**self.seconds()},
         }
         return columns, {"window": sums[steps], "ids": digests[steps]}
 

@@ -1,4 +1,4 @@
-"""The end of a sweep: sweep.csv, sweep.png and the table; and of each of its jobs."""
+"""The end of a sweep: sweep.csv, report.html and the table; and of each of its jobs."""
 
 import sys
 import time
@@ -18,9 +18,9 @@ from lockstep.base.text_table import columns_text
 from lockstep.launch.disk import run_lock
 from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.plan.schemas.groups import short_keys
-from lockstep.runs.run_files import METRICS
+from lockstep.runs.report import report
+from lockstep.runs.run_files import METRICS, REPORT
 from lockstep.runs.sweep.jobs import FAILURE, WORLD, SweepRow, best_text, jobs_of, ranking_metric, rows_of
-from lockstep.runs.sweep.plot import draw
 from lockstep.runs.sweep.search import continue_search
 
 MAX_CELL = 72  # characters of a cell, and of a reason; sweep.csv has all of them
@@ -53,11 +53,11 @@ class SweepSummary(Callback):
         metric = ranking_metric(jobs)
         rows = rows_of(jobs, metric)
         save_table(folder / "sweep.csv", [row.cells for row in rows])
-        draw(rows, folder / "sweep.png", metric)
+        report(folder)
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
         lines = ["", format_table(rows), "", *best_text(jobs, metric), f"sweep: {counts}"]
-        print("\n".join([*lines, f"  {folder}: sweep.csv, sweep.png"]), flush=True)
+        print("\n".join([*lines, f"  {folder}: sweep.csv, {REPORT}"]), flush=True)
         if "failed" in statuses or any(job.results.get("within_tolerance") is False for job in jobs):
             raise SystemExit(1)
         if "finished" not in statuses:

@@ -1,0 +1,38 @@
+"""`python -m lockstep.report FOLDER…`: write report.html of a run or sweep, or of several runs side by side."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from lockstep.base.config_error import ConfigError
+from lockstep.base.files import save_text, short_path
+from lockstep.base.streams import outlive_readers
+from lockstep.runs.report import page_of, page_of_several, render
+from lockstep.runs.run_files import REPORT
+
+
+def main() -> int:
+    """Return 0, or 2 if there is nothing to report."""
+    outlive_readers()
+    parser = argparse.ArgumentParser(prog="python -m lockstep.report", description="Write a page about runs.")
+    parser.add_argument(
+        "folders", type=Path, nargs="+", metavar="FOLDER", help="of a run, of engine=both or of a sweep"
+    )
+    parser.add_argument("--out", type=Path, help=f"the file: by default FOLDER/{REPORT}, of several ./{REPORT}")
+    arguments = parser.parse_args()
+    [first, *others] = arguments.folders
+    path = arguments.out or (Path(REPORT) if others else first / REPORT)
+    try:
+        save_text(path, render(page_of_several(arguments.folders) if others else page_of(first)))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{path} cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
+    print(short_path(path.absolute()))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

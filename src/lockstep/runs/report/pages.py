@@ -1,0 +1,135 @@
+"""The content of a page about one run or two; the templates write it as sentences and tables."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lockstep.base.files import short_path
+from lockstep.plan.schemas.groups import short_keys
+from lockstep.runs.compare import compare
+from lockstep.runs.report.chance import judgement
+from lockstep.runs.report.curves import curves, difference_chart
+from lockstep.runs.report.run_view import RunView, read_json, setup_of
+from lockstep.runs.run_files import COMPARISON, METRICS
+
+ENGINES = ("lightning", "raw")  # the folders of engine=both
+LARGEST_LIST = 12  # confusions that are listed
+PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
+NOTICEABLE = 0.05  # share of the training time by which a rank is slower than the fastest one
+Content = dict[str, Any]
+
+
+def run_page(folder: Path, reason: str = "") -> Content:
+    """Return the content of the page of a run. `reason`: what ended it early."""
+    view = RunView(folder)
+    values = [word.lstrip("+").partition("=") for word in view.words]
+    typed = short_keys({key: value for key, _, value in values})
+    return {
+        **_parts(view),
+        "title": f"{' '.join(map('='.join, typed.items())) or view.work} · {folder.resolve().name}",
+        "work": [view.work],
+        "run": view,
+        "epoch": max(view.last_steps, default=0),
+        "headline": view.headline,
+        "reason": reason,
+        "nets": view.nets(),
+        "charts": curves({"": view}),
+        "setups": [("", setup_of(view))],
+    }
+
+
+def both_page(folder: Path, reason: str = "") -> Content:
+    """Return the content of the page of `engine=both`, of which raw may have left nothing yet."""
+    lightning, raw = (folder / engine for engine in ENGINES)
+    if not (folder / METRICS).is_file():
+        return {**run_page(lightning, reason), "is_both": True}
+    content = pair_page(lightning, raw, read_json(folder / COMPARISON), ["Lightning", "raw"])
+    return {**content, "title": f"Lightning and raw · {folder.resolve().name}", "setups": content["setups"][:1]}
+
+
+def pair_page(a: Path, b: Path, comparison: Content | None = None, names: Sequence[str] = ()) -> Content:
+    """Return the content of the page of two runs. `comparison`: that of their comparison.json, if it is known."""
+    views, comparison = (RunView(a), RunView(b)), comparison or compare(a, b).content()
+    options: Mapping[str, Any] = comparison["configuration"]
+    short = short_keys(options) if len(options) <= 2 else {}
+    letters = [" ".join([ab, *(f"{key}={pair[n]}" for key, pair in short.items())]) for n, ab in enumerate("AB")]
+    names = names or letters
+    left, is_identical = _parts(views[0]), comparison["verdict"] == "identical"
+    times = [(name, times_of(view)) for name, view in zip(names, views, strict=True)]
+    return {
+        **left,
+        "title": f"{names[0]} against {names[1]} · {a.resolve().name}",
+        "work": [*dict.fromkeys(view.work for view in views)],
+        "run": views[0],
+        "epoch": 0,
+        "settings": [(name, view.values) for name, view in zip(names, views, strict=True)],
+        "headline": views[0].headline if is_identical else None,
+        "names": names,
+        "paths": [str(short_path(view.folder)) for view in views],
+        "nets": views[0].nets() if is_identical else [],
+        "pair": [] if is_identical else pair_rows(*views),
+        "comparison": comparison,
+        "charts": [difference_chart(*views), *curves(dict(zip(names, views, strict=True)))],
+        "times": times,
+        "setups": [(name, setup_of(view)) for name, view in zip(names, views, strict=True)],
+    }
+
+
+def _parts(view: RunView) -> Content:
+    """Return what is read of one run alone: time, classes and pictures."""
+    pictures = [
+        each for each in view.notes.get("pictures", []) if str(each["src"]).startswith("data:image/png;base64,")
+    ]
+    names, rows = [name for name, _ in view.confusion], [counts for _, counts in view.confusion]
+    others = [*names, *(["another"] if rows and len(rows[0]) > len(rows) else [])]
+    wrong = [
+        (count, names[row], other)
+        for row, counts in enumerate(rows)
+        for column, (other, count) in enumerate(zip(others, counts, strict=True))
+        if column != row and count
+    ]
+    return {
+        "times": [("", times_of(view))],
+        "classes": {"names": names, "others": others, "rows": rows, "predicted": [*map(sum, zip(*rows, strict=True))]},
+        "wrong": sorted(wrong, key=lambda each: -each[0])[:LARGEST_LIST],
+        "pictures": {kind: [each for each in pictures if each["kind"] == kind] for kind in ("wrong", "random")},
+        "split_counts": view.notes.get("classes"),
+    }
+
+
+def pair_rows(left: RunView, right: RunView) -> list[Content]:
+    """Return a row for each result of both runs: which is better, by how much, and whether it is chance."""
+    others, rows = {(row["split"], row["metric"]): row for row in right.nets()}, []
+    for row in left.nets():
+        other = others.get((row["split"], row["metric"]), {"last": None, "samples": None})
+        if row["last"] is not None and other["last"] is not None:
+            samples = row["samples"] if row["samples"] == other["samples"] else None
+            judged = judgement(str(row["metric"]), [row["last"]], [other["last"]], samples)
+            rows.append({**row, "a": row["last"], "b": other["last"], **judged})
+    return sorted(rows, key=lambda row: row["split"] != "test")
+
+
+def times_of(view: RunView) -> Content:
+    """Return the speed, the seconds of each rank by phase, the slowest rank, and charts over epochs."""
+    ranks = [{phase: seconds.get(phase, 0.0) for phase in PHASES} for seconds in view.notes.get("ranks", [])]
+    others: Mapping[str, float] = view.notes["ranks"][0] if ranks else {}
+    epochs = view.notes.get("epochs", [])  # each with the seconds of training, and of all else since the last
+    return {
+        "results": view.results,
+        "ranks": ranks,
+        "slowest": slowest(ranks),
+        "others": {name: value for name, value in others.items() if name not in PHASES},
+        "epochs": [[*epoch, view.epoch_samples.get(epoch[0], 0)] for epoch in epochs],
+    }
+
+
+def slowest(ranks: Sequence[Mapping[str, float]]) -> int | None:
+    """Return the rank that computes longest, and for which the others wait; None if all take about the same time."""
+    works = [sum(rank.values()) - rank["communication"] for rank in ranks]
+    if (
+        not any(rank["communication"] for rank in ranks)
+        or len(ranks) < 2
+        or max(works) - min(works) < NOTICEABLE * max(sum(rank.values()) for rank in ranks)
+    ):
+        return None
+    return works.index(max(works))
