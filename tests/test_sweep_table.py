@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lockstep import run
-from lockstep.base.text_table import columns_text, figures, fitted_text
+from lockstep.base.text_table import columns_text, figures
 from lockstep.runs.sweep.jobs import SweepJob, SweepRow, rows_of
 from lockstep.runs.sweep.summary import format_table
 
@@ -69,13 +69,4 @@ def test_columns_line_up() -> None:
 def test_three_figures_and_no_powers_of_ten() -> None:
     assert [figures(value) for value in (None, 0.0, 0.012345, 1.2345, 123.45, 12345.0, math.nan)] == [
         *("–", "0", "0.0123", "1.23", "123", "12345", "nan")
-    ]
-
-
-def test_a_table_that_does_not_fit_goes_below_itself() -> None:
-    headings, cells = ["work", "by", "seconds", "goal"], [["a", "me", "1 s", "–"], ["", "you", "2 s", "≤ 2 s"]]
-    assert fitted_text(headings, cells, None, 2) == columns_text(headings, cells, 2)
-    assert fitted_text(headings, cells, 40, 2) == columns_text(headings, cells, 2)
-    assert fitted_text(headings, cells, 15, 2).splitlines() == [
-        *("a", "  me", "    seconds: 1 s", "  you", "    seconds: 2 s", "    goal: ≤ 2 s")
     ]

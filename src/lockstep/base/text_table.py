@@ -2,7 +2,6 @@
 
 import math
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 
 GAP = "  "
@@ -10,11 +9,6 @@ GAP = "  "
 
 def terminal_width() -> int:
     return shutil.get_terminal_size((120, 24)).columns
-
-
-def width_shown() -> int | None:
-    """Return the width of the terminal that stdout is, or None if it is no terminal."""
-    return terminal_width() if sys.stdout.isatty() else None
 
 
 def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -30,23 +24,10 @@ def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]], left: 
     )
 
 
-def fitted_text(headings: Sequence[str], cells: Sequence[Sequence[str]], width: int | None, left: int = 1) -> str:
-    """Return the table if it fits into the width (None: any); else each cell in its own line, but for empty ones."""
-    text = columns_text(headings, cells, left)
-    if width is None or max(map(len, text.splitlines())) <= width:
-        return text
-    lines = []
-    for row in cells:
-        lines += [f"{GAP * place}{cell}" for place, cell in enumerate(row[:left]) if cell]
-        named = zip(headings[left:], row[left:], strict=True)
-        lines += [f"{GAP * left}{name}: {cell}" for name, cell in named if cell.strip("–")]
-    return "\n".join(lines)
-
-
-def rows_text(rows: Sequence[Mapping[str, object]], width: int | None, left: int = 1) -> str:
+def rows_text(rows: Sequence[Mapping[str, object]], left: int = 1) -> str:
     """Return the table of rows with the same keys, which are the headings; numbers get three figures."""
     cells = [[cell if isinstance(cell, str) else figures(cell) for cell in row.values()] for row in rows]  # type: ignore[arg-type]
-    return fitted_text([*rows[0]], cells, width, left)
+    return columns_text([*rows[0]], cells, left)
 
 
 def figures(value: float | None) -> str:
