@@ -62,3 +62,10 @@ def test_an_unusable_tmpdir_is_named(name: str, reason: str, monkeypatch: pytest
     monkeypatch.setenv("TMPDIR", "/opt")
     with pytest.raises(ConfigError, match=rf"^TMPDIR=/opt: no temporary folder can be created .*{reason}"):
         private_folder()
+
+
+def test_a_tmpdir_in_which_others_may_rename_files_is_refused(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary.chmod(0o777)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    with pytest.raises(ConfigError, match=r"other users may rename files in .*chmod \+t"):
+        private_folder()

@@ -42,8 +42,9 @@ def test_a_single_rank_may_skip_a_step_or_go_backward_itself(
         ((*SKIPPING, "+model.ranks=[0,1]", *VIRTUAL), SKIPPED),
         ((*SKIPPING, "+model.result=dict", *SINGLE), NO_LOSS),
         ((*USER_BACKWARD, *DDP), NOT_AVERAGED),
+        ((*USER_BACKWARD, *DDP, "engine=raw"), NOT_AVERAGED),
     ],
-    ids=["skips", "skips-virtual", "no-loss", "backward"],
+    ids=["skips", "skips-virtual", "no-loss", "backward", "raw-backward"],
 )
 def test_steps_that_are_refused(job: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan) -> None:
     """No rank waits for the others: the run ends at once."""

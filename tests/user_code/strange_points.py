@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim.lr_scheduler import ExponentialLR
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import DataLoader, SequentialSampler, TensorDataset, default_collate
 
 
 def points(n: int, seed: int) -> TensorDataset:
@@ -59,6 +59,13 @@ class Coded(Base):
         loss = super().training_step(batch, batch_idx)
         self.code.mul_(0.9).add_(batch[0].detach().mean(0), alpha=0.1)  # type: ignore[operator]
         return loss
+
+
+class FirstSamples(Base):
+    """A sampler of torch's, but over other samples than those of the loader."""
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(points(48, 1) + points(12, 3), batch_size=8, sampler=SequentialSampler(range(48)))
 
 
 class OwnBatches(Base):

@@ -5,6 +5,7 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 """
 
 import json
+import os
 import shlex
 import sys
 import time
@@ -24,6 +25,7 @@ from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job, replacing, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
+from lockstep.launch.cores import crowded
 from lockstep.launch.disk import disk_errors_as_config_errors, run_lock
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero
 from lockstep.launch.start import external_process_group, start_ranks
@@ -113,6 +115,10 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
+        ranks = 1 if plan.strategy.virtual else plan.strategy.data_parallel_size(plan.devices)
+        line = crowded(plan.threads, ranks, os.getloadavg()[0])
+        if line and config.threads is None and plan.accelerator == "cpu":
+            print(line, flush=True)
         print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
     if damaged and is_rank_zero():
         skipped = [f"{path}: {'damaged' if path.suffix else reason}" for path, reason in damaged.items()]

@@ -39,3 +39,17 @@ def default_threads(ranks: int) -> int:
         if threads.isdecimal() and int(threads) > 0:
             return int(threads)
     return max(1, usable_cores() // ranks)
+
+
+def crowded(threads: int, ranks: int, load: float) -> str:
+    """Return a line that says what to type if threads that nobody typed wait for cores, else an empty text.
+
+    load: of the machine, as `os.getloadavg` returns it.
+    """
+    cores, all_cores = usable_cores(), os.cpu_count() or 1
+    if ranks * threads > cores:
+        hint = f"threads={max(1, cores // ranks)}" if threads > 1 else f"devices={cores}"
+        return f"threads: {ranks} × {threads} of them share {cores} core{'s' * (cores > 1)}; {hint} may be faster"
+    if threads > 1 and load > all_cores:
+        return f"threads: the load of this machine is {load:.1f}, of {all_cores} cores; threads=1 may be faster"
+    return ""

@@ -5,6 +5,8 @@ It is multiprocessing's own. This process removes it when it ends; if it is kill
 
 import multiprocessing.util
 import os
+import stat
+import tempfile
 from pathlib import Path
 
 from lockstep.base.config_error import config_error
@@ -14,8 +16,12 @@ MAX_PATH = 80  # bytes: a socket's path, with a name behind the folder, has at m
 
 
 def private_folder() -> Path:
-    """Return the folder, which the first call creates."""
+    """Return the folder, which the first call creates; raise if others could replace the files of a run."""
     try:
+        base = tempfile.gettempdir()
+        mode = Path(base).stat().st_mode
+        if mode & 0o022 and not mode & stat.S_ISVTX:
+            raise OSError(f"other users may rename files in {base}: it lacks the sticky bit, chmod +t")
         folder = multiprocessing.util.get_temp_dir()
         if len(os.fsencode(folder)) > MAX_PATH:
             raise OSError(f"the path of {folder} is too long for a socket")

@@ -162,9 +162,10 @@ class Loader:
 
     def order(self, sampler: Any, epoch: int) -> Tensor:
         samples, is_distributed = len(self.loader.dataset), isinstance(sampler, td.DistributedSampler)
-        if self.fixed or type(sampler) is td.SequentialSampler or (is_distributed and not sampler.shuffle):
+        kind = type(sampler) if getattr(sampler, "data_source", None) is self.loader.dataset else None
+        if self.fixed or kind is td.SequentialSampler or (is_distributed and not sampler.shuffle):
             return torch.arange(samples)
-        permutes = type(sampler) is td.RandomSampler and not sampler.replacement and sampler.num_samples == samples
+        permutes = kind is td.RandomSampler and not sampler.replacement and sampler.num_samples == samples
         if permutes or is_distributed:
             return torch.randperm(samples, generator=torch.Generator().manual_seed(self.seed + epoch))
         return torch.as_tensor(self.draw(sampler, epoch), dtype=torch.int64)

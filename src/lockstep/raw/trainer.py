@@ -33,7 +33,7 @@ class Trainer:
     loss, count: of the batch, and what the loss is a mean over: samples, unless the step returns a weight.
     divisor: the sum of these weights in an optimizer step. updates: the rate and the gradient norms of each update
     in the batch. has_samples: of the batch, on this rank. factor, syncs: of `manual_backward`, on the loss, and
-    whether it averages gradients over ranks. averaged: the parameters whose gradients it averages.
+    whether it averages gradients over ranks. went_backward: by it. averaged: the parameters whose gradients it averages.
     shared_buffers: the names of those that rank 0 sends before each optimizer step, each with what holds it.
     """
 
@@ -42,7 +42,7 @@ class Trainer:
     logger = None
     loss: Tensor | None = None
     divisor: float | None = None
-    count, factor, seconds, syncs, has_samples = 0.0, 1.0, 0.0, True, True
+    count, factor, seconds, syncs, has_samples, went_backward = 0.0, 1.0, 0.0, True, True, False
     training_step: Any
     train_dataloader = val_dataloaders = test_dataloaders = None
     num_training_batches: float
@@ -259,7 +259,7 @@ def manual_step(trainer: Trainer, share: Share, batch: Any, index: int, is_step:
 def manual_backward(trainer: Trainer, loss: Tensor, *arguments: Any, **options: Any) -> None:
     """Go backward, then average gradients over ranks, with what earlier passes have left to average."""
     averaged = trainer.averaged if trainer.world_size > 1 and trainer.syncs else []
-    earlier = [parameter.grad for parameter in averaged]
+    trainer.went_backward, earlier = True, [parameter.grad for parameter in averaged]
     for parameter in averaged:
         parameter.grad = None
     trainer.module.on_before_backward(loss)
@@ -276,6 +276,11 @@ def watch_manual_steps(trainer: Trainer) -> None:
 
         def measured() -> Any:
             loss = closure() if closure else None
+            reason = "it steps by gradients of loss.backward(), which nobody averages over ranks"
+            hint = "one that calls self.manual_backward(loss) instead"
+            require(
+                trainer.went_backward or trainer.world_size == 1, "model", type(trainer.module).__name__, reason, hint
+            )
             step.before_update(trainer, optimizer)
             return loss
 

@@ -74,11 +74,10 @@ class MapLoader(RankLoader):
         """Return the int64 sample ids of an epoch of regular batches."""
         sampler, samples = self.loader.batch_sampler.sampler, len(self.loader.dataset)
         distributed = isinstance(sampler, DistributedSampler)
-        is_torch = getattr(sampler, "data_source", None) is self.loader.dataset  # a Subset's draws other ids
-        if self.fixed or (is_torch and type(sampler) is SequentialSampler) or (distributed and not sampler.shuffle):
+        kind = type(sampler) if getattr(sampler, "data_source", None) is self.loader.dataset else None
+        if self.fixed or kind is SequentialSampler or (distributed and not sampler.shuffle):
             return torch.arange(samples)
-        draws_all = is_torch and type(sampler) is RandomSampler
-        permuted = draws_all and not sampler.replacement and sampler.num_samples == samples
+        permuted = kind is RandomSampler and not sampler.replacement and sampler.num_samples == samples
         if distributed or permuted:
             return epoch_order(samples, self.seed, epoch)
         return torch.as_tensor(self._drawn(sampler, epoch), dtype=torch.int64)
