@@ -24,6 +24,10 @@ from lockstep.raw import Job, configuration, data, step
 from lockstep.raw.data import Loader, Share, preserved_generators
 from lockstep.raw.record import Record
 
+NOT_AVERAGED = (
+    "it steps by gradients of loss.backward(), which nobody averages over ranks",
+    "one that calls self.manual_backward(loss) instead",
+)
 STAGES = {"train": "training", "val": "validation", "test": "test"}
 
 
@@ -33,7 +37,7 @@ class Trainer:
     loss, count: of the batch, and what the loss is a mean over: samples, unless the step returns a weight.
     divisor: the sum of these weights in an optimizer step. updates: the rate and the gradient norms of each update
     in the batch. has_samples: of the batch, on this rank. factor, syncs: of `manual_backward`, on the loss, and
-    whether it averages gradients over ranks. went_backward: by it. averaged: the parameters whose gradients it averages.
+    whether it averages over ranks; went_backward: whether it was called. averaged: the parameters whose gradients it averages.
     shared_buffers: the names of those that rank 0 sends before each optimizer step, each with what holds it.
     """
 
