@@ -53,7 +53,7 @@ def run_all(plan: Plan, context: RankContext) -> Metrics:
             if context.rank == 0:
                 os.link(last, last.with_name("at-the-stop.ckpt"))
             dist.barrier()
-            one = replace(one, ckpt_path=str(last), resume=True, strategy=FSDP("fsdp", 0))
+            one = replace(one, ckpt_path=str(last), resume=True, strategy=FSDP("fsdp"))
         run(one, context)
     return {"runs": len(plans)}
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,14 @@ from lockstep.runs.sweep.summary import format_table
 
 
 def row(number: int, **varied: object) -> SweepRow:
-    cells = {"job": str(number), "best": "*" if number else "", "engine": "raw", "strategy": "ddp", "devices": 2}
-    measured = {"samples_per_second": 12345.5, "best_val_acc": 0.5 + number / 10, "reason": ""}
+    cells: dict[str, Any] = {
+        "job": str(number),
+        "best": "*" if number else "",
+        "engine": "raw",
+        "strategy": "ddp",
+        "devices": 2,
+    }
+    measured: dict[str, Any] = {"samples_per_second": 12345.5, "best_val_acc": 0.5 + number / 10, "reason": ""}
     cells |= {**varied, **measured, "train_loss": 1.0, "val_loss": 0.25, "test_acc": 0.75}
     return SweepRow(cells, varied, ranked="best_val_acc")
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from lockstep.base.config_error import require
 from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.raw.data import Share, arguments_for
 
@@ -73,6 +74,10 @@ def loss_factor(trainer: Any, share: Share, accumulate: int) -> float:
 
 def before_update(trainer: Any, optimizer: Optimizer) -> None:
     """Measure the gradients of an optimizer, which are complete and averaged over ranks."""
+    if trainer.world_size > 1 and not trainer.module.automatic_optimization:
+        reason = "it steps by gradients of loss.backward(), which nobody averages over ranks"
+        hint = "one that calls self.manual_backward(loss) instead"
+        require(trainer.went_backward, "model", type(trainer.module).__name__, reason, hint)
     gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
     if trainer.divisor is not None:
         total = torch.tensor(trainer.divisor, dtype=torch.float64, device=trainer.device)

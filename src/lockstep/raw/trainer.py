@@ -37,7 +37,7 @@ class Trainer:
     loss, count: of the batch, and what the loss is a mean over: samples, unless the step returns a weight.
     divisor: the sum of these weights in an optimizer step. updates: the rate and the gradient norms of each update
     in the batch. has_samples: of the batch, on this rank. factor, syncs: of `manual_backward`, on the loss, and
-    whether it averages over ranks; went_backward: whether it was called. averaged: the parameters whose gradients it averages.
+    whether it averages over ranks; went_backward: whether it was called. averaged: the parameters that it averages.
     shared_buffers: the names of those that rank 0 sends before each optimizer step, each with what holds it.
     """
 
@@ -280,11 +280,6 @@ def watch_manual_steps(trainer: Trainer) -> None:
 
         def measured() -> Any:
             loss = closure() if closure else None
-            reason = "it steps by gradients of loss.backward(), which nobody averages over ranks"
-            hint = "one that calls self.manual_backward(loss) instead"
-            require(
-                trainer.went_backward or trainer.world_size == 1, "model", type(trainer.module).__name__, reason, hint
-            )
             step.before_update(trainer, optimizer)
             return loss
 
