@@ -22,7 +22,7 @@ def row(number: int, **varied: object) -> SweepRow:
         "devices": 2,
     }
     measured: dict[str, Any] = {"samples_per_second": 12345.5, "best_val_acc": 0.5 + number / 10, "reason": ""}
-    cells |= {**varied, **measured, "train_loss": 1.0, "val_loss": 0.25, "test_acc": 0.75}
+    cells |= {"devices": 2, **varied, **measured, "train_loss": 1.0, "val_loss": 0.25, "test_acc": 0.75}
     return SweepRow(cells, varied, ranked="best_val_acc")
 
 

@@ -42,8 +42,7 @@ class Trainer:
     """
 
     training = validating = testing = sanity_checking = should_stop = is_last_batch = barebones = False
-    current_epoch = global_step = node_rank = 0
-    logger = None
+    current_epoch, global_step, node_rank, logger = 0, 0, 0, None
     loss: Tensor | None = None
     divisor: float | None = None
     count, factor, seconds, syncs, has_samples, went_backward = 0.0, 1.0, 0.0, True, True, False
