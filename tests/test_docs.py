@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from lockstep.base.config_error import ConfigError
+from lockstep.command.compose import without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.engine.loaders.source import create_module
 from lockstep.runs.compare.tolerance import tolerance_between
@@ -149,7 +150,7 @@ def test_words_of_the_template_are_understood(
     for column in (there, here):
         for span in re.findall(r"`([^`]+)`", column):
             if all(re.match(r"[+\w.]+=", word) for word in shlex.split(span)) and span != "accelerator=gpu":
-                typed, refusal = overrides(span, request), ""
+                typed, refusal = [*map(without_plus, overrides(span, request))], ""
                 try:
                     with planning(typed):
                         make_plan(*typed)

@@ -121,7 +121,8 @@ def trained(
     )
     default = trainer.fit_loop.epoch_loop
     data = SimpleNamespace(transfer=lambda batch: [tensor.to(module.dtype) for tensor in batch])
-    session = SimpleNamespace(phases=Phases(torch.device("cpu")), data=data)
+    plan = SimpleNamespace(world_size=1, compile=False)
+    session = SimpleNamespace(phases=Phases(torch.device("cpu")), data=data, plan=plan)
     first: Any = () if loop is _TrainingEpochLoop else (session,)
     trainer.fit_loop.epoch_loop = loop(*first, trainer, default.min_steps, default.max_steps)
     trainer.fit(module, loader, loader)

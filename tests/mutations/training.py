@@ -35,8 +35,8 @@ engine/loaders/__init__.py test_data_samples.py::test_an_evaluation_is_the_same_
 +return self.epoch
 # what is overfitted is shuffled
 engine/loaders/map_loader.py test_trainer_keys_modules.py::test_overfitting_takes_the_same_batches_in_each_epoch
--if self.fixed or type(sampler)
-+if type(sampler)
+-if self.fixed or kind is
++if kind is
 # a loader's last batch is kept that it drops
 engine/loaders/map_loader.py test_user_module.py::test_evaluations_have_a_separate_batch_size
 -self.drop_last = self.regular and sampler.drop_last

@@ -87,6 +87,14 @@ class Outside(WithNet):
         return y
 
 
+class Aliased(WithNet):
+    """Its loss uses a weight of the net."""
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        weight: Tensor = self.net.get_parameter("0.weight")
+        return super().training_step(batch, batch_idx) + weight.square().sum()
+
+
 class Copied(WithNet):
     """Computes with a copy of its net, which it takes at the start, too."""
 

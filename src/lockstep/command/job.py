@@ -72,7 +72,7 @@ def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
         with open_dict(config):
             config.update(targets)
         plan = prepare(config, run_dir, sets_folder(words), schemas.Command(tuple(words)))
-        return RunResult(execute(plan, began), Path(plan.run_dir), None if plan.train else plan.ckpt_path)
+    return RunResult(execute(plan, began), Path(plan.run_dir), None if plan.train else plan.ckpt_path)
 
 
 def with_earlier_words(words: Sequence[str]) -> list[str]:

@@ -82,6 +82,8 @@ def report(run_dir: Path, reason: str = "") -> None:
     folder = run_dir.parent if is_of_both else run_dir  # one page for both engines
     try:
         save_text(folder / REPORT, render(page_of(folder, reason)))
+    except OSError:
+        pass  # a full disk is told by what the run needs
     except Exception as error:
         notice(f"{folder / REPORT} was not written: {type(error).__name__}: {' '.join(str(error).split())}")
 
