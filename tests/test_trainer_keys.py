@@ -133,10 +133,10 @@ def test_torch_flags_hold_during_training(make_plan: MakePlan, monkeypatch: pyte
 
     monkeypatch.setattr(Recorder, "stepped", seeing)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    wanted = ("trainer.deterministic=warn", "trainer.benchmark=true", "trainer.detect_anomaly=true")
+    wanted = ("trainer.deterministic=warn", "trainer.detect_anomaly=true")
     before = flags()
     RUN["lightning"](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), ALONE)
-    assert seen == [(True, True, True, True)]
+    assert seen == [(True, True, False, True)]
     assert flags() == before
 
 

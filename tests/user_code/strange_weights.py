@@ -4,7 +4,8 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -18,6 +19,80 @@ class Rows(pl.LightningDataModule):
     def val_dataloader(self) -> DataLoader[Any]:
         x = torch.linspace(-2, 2, 28).reshape(7, 4)
         return DataLoader(TensorDataset(x, x.sin().sum(1, keepdim=True)), batch_size=6)
+
+
+class Teacher(pl.LightningModule):
+    """A slow copy of its weights that replaces its data, a temperature without dimension, tied and unused weights,
+    layers called past `forward`, weights frozen in the first epoch and clamped in each step, hooks that compute.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 5))
+        self.slow = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 5)).requires_grad_(False)
+        self.slow.load_state_dict(self.body.state_dict())
+        self.memory = nn.LSTM(5, 3, batch_first=True)
+        self.head = nn.Linear(3, 1)
+        self.tied = nn.Linear(3, 1, bias=False)
+        self.tied.weight = self.head.weight
+        self.direct = nn.Parameter(torch.randn(5, 5).t())  # not contiguous
+        self.temperature = nn.Parameter(torch.tensor(0.7))
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.tied(self.memory(self.body(x)[:, None])[0][:, 0])
+        return outputs
+
+    def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
+        x, y = batch
+        with torch.no_grad():
+            for slow, fast in zip(self.slow.parameters(), self.body.parameters(), strict=True):
+                slow.data = 0.9 * slow.data + 0.1 * fast.data
+            wanted = self.slow(x)
+        between = F.linear(self.body[0](x), self.direct)
+        hidden, _ = self.memory(self.body(x)[:, None])
+        weights = sum(
+            weight.square().sum() for weight in self.parameters() if weight.requires_grad and weight.shape[:1] != (2,)
+        )
+        loss = F.mse_loss(self.head(hidden[:, 0]) * self.temperature, y) + F.mse_loss(between, wanted) + 1e-3 * weights
+        self.log("temperature", self.temperature)
+        return {"loss": loss, "hidden": hidden}
+
+    def on_train_epoch_start(self) -> None:
+        self.body[0].requires_grad_(self.current_epoch > 0)
+
+    def on_after_backward(self) -> None:
+        norms = {name: weight.grad.norm().item() for name, weight in self.named_parameters() if weight.grad is not None}
+        self.log("largest_gradient", max(norms.values()))
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None and weight.grad.norm().item() > 0.5:
+                    weight.grad.mul_(0.5)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.log("weight", self.head.weight.norm().item())
+        for weight in self.body.parameters():
+            weight.data = weight.data.clamp(-0.6, 0.6)
+
+    def on_train_epoch_end(self) -> None:
+        with torch.no_grad():
+            self.log("sampled", self(torch.ones(3, 4, dtype=self.direct.dtype)).sum())
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.log("val_loss", F.mse_loss(self(x), y))
+
+    def configure_optimizers(self) -> Any:
+        groups: list[dict[str, Any]] = [
+            {"params": [*self.body.parameters(), self.temperature]},
+            {"params": [*self.memory.parameters()]},
+        ]
+        rest = [
+            weight for name, weight in self.named_parameters() if name.split(".")[0] in ("head", "direct", "unused")
+        ]
+        return torch.optim.Adam([*groups, {"params": rest, "weight_decay": 0.01}], lr=0.05)
 
 
 class Critic(pl.LightningModule):
