@@ -40,7 +40,6 @@ REFUSED = [
     (["strategy=model_parallel", "model=split_cnn", "devices=5"], "devices=5: model=SplitCNN has 4", "devices=4"),
     (["strategy=model_parallel", "model=split_cnn", "show_shapes=true"], "show_shapes=true: stages", "strategy=dp"),
     (["engine=raw", "engine.gradient_sync=rng"], "engine.gradient_sync=rng:", "engine.gradient_sync=ring"),
-    (["process_group.backend=mpi"], "process_group.backend=mpi: this torch was built without it", "backend=auto"),
     (["process_group.timeout=0"], "process_group.timeout=0.0:", "process_group.timeout=60"),
     (["trainer=ddp"], "trainer=ddp: it is a group of keys", "write strategy=ddp devices=2."),
     (["+data.loader.num_workers=2"], "data.loader={num_workers:2}: Digits takes no such", "one of: batch_size, val"),

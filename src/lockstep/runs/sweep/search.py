@@ -43,12 +43,8 @@ def continue_search(sweeper: DictConfig) -> None:
     with errors_as(lambda error: config_error("hydra.sweeper.storage", storage, " ".join(str(error).split()), hint)):
         # without autocommit Optuna 2 and SQLAlchemy 2 lose the version of the tables
         database = RDBStorage(storage, engine_kwargs={"isolation_level": "AUTOCOMMIT"})
-    trials = [
-        trial
-        for study in database.get_all_study_summaries()
-        if study.study_name == name
-        for trial in database.get_all_trials(study._study_id)
-    ]
+    exists = name in {study.study_name for study in database.get_all_study_summaries()}
+    trials = database.get_all_trials(database.get_study_id_from_name(str(name))) if exists else []
     finished = sum(trial.state is TrialState.COMPLETE for trial in trials)
     with read_write(sweeper):
         sweeper.n_trials = max(0, sweeper.n_trials - finished)
