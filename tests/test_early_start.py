@@ -65,7 +65,7 @@ def test_a_signal_while_the_command_imports_leaves_nothing(tmp_path: Path) -> No
         with subprocess.Popen(
             command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
         ) as process:
-            while not [*Path(temporary).glob("lockstep-*/listener-*")]:
+            while not [*Path(temporary).glob("pymp-*/listener-*")]:
                 assert process.poll() is None
                 time.sleep(0.005)
             os.killpg(process.pid, signal.SIGINT)

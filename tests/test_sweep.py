@@ -97,7 +97,7 @@ def test_a_search_by_optuna_goes_on_after_a_trial_that_fails(command: Command) -
 def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> None:
     ended = command.train("seed=1,2", "-m", "devicez=1")
     assert ended.status == 2
-    assert ended.err.splitlines()[-1] == "devicez=1: there is no such key (did you mean devices?); write devices=1."
+    assert ended.err.splitlines()[-1] == "devicez=1: there is no such key (did you mean devices?); write devices=VALUE."
     ended = command.train("optimizer.lr=interval(1,2)", "-m")
     assert ended.err == "optimizer.lr=interval(1,2): BasicSweeper does not support sweep type : INTERVAL_SWEEP\n"
     assert not list(command.folder.iterdir())

@@ -83,7 +83,6 @@ def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan) -> 
     with pytest.raises(ConfigError) as refused:
         check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
     assert "trainer.limit_train_batches=1.0: the run of ckpt_path=" in str(refused.value)
-    assert "write trainer.limit_train_batches=4." in str(refused.value)
 
 
 WITHIN = ("trainer.limit_train_batches=7", "accumulate_grad_batches=2", "max_epochs=2", "precision=64-true")
