@@ -39,6 +39,7 @@ def test_invalid_input(word: str, message: str) -> None:
         run_bench(options(BenchOptions, [word]))
 
 
+@pytest.mark.slow
 def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Both baselines and Lockstep train in turn."""
     small = workloads.Workload(workloads.WORKLOADS["linear"].overrides, quick=QUICK)

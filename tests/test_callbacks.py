@@ -87,6 +87,7 @@ def test_the_state_of_callbacks_is_resumed(callbacks: tuple[str, ...], make_user
     same_after_kill(make_user_plan(*JOB, *DDP, *callbacks), 8)
 
 
+@pytest.mark.slow
 def test_training_goes_on_with_other_weights_than_fit_has_left(make_user_plan: MakeUserPlan) -> None:
     """Of two epochs and of one and another one the halves are the same."""
     halves = ("callbacks=strange", "callbacks.strange._target_=strange_callbacks.Halves")

@@ -40,6 +40,7 @@ OTHER_STRATEGIES = [
 ]
 
 
+@pytest.mark.slow
 def test_checkpoints_load_under_any_other_strategy(make_plan: MakePlan) -> None:
     """Trained on two ranks, tested under each strategy."""
     split = ("model=split_cnn", *DIGITS, "logger=none", "max_epochs=1")

@@ -23,6 +23,7 @@ def test_the_found_rate_is_that_of_the_plan(make_plan: MakePlan, capsys: pytest.
     assert (again.model.optimizer, again.command.words) == (plan.model.optimizer, ())
 
 
+@pytest.mark.slow
 def test_a_found_batch_size_is_used_by_the_next_search(make_plan: MakePlan, capsys: pytest.CaptureFixture[str]) -> None:
     size = ("callbacks=[batch_size_finder,lr_finder]", "+callbacks.batch_size_finder.max_trials=4", *RATE[1:])
     plan = make_plan(*SMALL, "strategy.in_process=false", "batch_size_per_device=3", *size)

@@ -79,6 +79,7 @@ def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
     assert result.net().gamma == module.gamma
 
 
+@pytest.mark.slow
 def test_a_module_that_compiles_its_net_in_setup(tmp_path: Path) -> None:
     net = {"_target_": "example.net.Net", "width": 5}
     model = {**with_net(net), "_target_": f"{__name__}.CompilesItself"}

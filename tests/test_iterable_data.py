@@ -22,6 +22,7 @@ def test_ranks_that_read_different_samples_are_rejected(make_user_plan: MakeUser
     assert "step" not in (tmp_path / "run" / "record.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_a_loader_with_an_iterator_of_its_own(make_user_plan: MakeUserPlan) -> None:
     """Its batches are trained on as it yields them, and divided among ranks by samples."""
 

@@ -30,6 +30,7 @@ from tests.conftest import MakePlan, require_refused
 ENGINE = "tests.fault_injection.faulty_engine"
 
 
+@pytest.mark.slow
 def test_all_jobs_are_forked_from_one_server_that_imported_the_engine(
     make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def recorded_calls(folder: Path) -> list[Any]:
     return [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_several_loggers_get_the_same_points(make_user_plan: MakePlan, tmp_path: Path) -> None:
     """A user's, a table and TensorBoard; two ranks, one of which writes the points of both.
 

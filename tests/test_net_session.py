@@ -16,6 +16,7 @@ STOPPING = (
 """A value that never improves much."""
 
 
+@pytest.mark.slow
 def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan) -> None:
     """A checkpoint within an epoch has the sums of metrics; a run without callbacks can test it."""
     job = ("model=mlp", "data=blobs", "model.net.hidden=[6]")
@@ -47,6 +48,7 @@ def test_loaders_in_every_world(name: str, make_user_plan: MakeUserPlan) -> None
     assert {"train/loss", "train/acc", "val/f1", "test/acc"} <= metrics_in(runs["ddp"]).keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "world"), [("endless", DDP), ("pairs_data", SINGLE)])
 def test_loaders_are_resumed(name: str, world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     job = (*NET, *LOADERS[name], *world, "checkpoint.every_n_steps=1")

@@ -13,6 +13,7 @@ SMALL = ("data.val_size=300", "max_epochs=2", "logger=none", "trainer.limit_trai
 PHASES = ("start", "data", "forward", "backward", "optimizer", "rest", "val", "test", "total")
 
 
+@pytest.mark.slow
 def test_profilers_change_no_result(make_plan: MakePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     digests = []
     for profiler in ("null", "simple", "advanced", "pytorch"):

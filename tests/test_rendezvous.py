@@ -100,6 +100,7 @@ LINE = ("data=line", "model=linear", "model._target_=lockstep.models.Regressor",
 SHORT = (*LINE, "max_epochs=1", "logger=none", "strategy=ddp", "threads=1")
 
 
+@pytest.mark.slow
 def test_ranks_of_two_machines_rendezvous(command: Command) -> None:
     """One rank each, started from a shell by hand; the weights are those of two ranks on one machine."""
     variables = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}

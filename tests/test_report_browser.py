@@ -14,6 +14,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--enable-logging=stderr")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 def test_a_browser_draws_the_curves_without_an_error(tmp_path: Path) -> None:
     jobs = [write_run(tmp_path / "sweep" / str(n), shift=0.1 * n, lr=0.1 * (n + 1)) for n in range(3)]

@@ -205,6 +205,7 @@ def test_stopped_within_an_accumulation(
         assert record(stopped) == (tmp_path / "whole" / RECORD).read_text()
 
 
+@pytest.mark.slow
 def test_killed_in_the_test(make_plan: MakePlan, tmp_path: Path) -> None:
     """After two validations, of two linear layers each: the results of training are kept."""
     plan = make_plan(*DROPS, *MOMENTUM, *DDP, "accelerator=cpu")

@@ -124,6 +124,7 @@ def test_a_signal_to_all_processes(start: str, fault: str, tmp_path: Path) -> No
         assert ended.err == f"{name}: ended at once, without a new checkpoint\n"
 
 
+@pytest.mark.slow
 def test_ranks_that_cannot_stop_are_killed_by_a_second_signal(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", "stop@1:step:20", LONG)
     wait_until(lambda: faulty.fault_time)

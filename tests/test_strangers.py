@@ -84,6 +84,7 @@ def test_a_constructor_takes_more_keywords_than_it_shows() -> None:
     assert create("model.config", {"_target_": "tests.test_strangers.Flexible", "num_labels": 2}).num_labels == 2
 
 
+@pytest.mark.slow
 @needs("webdataset")
 def test_shards_are_resumed_in_their_order_and_one_by_the_clock_is_rejected(
     make_user_plan: MakeUserPlan, tmp_path: Path

@@ -101,6 +101,7 @@ def checkout(command: Command) -> Path:
     return command.folder
 
 
+@pytest.mark.slow
 def test_a_new_strategy_is_one_file_and_one_yaml(checkout: Path, command: Command) -> None:
     """It trains to the weights of ddp; its start, SLURM's count and compare know it."""
 

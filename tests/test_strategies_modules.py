@@ -66,6 +66,7 @@ def test_steps_that_shards_must_follow(words: str, make_user_plan: MakeUserPlan)
     equal_to_single(make_user_plan, (*job, "gradient_clip_val=0.01", "trainer.gradient_clip_algorithm=value"), *FSDP2)
 
 
+@pytest.mark.slow
 def test_stages_are_single_bit_for_bit(make_user_plan: MakeUserPlan) -> None:
     single, _, own = equal_to_single(make_user_plan, (*STAGED, *ACCUMULATED), *STAGES)
     require_identical(single, own)
@@ -118,6 +119,7 @@ def test_fsdp_ranks_hold_shards_of_the_net(make_user_plan: MakeUserPlan) -> None
         assert all(len({*line["optimizer"]}) == 2 for line in fingerprints)
 
 
+@pytest.mark.slow
 def test_checkpoints_resume_under_other_strategies(make_user_plan: MakeUserPlan) -> None:
     """Also within a step, after a kill, to the same bits."""
     job = (*JOB, *ACCUMULATED)

@@ -48,6 +48,7 @@ def test_equals_ddp(net: str, make_plan: MakePlan, tmp_path: Path) -> None:
     assert other.max_diff > 1e-3, "control: ranks do draw, or take statistics, of their own"
 
 
+@pytest.mark.slow
 def test_killed_it_ends_the_same(make_plan: MakePlan) -> None:
     """Within an epoch and within an accumulation, with the generators and statistics of each rank."""
     world = ("strategy=virtual", "devices=3", "checkpoint.every_n_steps=1", "accumulate_grad_batches=2", "max_epochs=2")

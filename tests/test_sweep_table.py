@@ -49,6 +49,7 @@ def test_long_values_stay_distinguishable() -> None:
     assert paths[0] not in table
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("process_as_it_was")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_jobs_are_compared_with_the_first_of_their_plan(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def validations(folder: Path) -> list[Any]:
     return [line for line in lines(folder, "validation") if "val/loss" in line]
 
 
+@pytest.mark.slow
 def test_limits_end_an_epoch_early(make_plan: MakePlan, tmp_path: Path) -> None:
     """Bit for bit the first steps of an unlimited epoch, on two ranks, three batches a step."""
     job = (*DDP, "accumulate_grad_batches=3", "max_epochs=2", "test=false", "precision=64-true")
@@ -93,6 +94,7 @@ def places(folder: Path) -> list[tuple[int, int | None, int | None]]:
     return [(line["epoch"], line.get("after_batch"), line.get("after_step")) for line in records]
 
 
+@pytest.mark.slow
 def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
     """After batches 3, within an accumulated step, and 6 of 7: the steps are those of a run that has none of them."""
     job = (*SMALL, *DDP, *WITHIN, "optimizer.lr=0.01", "test=false")
@@ -107,6 +109,7 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
     assert (best["epochs"], best["batch"]) == [(0, 3), (0, 6), (1, 3), (1, 6)][scores.index(max(scores))]
 
 
+@pytest.mark.slow
 def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
     few = ("max_epochs=5", "trainer.limit_train_batches=2", "trainer.check_val_every_n_epoch=2")
     plan = make_plan(*SMALL, *DDP, *few, "checkpoint.monitor=val/loss", "checkpoint.mode=max", "test=best")

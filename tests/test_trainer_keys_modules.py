@@ -70,6 +70,7 @@ def with_bound(plan: Plan, most: int) -> Plan:
     return replace(plan, trainer=replace(plan.trainer, max_steps=most))
 
 
+@pytest.mark.slow
 def test_overfitting_takes_the_same_batches_in_each_epoch(make_user_plan: MakeUserPlan) -> None:
     """The first of the data in their order, in a loader that shuffles, too."""
     folder = by_both(make_user_plan, *MODULES["classifier"], *DDP, "trainer.overfit_batches=2")
@@ -82,6 +83,7 @@ EARLY = ("model=early", "data=none", "precision=64-true", "max_epochs=3")
 RELOADED = "trainer.reload_dataloaders_every_n_epochs"
 
 
+@pytest.mark.slow
 def test_validation_by_the_batches_of_the_run(make_user_plan: MakeUserPlan) -> None:
     """2 batches an epoch, validated after 3 and 6, also if it is killed between; and as raw does."""
     job = (*EARLY, "model._target_=strange_early.Sparse", *SINGLE)
@@ -95,6 +97,7 @@ def test_validation_by_the_batches_of_the_run(make_user_plan: MakeUserPlan) -> N
     assert lines(raw, "validation") == validations
 
 
+@pytest.mark.slow
 def test_loaders_that_depend_on_the_epoch(make_user_plan: MakeUserPlan) -> None:
     """The module reads the trainer's epoch and loaders. New loaders grow: 2, 4 and 6 batches, on ranks and resumed."""
     plan = make_user_plan(*EARLY, *SINGLE, f"{RELOADED}=1", "checkpoint.every_n_steps=1")

@@ -85,6 +85,7 @@ def test_invalid_input_is_named_where_it_is(words: str, make_user_plan: MakeUser
     require_refused(INVALID[words], make_user_plan, *job, *words.split())
 
 
+@pytest.mark.slow
 def test_any_torch_optimizer(make_user_plan: MakeUserPlan) -> None:
     """Two ranks do what a plain loop does, to 1e-10, and what a resume goes on with."""
     job = ("model=residual", "data=blobs", "optimizer=rmsprop", "precision=64-true", "batch_size=96")
@@ -122,6 +123,7 @@ def test_an_import_error_has_the_users_lines(command: Command) -> None:
     assert not (command.folder / "logs").exists()
 
 
+@pytest.mark.slow
 def test_what_numpy_draws_follows_the_seed(make_user_plan: MakeUserPlan) -> None:
     """Data, first weights and noise of all three generators: two runs are one, and ranks have the same data."""
     target = "data.dataset._target_=strange_data.drawn"

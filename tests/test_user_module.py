@@ -100,6 +100,7 @@ THAWING = ("model=thawing", "data=blobs_data", "+data.samples=57", "precision=64
 """The last of 33 samples in batches of 8 leaves the second rank without samples."""
 
 
+@pytest.mark.slow
 def test_layers_thawed_later(make_user_plan: MakeUserPlan) -> None:
     """DDP averages no gradients of parameters that were frozen at its start; extra state of a layer is saved."""
     single, ddp = in_both_worlds(make_user_plan, *THAWING)
@@ -111,6 +112,7 @@ def test_layers_thawed_later(make_user_plan: MakeUserPlan) -> None:
 TUNED = ("model=tuned", "data=sizes", "max_epochs=3")
 
 
+@pytest.mark.slow
 def test_evaluations_have_a_separate_batch_size(make_user_plan: MakeUserPlan) -> None:
     """Ranks share validation batches of 12 samples, whatever the batch size of training; rates are numpy numbers.
 
