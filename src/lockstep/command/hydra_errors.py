@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from lockstep.base.config_error import ConfigError, as_typed, config_error, errors_as, option_error, shorten
+from lockstep.command.build import typed_values
 from lockstep.command.compose import OPTIONS, compose_job, parse
 from lockstep.plan.schemas.coerce import unknown_key
 from lockstep.plan.schemas.former import synonym
@@ -22,8 +23,31 @@ from lockstep.plan.schemas.groups import TARGETS, is_below, key_of, leaves
 @contextmanager
 def planning(overrides: Sequence[str]) -> Iterator[None]:
     """Raise a ConfigError that names the override for any error of composing a configuration or building a plan."""
-    with errors_as(lambda error: explain(error, overrides)):
-        yield
+    try:
+        with errors_as(lambda error: explain(error, overrides)):
+            yield
+    except ConfigError as error:
+        if (refusal := _refused_hint(error, overrides)) is None:
+            raise
+        raise refusal from error.__cause__
+
+
+def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError | None:
+    """Return the error with the reason why its hint, which has the typed value, is refused itself; None if it is not."""
+    typed = [word for word in overrides if key_of(word) == error.key and "=" in word]
+    hints = re.split(", | or | to ", error.hint)[0].split(" ")
+    words = [*hints, *(word for word in overrides if word not in (*typed, *hints) and word[0] != "-")]
+    is_typed = any(word.partition("=")[2] in error.hint for word in typed)
+    is_tried = is_typed and all("=" in hint for hint in hints)
+    if not is_tried or {"-m", "--multirun"} & {*overrides} or {*words} >= {*overrides}:
+        return None
+    try:
+        with planning(words):
+            typed_values(*compose_job(words))
+    except ConfigError as refused:
+        if str(refused).startswith(tuple(key_of(hint).partition(".")[0] for hint in hints)):
+            return ConfigError(f"{str(error).rpartition('; write ')[0]}; {refused}")
+    return None
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
