@@ -33,7 +33,7 @@ def planning(overrides: Sequence[str]) -> Iterator[None]:
 
 
 def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError | None:
-    """Return the error with the reason why its hint, which has the typed value, is refused itself; None if it is not."""
+    """Return the error with the reason why its hint, which has the typed value, would be refused; None if that fits."""
     typed = [word for word in overrides if key_of(word) == error.key and "=" in word]
     hints = re.split(", | or | to ", error.hint)[0].split(" ")
     words = [*hints, *(word for word in overrides if word not in (*typed, *hints) and word[0] != "-")]
