@@ -55,7 +55,7 @@ def test_a_limited_run_resumes_as_an_unlimited_one(
     assert start(again)["digest"] == expected["digest"]  # what was left is the test
     (Path(resumed.run_dir) / "metrics.json").write_text("{}")
     with pytest.raises(
-        ConfigError, match=rf"trainer.max_steps={bound}: .*last.ckpt: it has trained for .* steps already"
+        ConfigError, match=rf"trainer.max_steps={bound}: .*last.ckpt: it has trained to epoch .* steps already"
     ):
         check_checkpoint(again)
     longer = [with_bound(again, most) for most in (15, -1)]  # of the classifier 15 steps are three epochs

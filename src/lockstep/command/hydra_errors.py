@@ -102,9 +102,14 @@ def _in_words(error: Exception, overrides: Sequence[str]) -> ConfigError:
         key, values = match.groups()
         hint = f"-m {key}={values} to run a job for each, or {key}=[{values}] for a list"
         return ConfigError(f"{key}={values}: several values are a list or a sweep; write {hint}.")
-    if isinstance(error, OverrideParseException):
+    if match := re.search("Cannot find primary config '(.+?)'", str(error)):
+        hint = f"--config-dir=FOLDER beside it, where {match[1]}.yaml lies"
+        return ConfigError(f"--config-name={match[1]}: there is no such file; write {hint}.")
+    unparsed = [str(error.override)] if isinstance(error, OverrideParseException) else []
+    unparsed += [word for word in overrides if word.startswith("=")]
+    if unparsed:
         hint = "KEY=VALUE, or \"KEY='VALUE'\" if it is unusual"
-        return ConfigError(f"{shorten(str(error.override))}: this cannot be parsed; write {hint}.")
+        return ConfigError(f"{shorten(unparsed[0])}: this cannot be parsed; write {hint}.")
     words = shorten(" ".join(word for word in overrides if "=" in word and word[0] != "-")) or "the configuration"
     reason = shorten(" ".join(str(error).split()))
     if not isinstance(error, HydraException | OmegaConfBaseException):

@@ -65,7 +65,7 @@ def check_checkpoint(plan: Plan, keep_finished: bool = False) -> bool:
     key, bound, done = (
         ("trainer.max_steps", max_steps, steps) if ends_by_steps else ("max_epochs", plan.max_epochs, epochs)
     )
-    reason = f"{plan.ckpt_path}: it has trained for {epochs} epochs of {steps} steps already"
+    reason = f"{plan.ckpt_path}: it has trained to epoch {epochs}, for {steps} steps already"
     require(remains, key, bound, reason, f"{key}={done + 1}, or more")
     if not finished:
         earlier_lines(Path(str(plan.ckpt_path)), Path(plan.run_dir), start.content["record"])
