@@ -63,7 +63,7 @@ def test_finished_run_is_refused(make_plan: MakePlan, tmp_path: Path) -> None:
     assert not check_checkpoint(resumed)
     (tmp_path / "metrics.json").touch()
     with pytest.raises(
-        ConfigError, match=r"^max_epochs=1: .* it has trained for 1 epochs of .* already; write max_epochs=2"
+        ConfigError, match=r"^max_epochs=1: .* it has trained to epoch 1, for .* already; write max_epochs=2"
     ):
         check_checkpoint(resumed)
     assert check_checkpoint(resumed, keep_finished=True)
