@@ -105,6 +105,8 @@ def _in_words(error: Exception, overrides: Sequence[str]) -> ConfigError:
     if match := re.search("Cannot find primary config '(.+?)'", str(error)):
         hint = f"--config-dir=FOLDER beside it, where {match[1]}.yaml lies"
         return ConfigError(f"--config-name={match[1]}: there is no such file; write {hint}.")
+    if re.match("Primary config (directory|module) ", str(error)):
+        return ConfigError("--config-path: there is no such folder; write --config-dir=FOLDER in its place.")
     unparsed = [str(error.override)] if isinstance(error, OverrideParseException) else []
     unparsed += [word for word in overrides if word.startswith("=")]
     if unparsed:
