@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 TYPES: dict[type, tuple[str, str]] = {
     **{int: ("a whole number below 2^63", "1"), float: ("a number below 1e300", "0.1")},
-    **{bool: ("true or false", "true"), str: ("text", "a")},
+    **{bool: ("true or false", "true"), str: ("text", "TEXT")},
 }
 """What to call the plain types, and an example."""
 
