@@ -14,6 +14,7 @@ def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:1/a/", "http://127.0.0.1:1/b/"])
     with pytest.raises(ConfigError, match=rf"^data.root={tmp_path}: MNIST cannot be .*1/a/.*refused.*1/b/.*refused"):
         download(MNIST, str(tmp_path))
+    assert not [*tmp_path.iterdir()], "torchvision has made MNIST/raw"
 
 
 def test_a_server_that_sends_nothing_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
