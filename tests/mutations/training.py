@@ -256,7 +256,7 @@ engine/results.py test_loggers.py::test_several_loggers_get_the_same_points
 -speed = samples /
 +speed = samples / 2 /
 # right answers among the wrong
-engine/callbacks/pictures.py test_callbacks_monitoring.py::test_most_confident_errors_are_collected
+engine/callbacks/samples.py test_callbacks_monitoring.py::test_most_confident_errors_are_collected
 -confidence.where((predicted != targets) & (targets >= 0), -1.0)
 +confidence
 # tested on rank 0's samples alone

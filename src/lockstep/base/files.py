@@ -87,6 +87,14 @@ def save_json(path: Path, values: Mapping[str, Any]) -> None:
     save_text(path, json.dumps(finite(values), indent=2) + "\n")
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object; nothing if the file is missing or damaged."""
+    try:
+        return {**json.loads(read_text(path))}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace NaN and infinity, which JSON does not have, by None."""
     return {

@@ -14,12 +14,12 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor
 
-from lockstep.base.files import save_json
-from lockstep.base.structures import predictions_of, tensors_in
+from lockstep.base.files import read_json, save_json
+from lockstep.base.structures import predictions_of
 from lockstep.engine.callbacks import ConfusionMatrix
+from lockstep.engine.callbacks.samples import Columns, classified, confidence_of_errors, keep_highest, scaled
 from lockstep.plan.plan import Plan
 from lockstep.runs.monitor import versions_and_machine
-from lockstep.runs.report.run_view import read_json
 from lockstep.runs.run_files import NOTES
 
 SHARE = 0.01
@@ -104,27 +104,19 @@ class SamplePictures(Callback):
 
     def __init__(self, notes: RunNotes, confusion: ConfusionMatrix) -> None:
         self.notes, self.confusion, self.drawn = notes, confusion, random.Random(0)  # not torch's, which the run uses
-        self.kinds: dict[str, tuple[Tensor, ...]] = {}
+        self.kinds: dict[str, Columns] = {}
 
     def on_test_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        predictions, images = predictions_of(outputs), next(iter(tensors_in(batch)), None)
-        if dataloader_idx or predictions is None or images is None or not self.confusion.has_samples():
+        predictions = predictions_of(outputs)
+        if dataloader_idx or predictions is None or not self.confusion.has_samples():
             return
-        _, targets, scores = predictions
-        if scores is None or scores.dim() != 2 or images.dim() != 4 or images.shape[1] not in (1, 3):
-            return
-        scores, targets = scores[: len(images)], targets[: len(images)]  # virtual ranks: images are rank 0's
-        confidence, predicted = scores.detach().float().softmax(1).max(1)
-        chosen = torch.tensor([self.drawn.random() for _ in images], device=confidence.device)
-        for kind, order in (("wrong", confidence.where(predicted != targets, -1.0)), ("random", chosen)):
-            columns: tuple[Tensor, ...] = images.detach(), targets, predicted, confidence, order
-            for earlier in (None, self.kinds.get(kind)):  # few of this batch, then few of all
-                columns = columns if earlier is None else tuple(map(torch.cat, zip(earlier, columns, strict=True)))
-                places = columns[-1].topk(min(PICTURES, len(columns[-1]))).indices
-                columns = tuple(column[places] for column in columns)
-            self.kinds[kind] = columns
+        columns = classified(batch, *predictions[1:])
+        if columns is not None:
+            chosen = torch.tensor([self.drawn.random() for _ in columns[0]], device=columns[-1].device)
+            for kind, order in (("wrong", confidence_of_errors(columns)), ("random", chosen)):
+                self.kinds[kind] = keep_highest(self.kinds.get(kind, ()), (*columns, order), PICTURES)
 
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         names = dict(enumerate(getattr(trainer.datamodule, "class_names", None) or ()))
@@ -141,9 +133,7 @@ def picture(image: Tensor) -> str:
     """Return an image (channels, h, w), its values from the smallest to the largest, as a small PNG in a data URI."""
     from PIL import Image
 
-    image = image.float()
-    low, high = image.min(), image.max()
-    pixels = ((image - low) / (high - low).clamp(min=1e-12) * 255).byte().cpu().permute(1, 2, 0).numpy()
+    pixels = (scaled(image) * 255).byte().cpu().permute(1, 2, 0).numpy()
     drawn = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
     drawn.thumbnail((WIDEST, WIDEST))
     file = BytesIO()

@@ -5,16 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib as mpl
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 from torchmetrics.utilities.plot import plot_confusion_matrix
 
 from lockstep.base.config_error import truncate
-from lockstep.base.structures import tensors_in
+from lockstep.engine.callbacks.samples import classified, confidence_of_errors, keep_highest, scaled
 from lockstep.runs.loggers import TensorBoardWriter
 
-COLOURS = (1, 3)  # channels of a picture
 NUMBERED = 20  # classes up to which each count and each name is written
 COLUMNS, SHOWN_SAMPLES = 4, 16  # wrong predictions that are shown
 MAX_LETTERS = 16
@@ -39,19 +37,9 @@ class Pictures:
 
     def add(self, batch: Any, targets: Tensor, scores: Tensor | None) -> None:
         """Collect the most confident errors in a batch of images, by classes and scores, without waiting for a GPU."""
-        images = next(iter(tensors_in(batch)), None)
-        if images is None or images.dim() != 4 or images.shape[1] not in COLOURS or not images.is_floating_point():
-            return
-        if scores is None or scores.dim() != 2 or targets.dim() != 1:
-            return
-        confidence, predicted = scores[: len(images)].detach().float().softmax(1).max(1)  # virtual ranks: rank 0's
-        targets = targets[: len(images)]
-        confidence = confidence.where((predicted != targets) & (targets >= 0), -1.0)
-        columns: tuple[Tensor, ...] = images, targets, predicted, confidence
-        if self.worst:
-            columns = tuple(map(torch.cat, zip(self.worst, columns, strict=True)))
-        order = columns[-1].topk(min(SHOWN_SAMPLES, len(columns[-1]))).indices
-        self.worst = tuple(column[order] for column in columns)
+        columns = classified(batch, targets, scores)
+        if columns is not None and columns[0].is_floating_point():
+            self.worst = keep_highest(self.worst, (*columns[:-1], confidence_of_errors(columns)), SHOWN_SAMPLES)
 
     def end_validation(self, counts: Tensor, names: Sequence[str]) -> None:
         self.validations += 1
@@ -86,11 +74,10 @@ def worst_figure(worst: Sequence[Tensor], labels: Sequence[str]) -> Figure:
     """Draw wrong predictions: inputs, targets, predicted classes and confidence, which is -1 for right ones."""
     figure, names = Figure(figsize=(8, 9), layout="constrained"), dict(enumerate(labels))  # some may have no name
     images, *columns = (column.detach().cpu() for column in worst)
-    for place, (image, true, other, confidence) in enumerate(zip(images.float(), *columns, strict=True), start=1):
+    for place, (image, true, other, confidence) in enumerate(zip(images, *columns, strict=True), start=1):
         if confidence >= 0:
             axes = figure.add_subplot(SHOWN_SAMPLES // COLUMNS, COLUMNS, place)
-            scaled = (image - image.min()) / (image.max() - image.min()).clamp(min=1e-12)
-            axes.imshow(scaled.expand(3, -1, -1).permute(1, 2, 0))
+            axes.imshow(scaled(image).expand(3, -1, -1).permute(1, 2, 0))
             target, predicted = (names.get(int(index), int(index)) for index in (true, other))
             axes.set_title(f"{target} as\n{predicted}, {confidence:.0%}", fontsize=8)
             axes.axis("off")

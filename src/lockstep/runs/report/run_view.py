@@ -1,7 +1,6 @@
 """What the report reads of one run's folder."""
 
 import csv
-import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from typing import Any
 import yaml
 
 from lockstep.base.config_error import as_typed, is_number
-from lockstep.base.files import CONF, read_text
+from lockstep.base.files import CONF, read_json, read_text
 from lockstep.plan.schemas.groups import key_of, leaves
 from lockstep.runs.compare.recorded_run import RecordedRun
 from lockstep.runs.run_files import CONFUSION, NOTES, net_metrics, read_config
@@ -149,12 +148,4 @@ def default_options() -> Mapping[str, Any]:
         numbers = {key: re.fullmatch(r"[\d.]+e-?\d+", str(value)) for key, value in options.items()}
         return {key: float(value) if numbers[key] else value for key, value in options.items()}
     except (OSError, yaml.YAMLError, AttributeError, KeyError):
-        return {}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the content of a JSON file; nothing if it is missing or damaged."""
-    try:
-        return {**json.loads(read_text(path))}
-    except (OSError, ValueError, TypeError):
         return {}
