@@ -102,7 +102,7 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
         ),
         pytest.param(  # Lightning itself imports the others
             "lockstep.raw.run, lockstep.engine, lockstep.engine.inspection, lockstep.models.classifier",
-            {"sklearn", "tensorboard"},
+            {"sklearn", "tensorboard", "lockstep.runs.compare", "lockstep.runs.report", "lockstep.datamodules.mnist"},
             marks=pytest.mark.slow,
         ),
     ],

@@ -3,13 +3,32 @@
 Each has `sample_shape`, `num_outputs` and, if targets are classes, `num_classes` and `class_names`.
 """
 
-from lockstep.datamodules.cifar10 import CIFAR10 as CIFAR10
-from lockstep.datamodules.datasets import Datasets as Datasets
-from lockstep.datamodules.digits import Digits as Digits
-from lockstep.datamodules.image_folder import ImageFolder as ImageFolder
-from lockstep.datamodules.line import Line as Line
-from lockstep.datamodules.mnist import MNIST as MNIST
-from lockstep.datamodules.npz import NPZ as NPZ
-from lockstep.datamodules.points import Points as Points
-from lockstep.datamodules.random_regression import RandomRegression as RandomRegression
-from lockstep.datamodules.text import Text as Text
+from typing import TYPE_CHECKING
+
+from lockstep.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from lockstep.datamodules.cifar10 import CIFAR10 as CIFAR10
+    from lockstep.datamodules.datasets import Datasets as Datasets
+    from lockstep.datamodules.digits import Digits as Digits
+    from lockstep.datamodules.image_folder import ImageFolder as ImageFolder
+    from lockstep.datamodules.line import Line as Line
+    from lockstep.datamodules.mnist import MNIST as MNIST
+    from lockstep.datamodules.npz import NPZ as NPZ
+    from lockstep.datamodules.points import Points as Points
+    from lockstep.datamodules.random_regression import RandomRegression as RandomRegression
+    from lockstep.datamodules.text import Text as Text
+
+MODULES = {
+    "CIFAR10": "cifar10",
+    "MNIST": "mnist",
+    "NPZ": "npz",
+    "Datasets": "datasets",
+    "Digits": "digits",
+    "ImageFolder": "image_folder",
+    "Line": "line",
+    "Points": "points",
+    "RandomRegression": "random_regression",
+    "Text": "text",
+}
+__getattr__, __dir__ = lazy_names(__name__, MODULES)

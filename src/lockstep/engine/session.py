@@ -13,14 +13,12 @@ from lockstep.base.config_error import require
 from lockstep.base.precision import convert, default_dtype
 from lockstep.base.random_state import seed_rank, seeded
 from lockstep.base.structures import tensors_in
-from lockstep.engine.compiling import compile_nets
 from lockstep.engine.loaders.source import LoaderSource, RankData, create_module
 from lockstep.engine.log import ExactLog, attach_log
 from lockstep.engine.notes import RunNotes
 from lockstep.engine.progress import Phases, RunProgress
 from lockstep.engine.results import Results
 from lockstep.engine.step import ModuleStep
-from lockstep.engine.virtual import VirtualSteps
 from lockstep.launch.memory import keep_freed_memory, memory_format_of
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
@@ -56,8 +54,7 @@ class Session:
         self.data = RankData(plan, context, source, self.start.position)
         self.log = ExactLog(self.module, context.rank)
         self.loggers = create_loggers(plan, context.rank, self.start.position.steps)
-        step_type = VirtualSteps if plan.strategy.virtual_ranks(plan) > 1 else ModuleStep
-        self.step = step_type(plan, self.module, self.log, self.data)
+        self.step = step_type(plan)(plan, self.module, self.log, self.data)
         attach_log(self.module, self.log)
         self.progress = RunProgress(plan, context, self.start.position, self.data.runs("val"))
         self.phases = Phases(self.device, waits=plan.profiler == "simple")
@@ -92,11 +89,21 @@ class Session:
         self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
         self.results.checkpoints = self.checkpoints
         if plan.compile:
+            from lockstep.engine.compiling import compile_nets
+
             compile_nets(plan, rank, self.module)
 
     def load_weights(self, checkpoint: Mapping[str, Any]) -> None:
         weights = named_as_in(self.module, checkpoint["state_dict"])
         load_full_state_dict(self.module, weights, self.module.strict_loading)
+
+
+def step_type(plan: Plan) -> type[ModuleStep]:
+    if plan.strategy.virtual_ranks(plan) == 1:
+        return ModuleStep
+    from lockstep.engine.virtual import VirtualSteps
+
+    return VirtualSteps
 
 
 def prepared_module(plan: Plan) -> Any:

@@ -1,8 +1,16 @@
 """The nets: pure modules, built from the data's shape alone, without rank, device, logger or engine."""
 
-from lockstep.nets.char_rnn import CharRNN as CharRNN
-from lockstep.nets.cnn import CNN as CNN
-from lockstep.nets.lenet import LeNet as LeNet
-from lockstep.nets.lenet import SplitCNN as SplitCNN
-from lockstep.nets.mlp import MLP as MLP
-from lockstep.nets.mlp import Linear as Linear
+from typing import TYPE_CHECKING
+
+from lockstep.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from lockstep.nets.char_rnn import CharRNN as CharRNN
+    from lockstep.nets.cnn import CNN as CNN
+    from lockstep.nets.lenet import LeNet as LeNet
+    from lockstep.nets.lenet import SplitCNN as SplitCNN
+    from lockstep.nets.mlp import MLP as MLP
+    from lockstep.nets.mlp import Linear as Linear
+
+MODULES = {"CNN": "cnn", "MLP": "mlp", "CharRNN": "char_rnn", "LeNet": "lenet", "Linear": "mlp", "SplitCNN": "lenet"}
+__getattr__, __dir__ = lazy_names(__name__, MODULES)
