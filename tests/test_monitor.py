@@ -10,13 +10,13 @@ from tensorboard.plugins.hparams import metadata
 
 import lockstep.engine
 from lockstep.command.compose import swept_keys
-from lockstep.engine.progress import PHASES
 from lockstep.launch.start import start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.run_label import folder_of, run_label
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.loggers import hparams_of
+from lockstep.runs.run_files import PHASES
 from tests.conftest import MakePlan, events_of
 from tests.rank_helpers import ALONE
 from tests.test_user_module import MODULES, SINGLE

@@ -6,7 +6,8 @@ import pytest
 
 from lockstep.runs.report.chance import judgement
 from lockstep.runs.report.curves import chart, thinned
-from lockstep.runs.report.pages import PHASES, slowest
+from lockstep.runs.report.pages import slowest
+from lockstep.runs.run_files import PHASES
 
 
 def test_thinned_points_keep_ends_and_extremes() -> None:

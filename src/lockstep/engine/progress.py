@@ -11,8 +11,7 @@ from lockstep.base.text_table import columns_text, figures
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.runs.checkpoint.content import Progress
-
-PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
+from lockstep.runs.run_files import PHASES
 
 
 class RunProgress:

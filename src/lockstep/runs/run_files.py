@@ -19,6 +19,8 @@ COMPARISON = "comparison.json"
 CONFUSION = "confusion.csv"
 REPORT = "report.html"
 NOTES = "report.json"  # what the page shows beside the other files: seconds of ranks, pictures, the environment
+PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
+"""The phases of a training step, whose seconds curves and report.json have."""
 FINGERPRINTED = ("weights", "buffers", "optimizer")  # the tensors of which the record has fingerprints
 Metrics = dict[str, str | int | float]
 NOT_OF_THE_NET = ("lr", "train_seconds", "samples_per_second", "total_seconds", "max_diff", "best")

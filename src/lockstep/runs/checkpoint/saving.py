@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lockstep.base.files import atomic_write, sync_folder
 from lockstep.base.messages import gather_values
-from lockstep.base.progress import notice
 from lockstep.base.random_state import random_state, restore_random_state
 from lockstep.base.safe_loading import is_loadable, plain
+from lockstep.base.streams import notice
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import better
 from lockstep.plan.schemas.plan_json import to_json

@@ -36,11 +36,9 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         for run in (left, right):
             compare_within(comparison, run)
         comparison.add_all(left.values(), right.values())
-        in_common, reason = (
-            comparison.quantities.keys() - {CONFIGURATION, ONE_RUN},
-            f"it has nothing in common with {b}",
-        )
-        require(bool(in_common), "run", a, reason, "the folders of two trained runs")
+        in_common = comparison.quantities.keys() - {CONFIGURATION, ONE_RUN}
+        reason, hint = f"it has nothing in common with {b}", "the folders of two trained runs"
+        require(bool(in_common), "run", a, reason, hint)
         comparison.add_all(left.files(right), right.files(left))
         if (first := comparison.first_divergence) is not None:
             comparison.likely = likely_reason(*metadata, first.name)

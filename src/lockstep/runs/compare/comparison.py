@@ -50,10 +50,8 @@ class Quantity:
         counts = when[0] <= self.tolerance.steps or math.isinf(distance)
         if self.first is None and distance > self.tolerance.within and counts:
             size = f" (by {distance:.1e})" if math.isfinite(distance) else ""
-            self.first, self.when = (
-                f"{where}: {shorten(repr(a), LONGEST)} against {shorten(repr(b), LONGEST)}{size}",
-                when,
-            )
+            self.first = f"{where}: {shorten(repr(a), LONGEST)} against {shorten(repr(b), LONGEST)}{size}"
+            self.when = when
 
 
 @dataclass

@@ -128,11 +128,9 @@ class RecordedRun:
 
 def damaged(path: Path | str, error: Exception) -> ConfigError:
     """Return the error of files that cannot be read or compared, whatever it has raised."""
-    reason = (
-        f"it cannot be read ({error.strerror})"
-        if isinstance(error, OSError)
-        else f"it is damaged ({type(error).__name__})"
-    )
+    reason = f"it is damaged ({type(error).__name__})"
+    if isinstance(error, OSError):
+        reason = f"it cannot be read ({error.strerror})"
     return config_error("run", path, reason, "the folder of another run")
 
 

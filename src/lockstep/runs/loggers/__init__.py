@@ -86,9 +86,7 @@ class Loggers:
     def close(self, status: str = "success") -> None:
         for logger in self.loggers:
             (logger.close if isinstance(logger, TensorBoardWriter) else logger.finalize)(status)
-            if (
-                type(logger).__name__ == "WandbLogger"
-            ):  # its `finalize` leaves the run and its process for the next stage
+            if type(logger).__name__ == "WandbLogger":  # `finalize` leaves its run and its process for the next stage
                 logger.experiment.finish(exit_code=int(status == "failed"))
 
     def __enter__(self) -> "Loggers":

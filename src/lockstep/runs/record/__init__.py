@@ -22,7 +22,7 @@ from lockstep.base.errors import NotFinite
 from lockstep.base.files import finite, open_file, save_text, sync_folder
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api.torch import BATCHNORM, DROPOUT
-from lockstep.base.progress import notice
+from lockstep.base.streams import notice
 from lockstep.base.structures import tensors_of
 from lockstep.plan.plan import Plan
 from lockstep.runs.record.fingerprint import digest, fingerprints

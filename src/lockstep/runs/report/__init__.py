@@ -7,7 +7,7 @@ draws the curves. Everything in a page is escaped by jinja2, which torch needs t
 import html
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -15,9 +15,9 @@ from typing import Any
 
 from lockstep.base.config_error import config_error, is_number
 from lockstep.base.files import save_text
-from lockstep.base.progress import notice
+from lockstep.base.streams import notice
 from lockstep.runs.report.jobs import jobs_page
-from lockstep.runs.report.pages import ENGINES, both_page, pair_page, run_page
+from lockstep.runs.report.pages import FOLDERS, both_page, pair_page, run_page
 from lockstep.runs.run_files import COMPARISON, CONFIG, METRICS, RECORD, REPORT
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -52,7 +52,7 @@ def figures(value: object) -> str:
 
 def page_of(folder: Path, reason: str = "") -> dict[str, Any]:
     """Return the content of the page of a run, of `engine=both` or of a sweep. `reason`: what ended a run early."""
-    if (folder / COMPARISON).is_file() or (folder / ENGINES[0] / RECORD).is_file():
+    if (folder / COMPARISON).is_file() or (folder / FOLDERS[0] / RECORD).is_file():
         return both_page(folder, reason)
     if (folder / RECORD).is_file() or (folder / METRICS).is_file():
         return run_page(folder, reason)
@@ -76,12 +76,15 @@ def page_of_several(folders: Sequence[Path]) -> dict[str, Any]:
     return jobs_page(top, [SweepJob(folder.resolve(), top) for folder in folders], "runs")
 
 
-def report(run_dir: Path, reason: str = "") -> None:
-    """Write report.html in the folder of a run or sweep. Whatever goes wrong is a notice: the run goes on."""
-    is_of_both = run_dir.name == ENGINES[0] and (run_dir.parent / CONFIG).is_file()
+def report(run_dir: Path, reason: str = "", content: Callable[[], Mapping[str, Any]] | None = None) -> None:
+    """Write report.html in the folder of a run or sweep. Whatever goes wrong is a notice: the run goes on.
+
+    content: returns that of the page, where it is not read from the folder.
+    """
+    is_of_both = run_dir.name == FOLDERS[0] and (run_dir.parent / CONFIG).is_file()
     folder = run_dir.parent if is_of_both else run_dir  # one page for both engines
     try:
-        save_text(folder / REPORT, render(page_of(folder, reason)))
+        save_text(folder / REPORT, render(content() if content else page_of(folder, reason)))
     except OSError:
         pass  # a full disk is told by what the run needs
     except Exception as error:
@@ -94,7 +97,7 @@ def reported(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if any((run_dir / name / RECORD).is_file() for name in ("", ENGINES[0])):
+        if any((run_dir / name / RECORD).is_file() for name in ("", FOLDERS[0])):
             lines = str(error).strip().splitlines() if isinstance(error, Exception) else []
             report(run_dir, lines[-1] if lines else "")
         raise

@@ -18,10 +18,15 @@ MAX_LABEL, MAX_CURVES = 60, 24
 Options = Mapping[str, Any]
 
 
-def jobs_page(folder: Path, jobs: Sequence[SweepJob], noun: str = "jobs") -> dict[str, Any]:
-    """Return the content of the page: the best of the jobs and by how much, the table, charts, and what failed."""
+def jobs_page(
+    folder: Path, jobs: Sequence[SweepJob], noun: str = "jobs", rows: Sequence[SweepRow] | None = None
+) -> dict[str, Any]:
+    """Return the content of the page: the best of the jobs and by how much, the table, charts, and what failed.
+
+    rows: of the jobs, if they are known: each compares a job with another.
+    """
     metric = ranking_metric(jobs)
-    rows, ranked = rows_of(jobs, metric), metric.label if metric else None
+    rows, ranked = rows or rows_of(jobs, metric), metric.label if metric else None
     options = [*map(short_keys, _varying(rows))]
     names = [label(each) for each in options]
     best = None if metric is None else metric.best(jobs)

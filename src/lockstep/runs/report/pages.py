@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.base.files import short_path
+from lockstep.base.files import read_json, short_path
 from lockstep.plan.schemas.groups import short_keys
+from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.compare import compare
 from lockstep.runs.report.chance import judgement
 from lockstep.runs.report.curves import curves, difference_chart
-from lockstep.runs.report.run_view import RunView, read_json, setup_of
-from lockstep.runs.run_files import COMPARISON, METRICS
+from lockstep.runs.report.run_view import RunView, setup_of
+from lockstep.runs.run_files import COMPARISON, METRICS, PHASES
 
-ENGINES = ("lightning", "raw")  # the folders of engine=both
+FOLDERS = (*ENGINES,)  # of engine=both
 LARGEST_LIST = 12  # confusions that are listed
-PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
 NOTICEABLE = 0.05  # share of the training time by which a rank is slower than the fastest one
 Content = dict[str, Any]
 
@@ -40,7 +40,7 @@ def run_page(folder: Path, reason: str = "") -> Content:
 
 def both_page(folder: Path, reason: str = "") -> Content:
     """Return the content of the page of `engine=both`, of which raw may have left nothing yet."""
-    lightning, raw = (folder / engine for engine in ENGINES)
+    lightning, raw = (folder / engine for engine in FOLDERS)
     if not (folder / METRICS).is_file():
         return {**run_page(lightning, reason), "is_both": True}
     content = pair_page(lightning, raw, read_json(folder / COMPARISON), ["Lightning", "raw"])
@@ -125,11 +125,8 @@ def times_of(view: RunView) -> Content:
 
 def slowest(ranks: Sequence[Mapping[str, float]]) -> int | None:
     """Return the rank that computes longest, and for which the others wait; None if all take about the same time."""
-    works = [sum(rank.values()) - rank["communication"] for rank in ranks]
-    if (
-        not any(rank["communication"] for rank in ranks)
-        or len(ranks) < 2
-        or max(works) - min(works) < NOTICEABLE * max(sum(rank.values()) for rank in ranks)
-    ):
+    if len(ranks) < 2 or not any(rank["communication"] for rank in ranks):
         return None
-    return works.index(max(works))
+    works = [sum(rank.values()) - rank["communication"] for rank in ranks]
+    is_noticeable = max(works) - min(works) >= NOTICEABLE * max(sum(rank.values()) for rank in ranks)
+    return works.index(max(works)) if is_noticeable else None

@@ -19,6 +19,7 @@ from lockstep.launch.disk import run_lock
 from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.plan.schemas.groups import short_keys
 from lockstep.runs.report import report
+from lockstep.runs.report.jobs import jobs_page
 from lockstep.runs.run_files import METRICS, REPORT
 from lockstep.runs.sweep.jobs import FAILURE, WORLD, SweepRow, best_text, jobs_of, ranking_metric, rows_of
 from lockstep.runs.sweep.search import continue_search
@@ -53,7 +54,7 @@ class SweepSummary(Callback):
         metric = ranking_metric(jobs)
         rows = rows_of(jobs, metric)
         save_table(folder / "sweep.csv", [row.cells for row in rows])
-        report(folder)
+        report(folder, content=lambda: jobs_page(folder, jobs, rows=rows))
         statuses = [job.failure.get("status", "finished") for job in jobs]
         counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("finished", "refused", "failed"))
         lines = ["", format_table(rows), "", *best_text(jobs, metric), f"sweep: {counts}"]
