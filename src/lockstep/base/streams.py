@@ -54,3 +54,8 @@ class SafeFile(io.FileIO):
         except OSError:
             redirect_to_null(self.fileno())
             return len(content)
+
+
+def notice(sentence: str) -> None:
+    """Print a line on stderr about something that does not end the run."""
+    print(sentence, file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ from lightning.pytorch.profilers import AdvancedProfiler, PyTorchProfiler
 from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
-from lockstep.base.progress import notice
+from lockstep.base.streams import notice
 from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback

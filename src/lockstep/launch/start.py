@@ -82,11 +82,9 @@ def start_ranks(work: Launchable, engine: str) -> Any:
         result, stops = run_processes(work, engine)
     number = stops[0] if stops else signal.SIGTERM  # a rank of an external launcher may have heard it from another
     if isinstance(result, TrainingInterrupted) and is_rank_zero():
-        outcome = "and no checkpoint is kept"
-        if getattr(work, "saves", True):
-            resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)}"
-            outcome = f"which its checkpoint holds; {resume} resumes from there"
-        failure.print_exit_reason(f"{signal.Signals(number).name}: {result}, {outcome}.", None)
+        resume = f"resume=true {shell_quote_override('hydra.run.dir', work.world.folder)}"
+        reason = f"{signal.Signals(number).name}: {result}, which its checkpoint holds; {resume} resumes from there."
+        failure.print_exit_reason(reason, None)
     if stops or isinstance(result, TrainingInterrupted):  # the first alone: too late for the ranks, training was done
         raise SystemExit(128 + number)
     return result

@@ -24,10 +24,6 @@ from lockstep.raw import Job, configuration, data, step
 from lockstep.raw.data import Loader, Share, preserved_generators
 from lockstep.raw.record import Record
 
-NOT_AVERAGED = (
-    "it steps by gradients of loss.backward(), which nobody averages over ranks",
-    "one that calls self.manual_backward(loss) instead",
-)
 STAGES = {"train": "training", "val": "validation", "test": "test"}
 
 

@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.messages import all_gather_bytes
-from lockstep.base.progress import notice
 from lockstep.base.random_state import preserve_generators, random_state, restore_random_state, seed_by
+from lockstep.base.streams import notice
 from lockstep.base.structures import is_structure, map_leaves
 from lockstep.engine.loaders import RankLoader, RankSlice, is_plain
 from lockstep.engine.loaders.seeded import loader_options
