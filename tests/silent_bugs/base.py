@@ -48,7 +48,7 @@ class Points(LightningDataModule):
         return DataLoader(self.train, self.batch_size, num_workers=self.num_workers)
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, ...]]:
-        return DataLoader(self.val, self.batch_size)
+        return DataLoader(self.val, self.batch_size, generator=torch.Generator())  # leaves training's generator alone
 
 
 class Regression(LightningModule):

@@ -111,7 +111,7 @@ def correct_past_ddp() -> Iterator[Step]:
 # 11 each rank draws its weights, and no rank sends them
 
 
-def own_weights() -> Iterator[Step]:
+def unsent_weights() -> Iterator[Step]:
     net = new_net(seed=rank_and_world()[0])
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for inputs, targets in share_in_order():
@@ -123,7 +123,7 @@ def own_weights() -> Iterator[Step]:
         yield Step(inputs, loss, net)
 
 
-def correct_own_weights() -> Iterator[Step]:
+def correct_unsent_weights() -> Iterator[Step]:
     net = new_net(seed=rank_and_world()[0])
     if rank_and_world()[1] > 1:
         for parameter in net.parameters():

@@ -36,19 +36,19 @@ class CorrectSeededAlike(Noisy):
         torch.manual_seed(1 + self.global_rank)
 
 
-class OwnGenerator(Noisy):
+class ModuleGenerator(Noisy):
     """Draws from a generator of its own."""
 
     def noise(self, inputs: Tensor) -> Tensor:
         return torch.randn(inputs.shape, generator=self.generator).to(inputs)
 
 
-class GeneratorsAlike(OwnGenerator):
+class GeneratorsAlike(ModuleGenerator):
     def on_train_start(self) -> None:
         self.generator = torch.Generator().manual_seed(1)
 
 
-class CorrectGeneratorsAlike(OwnGenerator):
+class CorrectGeneratorsAlike(ModuleGenerator):
     def on_train_start(self) -> None:
         self.generator = torch.Generator().manual_seed(1 + self.global_rank)
 

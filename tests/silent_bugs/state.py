@@ -60,14 +60,13 @@ class Momentum(Regression):
 
 class SlimCheckpoint(Momentum):
     def on_save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        checkpoint["loops"].pop("predict_loop")
         for state in checkpoint["optimizer_states"]:
             state["state"] = {}
 
 
 class CorrectSlimCheckpoint(Momentum):
     def on_save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        checkpoint["loops"].pop("predict_loop")
+        checkpoint["slim"] = False
 
 
 class AttributeLost(Regression):
