@@ -4,6 +4,7 @@ import inspect
 import warnings
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -52,7 +53,8 @@ def measure_rank(rank: int, folder: Path) -> None:
 def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
     """All cases on two ranks: what each rank has measured."""
     folder = tmp_path_factory.mktemp("ranks")
-    ranks = multiprocessing.start_processes(measure_rank, (folder,), nprocs=2, join=False, start_method="spawn")
+    start: Any = multiprocessing.start_processes  # type: ignore[attr-defined]
+    ranks = start(measure_rank, (folder,), nprocs=2, join=False, start_method="spawn")
     try:
         while not ranks.join(timeout=1):  # a failed rank raises here
             pass

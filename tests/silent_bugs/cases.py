@@ -18,7 +18,7 @@ class Case:
     layout: what has to be compared for it to show (see LAYOUTS).
     signal: the quantity that parts first there, or that parts alone.
     cause: what a detector should name.
-    corrected: whether Lockstep corrects it, so that only a stock Trainer, or a loop by hand, has it.
+    corrected: whether Lockstep corrects or refuses it, so that only a stock Trainer, or a loop by hand, has it.
     arguments: those of the data module beside its batch size. trainer: those of the stock Trainer.
     other, other_arguments: model of a data module, data of a model.
     """
@@ -113,7 +113,9 @@ CASES = (
     data("StreamInEveryWorker", 3, "datasets#5360", "workers", "samples", "stream repeated in workers"),
     data(
         *("PaddedValidation", 4, "pytorch#25162", "ddp", "validation", "padded samples counted"),
-        **{"corrected": True, "other": EVERY_ERROR, "arguments": {"val_samples": 15}},
+        corrected=True,
+        other=EVERY_ERROR,
+        arguments={"val_samples": 15},
     ),
     gradient("MeanOfCounted", 5, "transformers PR 34191, #35203", "ddp", "loss", "mean of means"),
     gradient("RaggedBatch", 5, "lightning#19987", "accumulation", "loss", "mean of means", corrected=True, **RAGGED),
@@ -121,9 +123,9 @@ CASES = (
     metric("LocalMonitor", 7, "lightning#19072", "validation", "sync_dist missing", corrected=True),
     metric("LocalPlateau", 7, "lightning#19045", "rate", "sync_dist missing", corrected=True),
     script("past_ddp", 8, "several", "ddp", "gradient", "DDP.forward not called"),
-    gradient("HiddenLayer", 8, "several", "ddp", "loss", "layer not registered"),
-    gradient("PlainBackward", 9, "lightning#9237", "ddp", "gradient", "manual_backward not called"),
-    gradient("LateUnfreezing", 10, "lightning#20340", "ddp", "gradient", "unfrozen after wrapping"),
+    gradient("HiddenLayer", 8, "several", "ddp", "loss", "layer not registered", corrected=True),
+    gradient("PlainBackward", 9, "lightning#9237", "ddp", "gradient", "manual_backward not called", corrected=True),
+    gradient("LateUnfreezing", 10, "lightning#20340", "ddp", "gradient", "unfrozen after wrapping", corrected=True),
     script("unsent_weights", 11, "OLMo-core PR 319", "ddp", "parameters", "other initial weights"),
     collective("DrawnAfterWrapping", 11, "OLMo-core PR 319", "parameters", "other initial weights"),
     collective("ReducedLoss", 12, "several", "gradient", "reduced outside autograd"),
@@ -149,7 +151,8 @@ CASES = (
     ),
     data(
         *("SameEveryEpoch", 24, "lightning#20412", "workers, epochs", "samples", "worker seeds repeated"),
-        **{"file": "random_numbers", "corrected": True},
+        file="random_numbers",
+        corrected=True,
     ),
     Case("ShardOfRankZero", "state", 25, "lightning#17702", "resume ddp", "loss", "rank 0's shard saved"),
     gradient("RateScaledTwice", 26, "many", "ddp", "rate", "rate times world"),

@@ -40,7 +40,7 @@ class Contrastive(Regression):
         self.net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 4))
 
     def views(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        left, right = (normalize(self(view)) for view in batch[0].split(2, dim=1))
+        left, right = (normalize(self(view)) for view in batch[0].chunk(2, dim=1))
         return left, right
 
     def match(self, left: Tensor, everything: Tensor, first: int) -> Tensor:
@@ -81,17 +81,17 @@ class CorrectNegativesOfOneRank(Contrastive):
 # 14 gradients summed where their mean is expected, by a communication hook
 
 
-def reduced(bucket: distributed.GradBucket, operation: Any) -> torch.futures.Future[Tensor]:
+def reduced(bucket: Any, operation: Any) -> torch.futures.Future[Tensor]:
     work: Any = distributed.all_reduce(bucket.buffer(), operation, async_op=True)
     future: torch.futures.Future[Tensor] = work.get_future().then(lambda future: future.value()[0])
     return future
 
 
-def sum_of_ranks(state: None, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+def sum_of_ranks(state: None, bucket: Any) -> torch.futures.Future[Tensor]:
     return reduced(bucket, distributed.ReduceOp.SUM)
 
 
-def mean_of_ranks(state: None, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+def mean_of_ranks(state: None, bucket: Any) -> torch.futures.Future[Tensor]:
     return reduced(bucket, distributed.ReduceOp.AVG)
 
 
@@ -187,7 +187,7 @@ class AdaptiveWeight(Regression):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.loss(batch)
-        weighted = loss / self.weight
+        weighted = loss / float(self.weight)
         self.weight.data = 0.9 * self.weight.data + 0.1 * self.error(loss)
         return weighted
 

@@ -63,7 +63,7 @@ class EasiestFirst(Sampler[int]):
         return len(self.indices)
 
 
-class EasiestFirstOfRank(DistributedSampler[Sample]):
+class EasiestFirstOfRank(DistributedSampler[int]):
     """The same, with every W-th sample for this rank: Lightning leaves a DistributedSampler as it is."""
 
     def __init__(self, dataset: Dataset[Sample], size: int) -> None:
@@ -133,7 +133,7 @@ class CorrectStreamInEveryWorker(Points):
 # 4 a DistributedSampler repeats samples until ranks have equally many, and an evaluation counts them
 
 
-class Unpadded(DistributedSampler[Sample]):
+class Unpadded(DistributedSampler[int]):
     """Every W-th sample; the last ranks may have one less."""
 
     def __init__(self, dataset: Dataset[Sample], size: int) -> None:

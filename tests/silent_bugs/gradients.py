@@ -42,7 +42,7 @@ class RaggedBatch(Regression):
 
 class CorrectRaggedBatch(Regression):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        full = self.trainer.train_dataloader.batch_size  # type: ignore[union-attr]
+        full: int = self.trainer.train_dataloader.batch_size  # type: ignore[union-attr]
         return mse_loss(self(batch[0]), batch[1], reduction="sum") / full
 
 
@@ -90,7 +90,7 @@ class Manual(Regression):
 class PlainBackward(Manual):
     def training_step(self, batch: Batch, batch_idx: int) -> None:
         self.optimizer().zero_grad()
-        self.loss(batch).backward()
+        self.loss(batch).backward()  # type: ignore[no-untyped-call]
         self.optimizer().step()
 
 
@@ -127,7 +127,7 @@ class MicroBatches(Manual):
     rows = 2
 
     def losses(self, batch: Batch) -> list[Tensor]:
-        parts = zip(batch[0].split(self.rows), batch[1].split(self.rows), strict=True)
+        parts = zip(*(each.split(self.rows) for each in batch), strict=True)  # type: ignore[no-untyped-call]
         return [self.loss([*part]) for part in parts]
 
 

@@ -59,7 +59,7 @@ def forgotten_set_epoch() -> Iterator[Step]:
         for inputs, targets in DataLoader(data, 8 // world, sampler=sampler):
             loss = mse_loss(net(inputs), targets)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             average_gradients(net)
             optimizer.step()
             yield Step(inputs, loss, net)
@@ -75,7 +75,7 @@ def correct_forgotten_set_epoch() -> Iterator[Step]:
         for inputs, targets in DataLoader(data, 8 // world, sampler=sampler):
             loss = mse_loss(net(inputs), targets)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             average_gradients(net)
             optimizer.step()
             yield Step(inputs, loss, net)
@@ -91,7 +91,7 @@ def past_ddp() -> Iterator[Step]:
     for inputs, targets in share_in_order():
         loss = mse_loss(net(inputs), targets)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         yield Step(inputs, loss, net)
 
@@ -103,7 +103,7 @@ def correct_past_ddp() -> Iterator[Step]:
     for inputs, targets in share_in_order():
         loss = mse_loss(model(inputs), targets)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         yield Step(inputs, loss, net)
 
@@ -117,7 +117,7 @@ def unsent_weights() -> Iterator[Step]:
     for inputs, targets in share_in_order():
         loss = mse_loss(net(inputs), targets)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         average_gradients(net)
         optimizer.step()
         yield Step(inputs, loss, net)
@@ -132,7 +132,7 @@ def correct_unsent_weights() -> Iterator[Step]:
     for inputs, targets in share_in_order():
         loss = mse_loss(net(inputs), targets)
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         average_gradients(net)
         optimizer.step()
         yield Step(inputs, loss, net)
@@ -160,7 +160,7 @@ def scale_of_rank() -> Iterator[Step]:
     for inputs, targets in share_in_order():
         loss = mse_loss(net(inputs), targets)
         optimizer.zero_grad()
-        (scale * loss).backward()
+        (scale * loss).backward()  # type: ignore[no-untyped-call]
         average_gradients(net)
         overflow = float(shards.overflow())
         for parameter in net.parameters():
@@ -177,7 +177,7 @@ def correct_scale_of_rank() -> Iterator[Step]:
     for inputs, targets in share_in_order():
         loss = mse_loss(net(inputs), targets)
         optimizer.zero_grad()
-        (scale * loss).backward()
+        (scale * loss).backward()  # type: ignore[no-untyped-call]
         average_gradients(net)
         overflow = float(mean_over_ranks(shards.overflow().double()))
         for parameter in net.parameters():

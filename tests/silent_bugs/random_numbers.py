@@ -39,6 +39,8 @@ class CorrectSeededAlike(Noisy):
 class ModuleGenerator(Noisy):
     """Draws from a generator of its own."""
 
+    generator: torch.Generator
+
     def noise(self, inputs: Tensor) -> Tensor:
         return torch.randn(inputs.shape, generator=self.generator).to(inputs)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric.plugins.environments import LightningEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
@@ -52,7 +52,7 @@ class Probe(Callback):
     """Notes each optimizer step of this rank in a trace."""
 
     def __init__(self) -> None:
-        self.trace, self.samples, self.loss = Trace(), [], 0.0  # type: ignore[var-annotated]
+        self.trace, self.samples, self.loss = Trace(), [], 0.0
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
         self.samples += contents(batch)
