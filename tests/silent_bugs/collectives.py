@@ -87,11 +87,11 @@ def reduced(bucket: Any, operation: Any) -> torch.futures.Future[Tensor]:
     return future
 
 
-def sum_of_ranks(state: None, bucket: Any) -> torch.futures.Future[Tensor]:
+def sum_of_ranks(state: None, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     return reduced(bucket, distributed.ReduceOp.SUM)
 
 
-def mean_of_ranks(state: None, bucket: Any) -> torch.futures.Future[Tensor]:
+def mean_of_ranks(state: None, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:  # type: ignore[name-defined]
     return reduced(bucket, distributed.ReduceOp.AVG)
 
 

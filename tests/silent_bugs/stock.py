@@ -52,7 +52,8 @@ class Probe(Callback):
     """Notes each optimizer step of this rank in a trace."""
 
     def __init__(self) -> None:
-        self.trace, self.samples, self.loss = Trace(), [], 0.0
+        self.trace, self.loss = Trace(), 0.0
+        self.samples: list[float] = []
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
         self.samples += contents(batch)
@@ -102,7 +103,7 @@ def fit(
         num_sanity_val_steps=0,
         accumulate_grad_batches=accumulate,
         callbacks=[probe],
-        **{"max_epochs": 2} | (environment if world > 1 else {}) | quiet | case.trainer | keys,  # type: ignore[arg-type]
+        **{"max_epochs": 2} | (environment if world > 1 else {}) | quiet | case.trainer | keys,
     )
     trainer.fit(model, data, ckpt_path=resume)
     return probe.trace, trainer
