@@ -24,7 +24,7 @@ def test_the_api_page_names_what_is_public() -> None:
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="mkdocs is missing: pip install -e '.[docs]'")
-    command = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, timeout=300)
     pages = {path: path.read_text() for path in tmp_path.rglob("*") if path.suffix in (".html", ".css")}
     assert {str(path): found for path, text in pages.items() if (found := re.findall(ELSEWHERE, text))} == {}
