@@ -1,17 +1,19 @@
 """What mkdocs.yml cannot say: the README is the site's home, and files outside docs/ that pages link are pages too."""
 
 import re
+from base64 import b64encode
 from pathlib import Path
 from posixpath import dirname, relpath
 from typing import Any
 
+import mermaidx
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(?<=\]\()[^)#\s:]+(?=[)#])")
-FLOWCHART = re.compile(r"```mermaid\nflowchart TD\n(.*?)```", re.DOTALL)
+DIAGRAM = re.compile(r"```mermaid\n(.*?)```", re.DOTALL)
 API = re.compile(r"^- \[`(lockstep[\w.]*)`\]\(.*\)$", re.MULTILINE)
 """A line of api.md: on GitHub a link to the source, in the site what mkdocstrings writes of the docstrings."""
 
@@ -54,12 +56,10 @@ def expand(nav: Any, pages: list[str]) -> Any:
     return [each for entry in entries for each in (entry if isinstance(entry, list) else [entry])]
 
 
-def as_text(flowchart: re.Match[str]) -> str:
-    """Return a flowchart with a line for each source of arrows: the script of Mermaid would come from elsewhere."""
-    lines = dict[str, str]()
-    for source, arrow in re.findall(r"(\w+) (.*)", flowchart[1]):
-        lines[source] = f"{lines.get(source, f'{source:<12}')}  {arrow}"
-    return "\n".join(("```text", *lines.values(), "```"))
+def as_picture(diagram: re.Match[str]) -> str:
+    """Return a diagram of Mermaid as a picture: its script would come from elsewhere."""
+    svg = mermaidx.render(diagram[1]).svg()
+    return f"![diagram](data:image/svg+xml;base64,{b64encode(svg.encode()).decode()})"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -69,4 +69,4 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = linked(uri, match[0])
         return relpath(target, dirname(uri)) if target else match[0]
 
-    return LINK.sub(site_link, API.sub(r"::: \1", FLOWCHART.sub(as_text, markdown)))
+    return LINK.sub(site_link, API.sub(r"::: \1", DIAGRAM.sub(as_picture, markdown)))
