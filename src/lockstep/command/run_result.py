@@ -1,20 +1,24 @@
-"""What `lockstep.run` returns: the metrics of a run, its folder, history and net; and the summary that a run prints."""
+"""What `lockstep.run` returns: the metrics, folder, history and module of a run; and the summary that it prints."""
 
+import os
 from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockstep.base.text_table import GAP
 from lockstep.runs.report import in_notebook, page_of
 from lockstep.runs.run_files import RECORD, Metrics, net_metrics
 
+if TYPE_CHECKING:
+    from lockstep.runs.compare import Comparison
+
 MAX_VALUES_IN_LINE = 12
 
 
 class RunResult(dict[str, str | int | float]):
-    """The content of metrics.json, as a dict; its `repr` is the summary of the run.
+    """The content of metrics.json, as a dict; its `repr` is the summary of the run. It is a path: that of its folder.
 
     folder: of the run. checkpoint: the one that a run with `train=false` tested.
     """
@@ -23,9 +27,17 @@ class RunResult(dict[str, str | int | float]):
         super().__init__(metrics)
         self.folder, self.checkpoint = folder, checkpoint
 
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
     def _repr_html_(self) -> str:
         """Return report.html, which Jupyter shows in place of the summary."""
         return in_notebook(page_of(self.folder))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Return the losses and metrics of train, val and test at the end of the run, without times and options."""
+        return net_metrics(self)
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -52,8 +64,14 @@ class RunResult(dict[str, str | int | float]):
             rows.setdefault(epoch, {}).update({name: line[name] for name in line if not name.startswith("after_")})
         return [rows[epoch] for epoch in sorted(rows)]
 
-    def net(self, device: str = "cpu") -> Any:
-        """Return the trained net, or the one that was tested, as `lockstep.load` does."""
+    def compare(self, other: str | os.PathLike[str], tolerance: float | None = None) -> "Comparison":
+        """Return where this run and another differ: a result, or the folder of a run."""
+        from lockstep.runs.compare import compare
+
+        return compare(self.folder, other, tolerance)
+
+    def module(self, device: str = "cpu") -> Any:
+        """Return the trained LightningModule, or the one that was tested, as `lockstep.load` does."""
         from lockstep.command.inference import load  # with torch
 
         return load(self.checkpoint or self.folder, device)

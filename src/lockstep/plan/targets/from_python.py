@@ -1,33 +1,66 @@
-"""User code passed from Python, as a YAML file would name it: `run(model=Net)` is `_target_: package.module.Net`.
+"""What is passed from Python: `run(devices=2)` is typed as `devices=2`, and `run(model=Net)` names code as YAML does.
 
-That in `__main__`, a notebook's cells or a script, is sent to other processes by value.
+Code in `__main__`, a notebook's cells or a script, is sent to other processes by value.
 """
 
 import functools
+import os
 import pickle
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import cloudpickle
 
-from lockstep.base.config_error import ConfigError, config_error, option_error, require
+from lockstep.base.config_error import UNQUOTED, ConfigError, as_typed, config_error, hydra_quote, require
 from lockstep.plan.schemas.groups import TARGETS, key_of
 from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.target import ARGS, KEY
 
 MAIN = "__main__"
+Code = str | Callable[..., Any] | Mapping[str, Any]
+"""The name of an option; or a class, a function, a functools.partial of one, or the content of a YAML file."""
+StrategyName = Literal["ddp", "ddp_spawn", "dp", "fsdp", "model_parallel", "single", "virtual"]
+EngineName = Literal["lightning", "raw", "both"]
+Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed"]
+NO_TEXT = re.compile(r"null|true|false|[+-]?(nan|inf|[\d_.]+(e[+-]?\d+)?)", re.IGNORECASE)
+"""Words that Hydra reads as other values than a text."""
+
+
+def words_of(keywords: Mapping[str, Any], overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the keyword arguments of `run` as overrides, and the code among them, by group.
+
+    Raise if an override has the key of one.
+    """
+    require_once(keywords, [(word, key_of(word)) for word in overrides])
+    code = {key: value for key, value in keywords.items() if key in TARGETS and not _is_name(value)}
+    return [f"{key}={_word(value)}" for key, value in keywords.items() if key not in code], code
 
 
 def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the targets of classes, functions, functools.partials or mappings, by group."""
-    for group in user_code.keys() - TARGETS.keys():
-        raise option_error("run", group, "this is no group that takes code", TARGETS)
-    for override in overrides:
-        if key_of(override).partition(".")[0] in user_code:
-            raise ConfigError(f"{override}: this is passed from Python; write it there, or in the overrides alone.")
+    require_once(user_code, [(word, key_of(word).partition(".")[0]) for word in overrides])
     return {group: _target(group, value) for group, value in user_code.items()}
+
+
+def require_once(passed: Mapping[str, Any], typed: Iterable[tuple[str, str]]) -> None:
+    """Raise if a key is passed from Python and typed in an override. `typed`: overrides with their keys."""
+    for override, key in typed:
+        if key in passed:
+            raise ConfigError(f"{override}: this is passed from Python; write it there, or in the overrides alone.")
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(name, str) for name in value))
+
+
+def _word(value: object) -> str:
+    """Return a value as Hydra reads it; quoted, if a text has special characters or looks like another value."""
+    text = as_typed(value)
+    if not isinstance(value, str | os.PathLike):
+        return text
+    return text if UNQUOTED.fullmatch(text) and not NO_TEXT.fullmatch(text) else hydra_quote(text)
 
 
 def _target(key: str, value: Any) -> dict[str, Any]:
