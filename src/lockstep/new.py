@@ -25,7 +25,6 @@ build-backend = "setuptools.build_meta"
 [project]
 name = "example"
 version = "0.1.0"
-requires-python = ">=3.11"
 dependencies = []  # and Lockstep, from its checkout or wheel: the package of this name on PyPI is another one
 
 [project.optional-dependencies]
@@ -33,9 +32,6 @@ dev = ["pytest"]
 
 [tool.setuptools.packages.find]
 namespaces = false  # packages have an __init__.py; conf, tests and logs are none
-
-[tool.pytest.ini_options]
-testpaths = ["tests"]
 """,
     "README.md": """# example
 
@@ -46,8 +42,7 @@ pip install -e '.[dev]' && pytest
 lockstep model=example data=example strategy=ddp devices=2 engine=both
 ```
 
-The code is in `example/`, its arguments are in `conf/`; `lockstep --help` lists all keys. Each run leaves a
-`report.html` in `logs/train/`.
+The code is in `example/`, its arguments are in `conf/`. Runs are in `logs/train/`, each with a `report.html`.
 """,
 }
 """The files of a project of its own. Those that a folder has already are left as they are."""

@@ -59,9 +59,9 @@ def run(
     data: Code | None = None,
     optimizer: Code | None = None,
     scheduler: Code | None = None,
-    logger: Code | Sequence[str] | None = None,
-    callbacks: Code | Sequence[str] | None = None,
-    experiment: str | Sequence[str] | None = None,
+    logger: Code | list[str] | None = None,
+    callbacks: Code | list[str] | None = None,
+    experiment: str | list[str] | None = None,
     strategy: StrategyName | None = None,
     engine: EngineName | None = None,
     devices: int | Literal["auto"] | None = None,
@@ -136,8 +136,7 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     """
     with git_commit() if is_rank_zero() else nullcontext(str) as commit:
         plan, command = plan_from(config, run_dir), command or schemas.Command()
-        command = replace(command, words=(*command.words, *plan.command.words), commit=commit())
-    plan = replace(plan, command=command)
+        plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words), commit=commit()))
     check_launchable(plan.world)
     fits = plan.engine.name == "lightning" or plan.ckpt_path is None  # no rule of a plan, by which `load` reads a net
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")

@@ -5,14 +5,12 @@ from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockstep.base.text_table import GAP
+from lockstep.runs.compare import Comparison, RecordedRun, compare
 from lockstep.runs.report import in_notebook, page_of
 from lockstep.runs.run_files import RECORD, Metrics, net_metrics
-
-if TYPE_CHECKING:
-    from lockstep.runs.compare import Comparison
 
 MAX_VALUES_IN_LINE = 12
 
@@ -46,8 +44,6 @@ class RunResult(dict[str, str | int | float]):
         `epoch`, from 1; `train/loss`, the mean over the samples of the epoch; `lr`, of its last step; and what was
         validated or logged at its end. Of `engine=both` those of Lightning's run.
         """
-        from lockstep.runs.compare import RecordedRun
-
         folder = self.folder if (self.folder / RECORD).is_file() else self.folder / "lightning"
         if not (folder / RECORD).is_file():
             return []
@@ -64,10 +60,8 @@ class RunResult(dict[str, str | int | float]):
             rows.setdefault(epoch, {}).update({name: line[name] for name in line if not name.startswith("after_")})
         return [rows[epoch] for epoch in sorted(rows)]
 
-    def compare(self, other: str | os.PathLike[str], tolerance: float | None = None) -> "Comparison":
+    def compare(self, other: str | os.PathLike[str], tolerance: float | None = None) -> Comparison:
         """Return where this run and another differ: a result, or the folder of a run."""
-        from lockstep.runs.compare import compare
-
         return compare(self.folder, other, tolerance)
 
     def module(self, device: str = "cpu") -> Any:

@@ -30,8 +30,7 @@ def git_commit() -> Iterator[Callable[[], str]]:
         with suppress(subprocess.TimeoutExpired):
             text, _ = process.communicate(timeout=max(0.01, end - time.monotonic()))
             commit = re.match("# branch.oid ([0-9a-f]{12})", text) if process.returncode == 0 else None
-            changed = re.search("^[^#]", text, re.MULTILINE)
-            return commit[1] + ("-dirty" if changed else "") if commit else ""
+            return commit[1] + "-dirty" * bool(re.search("^[^#]", text, re.MULTILINE)) if commit else ""
         return ""
 
     with process:

@@ -4,11 +4,11 @@ Code in `__main__`, a notebook's cells or a script, is sent to other processes b
 """
 
 import functools
-import os
 import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import cloudpickle
@@ -28,39 +28,30 @@ NO_TEXT = re.compile(r"null|true|false|[+-]?(nan|inf|[\d_.]+(e[+-]?\d+)?)", re.I
 """Words that Hydra reads as other values than a text."""
 
 
-def words_of(keywords: Mapping[str, Any], overrides: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return the keyword arguments of `run` as overrides, and the code among them, by group.
-
-    Raise if an override has the key of one.
-    """
-    require_once(keywords, [(word, key_of(word)) for word in overrides])
-    code = {key: value for key, value in keywords.items() if key in TARGETS and not _is_name(value)}
+def words_of(keywords: Mapping[str, Any], overrides: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the keyword arguments of `run` as overrides, and the code among them, by group."""
+    _require_once(keywords, overrides, key_of)
+    code = {key: value for key, value in keywords.items() if key in TARGETS and not isinstance(value, str | list)}
     return [f"{key}={_word(value)}" for key, value in keywords.items() if key not in code], code
 
 
 def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the targets of classes, functions, functools.partials or mappings, by group."""
-    require_once(user_code, [(word, key_of(word).partition(".")[0]) for word in overrides])
+    _require_once(user_code, overrides, lambda override: key_of(override).partition(".")[0])
     return {group: _target(group, value) for group, value in user_code.items()}
 
 
-def require_once(passed: Mapping[str, Any], typed: Iterable[tuple[str, str]]) -> None:
-    """Raise if a key is passed from Python and typed in an override. `typed`: overrides with their keys."""
-    for override, key in typed:
-        if key in passed:
+def _require_once(passed: Mapping[str, Any], overrides: Iterable[str], key: Callable[[str], str]) -> None:
+    for override in overrides:
+        if key(override) in passed:
             raise ConfigError(f"{override}: this is passed from Python; write it there, or in the overrides alone.")
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(name, str) for name in value))
 
 
 def _word(value: object) -> str:
     """Return a value as Hydra reads it; quoted, if a text has special characters or looks like another value."""
     text = as_typed(value)
-    if not isinstance(value, str | os.PathLike):
-        return text
-    return text if UNQUOTED.fullmatch(text) and not NO_TEXT.fullmatch(text) else hydra_quote(text)
+    is_plain = not isinstance(value, str | Path) or (UNQUOTED.fullmatch(text) and not NO_TEXT.fullmatch(text))
+    return text if is_plain else hydra_quote(text)
 
 
 def _target(key: str, value: Any) -> dict[str, Any]:

@@ -23,10 +23,7 @@ NONE = "–"  # shown for the option that a run does not have
 
 
 def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], tolerance: float | None = None) -> Comparison:
-    """Compare all that two runs left, by their folders or as `run` returns them.
-
-    `tolerance` replaces the expected agreement. Damaged files are a ConfigError.
-    """
+    """Compare all that two runs left; `tolerance` replaces the expected agreement. Damaged files are a ConfigError."""
     a, b = Path(a), Path(b)
     if tolerance is not None:
         reason = "it is the largest difference allowed"
