@@ -138,7 +138,9 @@ class Command:
     """The command line: not an option.
 
     words: the overrides as typed, after the folder of configurations if there is one. swept: keys that a sweep varies.
+    commit: that of git in the folder where it was typed.
     """
 
     words: tuple[str, ...] = ()
     swept: tuple[str, ...] = ()
+    commit: str = ""
