@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningModule
@@ -26,7 +26,11 @@ class NetModule(LightningModule):
         scheduler_interval: step or epoch, after which the rate changes; None: step if the schedule takes `total_steps`.
         monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
         metrics: further ones of evaluations, such as r2.
+
+    usual: the metrics that all modules of a class have beside these.
     """
+
+    usual: ClassVar[Mapping[str, Callable[[], Metric]]] = {}
 
     def __init__(
         self,
@@ -71,6 +75,7 @@ class NetModule(LightningModule):
                 raise option_error("model.metrics", metric, "there is no such metric", kinds)
             created = kinds[metric](**options) if isinstance(metric, str) else metric
             chosen[name] = created.set_dtype(torch.float64)
+        chosen = {name: kind().set_dtype(torch.float64) for name, kind in self.usual.items()} | chosen
         collections = {stage: MetricCollection({**chosen}).clone(f"{stage}/") for stage in ("val", "test") if chosen}
         self.metrics = nn.ModuleDict(collections)
 
@@ -80,8 +85,10 @@ class NetModule(LightningModule):
             return
         collection: Any = self.metrics[stage]
         values = outputs.detach().double()
-        pair = (values, targets.double()) if targets.is_floating_point() else (values.softmax(1), targets)
-        collection.update(*pair)
+        if targets.is_floating_point():  # torchmetrics' regression takes two dimensions at most
+            collection.update(*(each.flatten(min(1, each.dim() - 1)) for each in (values, targets.double())))
+        else:
+            collection.update(values.softmax(1), targets)
         self.log_dict(collection)
 
 
