@@ -84,6 +84,10 @@ class NetModule(LightningModule):
         if not self.metrics:
             return
         collection: Any = self.metrics[stage]
+        for metric in collection.values(copy_state=False):
+            for name, state in metric.metric_state.items():
+                if isinstance(state, Tensor) and state.is_inference():  # of a Trainer.validate before a Trainer.fit
+                    setattr(metric, name, state.clone())
         values = outputs.detach().double()
         if targets.is_floating_point():  # torchmetrics' regression takes two dimensions at most
             collection.update(*(each.flatten(min(1, each.dim() - 1)) for each in (values, targets.double())))
