@@ -79,6 +79,7 @@ def test_metrics_of_a_regressor_are_those_by_hand(world: tuple[str, ...], make_p
     assert measured["val/r2"] is None, "one sample has no variance"
 
 
+@pytest.mark.slow
 def test_metrics_of_a_yaml_beside_a_regressor(make_plan: MakePlan) -> None:
     module, measured = chosen(make_plan, "[r2]", "model=regression", "data=line", "data.samples=61", "batch_size=8")
     data = Line(samples=61)
