@@ -4,7 +4,6 @@ import csv
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
-from math import nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +40,7 @@ class Table(NamedTuple):
         if missing := [column for column in columns if column not in self.header]:
             raise self.error(1, f": it has no column {missing[0]}", f"a file with the columns {', '.join(columns)}")
         places = [self.header.index(column) for column in columns]
-        values = np.array([[_number(row[place]) for place in places] for _, row in self.rows])
+        values = np.array([[_parsed(float, row[place]) for place in places] for _, row in self.rows], np.float64)
         wrong = np.argwhere(~np.isfinite(values))
         for row, place in wrong[:1].tolist():
             column, (line, texts) = columns[place], self.rows[row]
@@ -117,11 +116,10 @@ class CSV(SplitData):
     def _targets(self, table: Table) -> Tensor:
         """Return classes (n), and set their names; or real numbers (n, 1)."""
         texts = table.cells(self.target)
-        values: list[Any] = [*map(_integer, texts)]
+        values = [_parsed(int, text) for text in texts]
         if None in values:
-            has_real = any(
-                np.isfinite(_number(text)) for text, value in zip(texts, values, strict=True) if value is None
-            )
+            numbers = np.array([_parsed(float, text) for text in texts], np.float64)
+            has_real = np.isfinite(numbers[[value is None for value in values]]).any()
             values = texts
         if self.classes is False or (self.classes is None and values is texts and has_real):
             return table.numbers([self.target])
@@ -156,8 +154,7 @@ class CSV(SplitData):
         return [*zip(names, table.numbers(self.columns), strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("columns", "class_names", "means", "deviations")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("columns", "class_names", "means", "deviations")}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Standardise as the training of a checkpoint did; raise if the file has other columns or classes."""
@@ -188,13 +185,8 @@ def read_table(key: str, file: str, delimiter: str) -> Table:
     return table
 
 
-def _number(text: str) -> float:
+def _parsed(kind: type, text: str) -> Any:
+    """Return a text as an int or a float, None if it is none."""
     with suppress(ValueError):
-        return float(text)
-    return nan
-
-
-def _integer(text: str) -> int | None:
-    with suppress(ValueError):
-        return int(text)
+        return kind(text)
     return None
