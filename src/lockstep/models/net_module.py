@@ -26,11 +26,9 @@ class NetModule(LightningModule):
         scheduler_interval: step or epoch, after which the rate changes; None: step if the schedule takes `total_steps`.
         monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
         metrics: further ones of evaluations, such as r2.
-
-    usual: the metrics that all modules of a class have beside these.
     """
 
-    usual: ClassVar[Mapping[str, Callable[[], Metric]]] = {}
+    usual: ClassVar[Mapping[str, Callable[[], Metric]]] = {}  # the metrics that all modules of a class have
 
     def __init__(
         self,

@@ -14,10 +14,7 @@ from lockstep.models.net_module import NetModule
 
 
 class R2(R2Score):
-    """R², the mean over outputs; NaN for fewer than two samples or equal targets.
-
-    torchmetrics raises for one sample, and takes targets whose squares sum to less than 0.0001 for equal.
-    """
+    """R², the mean over outputs; NaN for one sample, where torchmetrics raises. Small targets are not taken for equal."""
 
     def compute(self) -> Tensor:
         spread = self.sum_squared_error - self.sum_error**2 / self.total
