@@ -22,7 +22,6 @@ from lockstep.base.streams import notice
 
 SKIPPED, STEPS = 2, 8  # optimizer steps: the first ones allocate memory and connect ranks
 PATIENCE = 10.0  # seconds that rank 0 waits for the files of the others
-MOST_RANKS = 10_000
 STEP, COLLECTIVE = "ProfilerStep#", re.compile(r"c10d::(?!send|recv)")
 Events = list[dict[str, Any]]
 
@@ -42,7 +41,7 @@ class Timeline:
         with TemporaryDirectory() as folder:
             profiler.export_chrome_trace(f"{folder}/trace.json")
             trace = json.loads(Path(folder, "trace.json").read_bytes())
-        base, events = trace.get("baseTimeNanoseconds", 0), events_of_rank(trace["traceEvents"], self.rank)
+        base, events = trace["baseTimeNanoseconds"], events_of_rank(trace["traceEvents"], self.rank)
         steps = [each for each in events if each["name"].startswith(STEP) and each["cat"] == "user_annotation"]
         begin, end = (pick(each["ts"] + n * each["dur"] for each in steps) for n, pick in enumerate((min, max)))
         offset = (time.time_ns() - base) / 1000 - time.perf_counter() * 1e6
@@ -52,9 +51,8 @@ class Timeline:
             if until > since:
                 events.append({**place, "name": phase, "ts": since, "dur": until - since})
                 seconds[phase] += (until - since) / 1e6
-        content = {"base": base, "steps": profiler.step_num - SKIPPED, "seconds": seconds, "events": events}
-        if content["steps"]:
-            write(self.path(self.rank), content)
+        if n_steps := profiler.step_num - SKIPPED:
+            write(self.path(self.rank), {"steps": n_steps, "seconds": seconds, "events": events})
 
     def merge(self, world_size: int) -> None:
         """Write the trace of all ranks whose files come in time; note the seconds of each rank by phase."""
@@ -64,18 +62,14 @@ class Timeline:
             return
         while not all(path.is_file() for path in paths) and time.monotonic() < deadline:
             time.sleep(0.05)
-        traces = [json.loads(gzip.decompress(path.read_bytes())) for path in paths if path.is_file()]
-        for trace in traces:
-            for event in trace["events"]:
-                event["ts"] += (trace["base"] - traces[0]["base"]) / 1000
-        ranks = [trace["events"] for trace in traces]
+        traces = {path: json.loads(gzip.decompress(path.read_bytes())) for path in paths if path.is_file()}
+        ranks = [trace["events"] for trace in traces.values()]
         write(self.folder / TIMELINE, {"traceEvents": [*chain(*ranks), *flows(ranks)]})
-        self.summary |= {"steps": traces[0]["steps"], "ranks": [trace["seconds"] for trace in traces]}
+        seconds = [traces[path]["seconds"] if path in traces else {} for path in paths]
+        self.summary |= {"steps": traces[paths[0]]["steps"], "ranks": seconds}
         for rank, path in enumerate(paths):
-            if path.is_file():
-                path.unlink()
-            else:
-                self.summary["ranks"].insert(rank, {})
+            path.unlink(missing_ok=True)
+            if path not in traces:
                 notice(f"{TIMELINE} lacks rank {rank}, which has left no trace within {PATIENCE:g} s")
 
 
@@ -111,8 +105,8 @@ def events_of_rank(events: Events, rank: int) -> Events:
     named = {"process_name": {"name": f"rank {rank}"}, "process_sort_index": {"sort_index": rank}}
     names = [{"ph": "M", "tid": 0, "ts": 0, "name": name, "args": each} for name, each in named.items()]
     kept = names + [each for each in events if not (each["ph"] == "M" and each["name"].startswith("process_"))]
-    ids = ({"id": MOST_RANKS * each["id"] + rank} if "id" in each else {} for each in kept)
-    return [{"cat": "", **each, "pid": rank, **number} for each, number in zip(kept, ids, strict=True)]
+    ids = ({"id": each["id"] * 10_000 + rank} if "id" in each else {} for each in kept)
+    return [{"cat": "", **each, "pid": rank, **changed} for each, changed in zip(kept, ids, strict=True)]
 
 
 def flows(ranks: Sequence[Events]) -> Iterator[dict[str, Any]]:
