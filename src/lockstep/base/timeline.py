@@ -43,7 +43,7 @@ class Timeline:
             trace = json.loads(Path(folder, "trace.json").read_bytes())
         base, events = trace["baseTimeNanoseconds"], events_of_rank(trace["traceEvents"], self.rank)
         steps = [each for each in events if each["name"].startswith(STEP) and each["cat"] == "user_annotation"]
-        begin, end = (pick(each["ts"] + n * each["dur"] for each in steps) for n, pick in enumerate((min, max)))
+        begin, end = min(each["ts"] for each in steps), max(each["ts"] + each["dur"] for each in steps)
         offset = (time.time_ns() - base) / 1000 - time.perf_counter() * 1e6
         seconds, place = defaultdict[str, float](float), {"ph": "X", "cat": "phase", "pid": self.rank, "tid": "phases"}
         for phase, *span in self.marks:
@@ -103,7 +103,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
 def events_of_rank(events: Events, rank: int) -> Events:
     """Return the events as those of the process `rank`; its flows, from forward to backward, stay its own."""
     named = {"process_name": {"name": f"rank {rank}"}, "process_sort_index": {"sort_index": rank}}
-    names = [{"ph": "M", "tid": 0, "ts": 0, "name": name, "args": each} for name, each in named.items()]
+    names: Events = [{"ph": "M", "tid": 0, "ts": 0, "name": name, "args": each} for name, each in named.items()]
     kept = names + [each for each in events if not (each["ph"] == "M" and each["name"].startswith("process_"))]
     ids = ({"id": each["id"] * 10_000 + rank} if "id" in each else {} for each in kept)
     return [{"cat": "", **each, "pid": rank, **changed} for each, changed in zip(kept, ids, strict=True)]
