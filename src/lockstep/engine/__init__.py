@@ -16,6 +16,7 @@ from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
 from lockstep.base.streams import notice
 from lockstep.base.timeline import timeline
+from lockstep.engine import hooks
 from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
@@ -54,8 +55,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         if recorded is not None:
             session.phases.marks, session.notes.values["timeline"] = recorded.marks, recorded.summary
         state = RankState(session)
-        training = TrainingCallback(session, state)
-        first = (EvaluationCallback(session), BatchCallback(session), training)
+        first = (EvaluationCallback(session), BatchCallback(session), training := TrainingCallback(session, state))
         callbacks = monitoring_callbacks(session, create_callbacks(plan))
         if start.content and start.content["best"] and STOPPING not in start.content["results"]:
             for each in callbacks:  # its state has the name that it was saved under
@@ -65,8 +65,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         shows_layers = plan.model_summary or plan.trainer.enable_model_summary
         summaries = [ModelSummary(max_depth=-1)] if shows_layers else []  # it may draw: before ranks are seeded
         trainer = create_trainer(session, state, [*summaries, *first, *callbacks])
-        for callback in first:
-            callback.attach(trainer)
+        hooks.attach(trainer, *first)
         if start.checkpoint is not None and start.is_finished:  # Lightning would not even restore it
             session.begin([])
             require_net(plan, session.module, start.checkpoint)
