@@ -5,7 +5,7 @@ from lightning.pytorch import LightningDataModule, LightningModule
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, distributed, nn
 from torch.nn.functional import mse_loss
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 Batch = list[Tensor]
 """Inputs of shape (batch, 4) and targets of shape (batch, 1)."""
@@ -35,8 +35,14 @@ def draw_points(samples: int, seed: int) -> tuple[Tensor, Tensor]:
     return inputs, targets
 
 
+def in_order(dataset: Dataset[tuple[Tensor, ...]]) -> DistributedSampler[int]:
+    """Return a sampler of every W-th sample for this rank."""
+    rank, world = rank_and_world()
+    return DistributedSampler(dataset, world, rank, shuffle=False)
+
+
 class Points(LightningDataModule):
-    """Points in order, without shuffling: two layouts see the same batches."""
+    """Points in order, so that two layouts see the same batches: Lightning shuffles for ddp without this sampler."""
 
     def __init__(self, batch_size: int = 8, samples: int = 32, val_samples: int = 16, num_workers: int = 0) -> None:
         super().__init__()
@@ -45,7 +51,7 @@ class Points(LightningDataModule):
         self.val: Dataset[tuple[Tensor, ...]] = TensorDataset(*draw_points(val_samples, seed=1))
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, ...]]:
-        return DataLoader(self.train, self.batch_size, num_workers=self.num_workers)
+        return DataLoader(self.train, self.batch_size, sampler=in_order(self.train), num_workers=self.num_workers)
 
     def val_dataloader(self) -> DataLoader[tuple[Tensor, ...]]:
         return DataLoader(self.val, self.batch_size, generator=torch.Generator())  # leaves training's generator alone

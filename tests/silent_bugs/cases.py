@@ -108,7 +108,8 @@ CASES = (
         *("ForgottenEpoch", 1, "transformers#4398", "epochs", "samples", "set_epoch not called"),
         trainer={"use_distributed_sampler": False},
     ),
-    data("ReplacedSampler", 2, "lightning#21447, #10170", "ddp", "samples", "sampler replaced", corrected=True),
+    data("ShuffledAnyway", 2, "lightning#10170", "ddp", "samples", "shuffled for ddp", corrected=True),
+    data("ReplacedSampler", 2, "lightning#21447", "ddp", "samples", "sampler replaced", corrected=True),
     data("StreamOnEveryRank", 3, "lightning#15734", "ddp", "samples", "stream repeated on ranks", corrected=True),
     data("StreamInEveryWorker", 3, "datasets#5360", "workers", "samples", "stream repeated in workers"),
     data(
@@ -121,7 +122,11 @@ CASES = (
     gradient("RaggedBatch", 5, "lightning#19987", "accumulation", "loss", "mean of means", corrected=True, **RAGGED),
     metric("FlooredWeights", 6, "lightning#21859", "validation", "weights rounded down", corrected=True),
     metric("LocalMonitor", 7, "lightning#19072", "validation", "sync_dist missing", corrected=True),
-    metric("LocalPlateau", 7, "lightning#19045", "rate", "sync_dist missing", corrected=True),
+    metric(
+        *("LocalPlateau", 7, "lightning#19045", "rate", "sync_dist missing"),
+        corrected=True,
+        trainer={"max_epochs": 4},
+    ),
     script("past_ddp", 8, "several", "ddp", "gradient", "DDP.forward not called"),
     gradient("HiddenLayer", 8, "several", "ddp", "loss", "layer not registered", corrected=True),
     gradient("PlainBackward", 9, "lightning#9237", "ddp", "gradient", "manual_backward not called", corrected=True),
@@ -156,7 +161,7 @@ CASES = (
     ),
     Case("ShardOfRankZero", "state", 25, "lightning#17702", "resume ddp", "loss", "rank 0's shard saved"),
     gradient("RateScaledTwice", 26, "many", "ddp", "rate", "rate times world"),
-    gradient("SummedLoss", 27, "many", "ddp", "gradient", "loss is summed"),
+    gradient("SummedLoss", 27, "many", "ddp", "loss", "loss is summed"),
     gradient("PenaltyOfBatch", 27, "many", "ddp", "loss", "term per batch"),
     Case("SlimCheckpoint", "state", 28, "many", "resume", "parameters", "optimizer not restored"),
     Case("AttributeLost", "state", 28, "many", "resume", "loss", "attribute not saved"),
@@ -166,7 +171,6 @@ CASES = (
 )
 
 NOT_SHOWN = {
-    "2 lightning#10170": "Lightning 2.6.6 keeps shuffle=False; it shuffles samplers of the user alone",
     "14 pytorch#162338": "torch 2.14.1: gloo averages in reduce_scatter_tensor; the case is a hook of DDP",
     "16 pytorch#160285": "needs FSDP; the case reduces gradients again that DDP has reduced",
     "19 pytorch#136009": "needs FSDP and float16; the case has a loss scale for each rank of a loop by hand",

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler, get_worker_info
 
-from tests.silent_bugs.base import Points, draw_points, rank_and_world
+from tests.silent_bugs.base import Points, draw_points, in_order, rank_and_world
 
 Sample = tuple[Tensor, ...]
 
 
-# 1 set_epoch forgotten: Lightning calls it on a batch sampler, which does not pass it on
+# 1 set_epoch forgotten: Lightning calls it on the attribute `sampler` of a batch sampler
 
 
 class Batches(Sampler[list[int]]):
@@ -20,7 +20,7 @@ class Batches(Sampler[list[int]]):
 
     def __init__(self, dataset: Dataset[Sample], batch_size: int) -> None:
         rank, world = rank_and_world()
-        self.order = DistributedSampler(dataset, world, rank)  # type: ignore[var-annotated]
+        self.order: DistributedSampler[int] = DistributedSampler(dataset, world, rank)
         self.batch_size = batch_size
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -33,8 +33,9 @@ class Batches(Sampler[list[int]]):
 
 
 class BatchesOfEpoch(Batches):
-    def set_epoch(self, epoch: int) -> None:
-        self.order.set_epoch(epoch)
+    @property
+    def sampler(self) -> DistributedSampler[int]:
+        return self.order
 
 
 class ForgottenEpoch(Points):
@@ -47,7 +48,17 @@ class CorrectForgottenEpoch(Points):
         return DataLoader(self.train, batch_sampler=BatchesOfEpoch(self.train, self.batch_size))
 
 
-# 2 the Trainer wraps a sampler of the user's for ddp, and shuffles what it yields
+# 2 the Trainer shuffles for ddp, although shuffle=False, or wraps a sampler of the user's and shuffles what it yields
+
+
+class ShuffledAnyway(Points):
+    def train_dataloader(self) -> DataLoader[Sample]:
+        return DataLoader(self.train, self.batch_size, shuffle=False)
+
+
+class CorrectShuffledAnyway(Points):
+    def train_dataloader(self) -> DataLoader[Sample]:
+        return DataLoader(self.train, self.batch_size, sampler=in_order(self.train))
 
 
 class EasiestFirst(Sampler[int]):

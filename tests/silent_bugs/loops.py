@@ -1,6 +1,6 @@
 """Loops by hand, in plain torch: mistakes that a Trainer does not let its users make.
 
-Each function trains on the ranks of the process group, or alone, and yields after each step what a recorder records.
+Each function trains on the ranks of the process group, or alone. Before each step it yields what a recorder records.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from tests.silent_bugs.base import draw_points, mean_over_ranks, rank_and_world
 
 @dataclass
 class Step:
-    """An optimizer step: the inputs and the loss of this rank, and the net after it."""
+    """The inputs and the loss of this rank, and the net with its gradients."""
 
     inputs: Tensor
     loss: Tensor
@@ -61,8 +61,8 @@ def forgotten_set_epoch() -> Iterator[Step]:
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             average_gradients(net)
-            optimizer.step()
             yield Step(inputs, loss, net)
+            optimizer.step()
 
 
 def correct_forgotten_set_epoch() -> Iterator[Step]:
@@ -77,8 +77,8 @@ def correct_forgotten_set_epoch() -> Iterator[Step]:
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             average_gradients(net)
-            optimizer.step()
             yield Step(inputs, loss, net)
+            optimizer.step()
 
 
 # 8 the net called past DistributedDataParallel
@@ -92,8 +92,8 @@ def past_ddp() -> Iterator[Step]:
         loss = mse_loss(net(inputs), targets)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
         yield Step(inputs, loss, net)
+        optimizer.step()
 
 
 def correct_past_ddp() -> Iterator[Step]:
@@ -104,8 +104,8 @@ def correct_past_ddp() -> Iterator[Step]:
         loss = mse_loss(model(inputs), targets)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
         yield Step(inputs, loss, net)
+        optimizer.step()
 
 
 # 11 each rank draws its weights, and no rank sends them
@@ -119,8 +119,8 @@ def unsent_weights() -> Iterator[Step]:
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         average_gradients(net)
-        optimizer.step()
         yield Step(inputs, loss, net)
+        optimizer.step()
 
 
 def correct_unsent_weights() -> Iterator[Step]:
@@ -134,8 +134,8 @@ def correct_unsent_weights() -> Iterator[Step]:
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         average_gradients(net)
-        optimizer.step()
         yield Step(inputs, loss, net)
+        optimizer.step()
 
 
 # 19 each rank scales its loss by what has overflowed in its shard
@@ -167,8 +167,8 @@ def scale_of_rank() -> Iterator[Step]:
             if parameter.grad is not None:
                 parameter.grad.div_(scale)
         scale = scale / 2 if overflow else scale
-        optimizer.step()
         yield Step(inputs, loss, net)
+        optimizer.step()
 
 
 def correct_scale_of_rank() -> Iterator[Step]:
@@ -184,5 +184,5 @@ def correct_scale_of_rank() -> Iterator[Step]:
             if parameter.grad is not None:
                 parameter.grad.div_(scale)
         scale = scale / 2 if overflow else scale
-        optimizer.step()
         yield Step(inputs, loss, net)
+        optimizer.step()

@@ -56,11 +56,11 @@ class CorrectLocalMonitor(Regression):
 
 
 class Plateau(Regression):
-    """Halves the rate after each epoch whose validation loss is not much smaller."""
+    """Halves the rate after each epoch whose validation loss is not a quarter smaller."""
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = torch.optim.SGD(self.parameters(), self.lr)
-        plateau = ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.1)
+        plateau = ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.25)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss"}}
 
 

@@ -105,6 +105,7 @@ def fit(
         callbacks=[probe],
         **{"max_epochs": 2} | (environment if world > 1 else {}) | quiet | case.trainer | keys,
     )
+    model.double()  # Lightning 2.6.6 restores weights before it makes them float64: they would be rounded
     trainer.fit(model, data, ckpt_path=resume)
     return probe.trace, trainer
 
