@@ -34,7 +34,7 @@ LESSONS = sorted(path.name for path in COURSE.glob("[0-9]*.md"))
 def blocks(lesson: str) -> Iterator[tuple[str, str, str]]:
     """Yield the language of each block, its text, and the line of prose before it."""
     page = (COURSE / lesson).read_text()
-    found = re.findall(r"(.*)\n\n?```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"([^\n]*)\n\n?```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert page.count("```") == 2 * len(found), f"{lesson}: a block does not begin in the first column"
     yield from ((language, text, before) for before, language, text in found)
 
@@ -89,6 +89,16 @@ def test_a_lesson_prints_what_it_shows(lesson: str, command: Command, request: p
         elif name := file_written(before):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
+
+
+def test_a_lesson_has_all_its_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "COURSE", tmp_path)
+    (tmp_path / "a.md").write_text(
+        "One `a.py`:\n\n```python\nb\n\nc\n```\n\n```bash\npython a.py\n```\n\n```\nd\n```\n"
+    )
+    first, *others = blocks("a.md")
+    assert (first, file_written(first[2])) == (("python", "b\n\nc\n", "One `a.py`:"), "a.py")
+    assert others == [("bash", "python a.py\n", ""), ("", "d\n", "")]
 
 
 def test_an_excerpt_is_of_consecutive_lines() -> None:
