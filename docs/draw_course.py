@@ -19,7 +19,7 @@ mpl.rcParams.update({"svg.hashsalt": "lockstep", "svg.fonttype": "none", "font.s
 from matplotlib import pyplot as plt  # noqa: E402  # after the backend is chosen
 
 COLORS = ("tab:blue", "tab:orange")
-WIDTHS = (16, 64, 128, 256, 512, 1024)
+WIDTHS = (16, 64, 256, 512, 1024, 1536)
 ROUNDS = 3
 
 
@@ -58,7 +58,7 @@ def draw_points(scratch: Path, target: Path) -> None:
 
 def seconds_of_step(scratch: Path, width: int, *overrides: str) -> float:
     """Return the seconds of a training step of a net with two hidden layers of a width."""
-    sizes = (f"model.net.hidden=[{width},{width}]", "batch_size=256", "max_epochs=8", "test=false")
+    sizes = (f"model.net.hidden=[{width},{width}]", "batch_size=256", "max_epochs=4", "test=false")
     options = ("trainer.limit_val_batches=0", "threads=1", "logger=none", f"hydra.run.dir='{scratch}/{width}'")
     result = run([*sizes, *options, *overrides])
     return float(result["train_seconds"]) / int(result["steps"])
