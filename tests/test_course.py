@@ -41,11 +41,11 @@ def blocks(lesson: str) -> Iterator[tuple[str, str, str]]:
 
 def excerpt(text: str) -> re.Pattern[str]:
     """Return a pattern of consecutive lines, which may be indented more, each by as much; `…` is any text or lines."""
-    lines = [
-        r"(?:.*\n)*?" if line.strip() == "…" else (r"\1" + re.escape(line).replace("…", ".*") if line else "") + r" *\n"
-        for line in text.splitlines()
-    ]
-    return re.compile("^( *)" + "".join(lines).removeprefix(r"\1"), re.MULTILINE)
+    lines = []
+    for line in text.splitlines():
+        same = "(?P=indent)" + re.escape(line).replace("…", ".*") if line else ""
+        lines.append(r"(?:.*\n)*?" if line.strip() == "…" else rf"{same} *\n")
+    return re.compile("^(?P<indent> *)" + "".join(lines).removeprefix("(?P=indent)"), re.MULTILINE)
 
 
 def file_written(before: str) -> str | None:
@@ -102,8 +102,8 @@ def test_a_lesson_has_all_its_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_excerpt_is_of_consecutive_lines() -> None:
-    text = "if a:\n    b = 1\n\n    c = 2.125  # three\n    d\n"
-    for same in (text, "b = 1\n\nc = 2.1…\nd\n", "if a:\n…\n    d\n"):
+    text = "if a:\n    b = 1\n\n    c = 2.125  # three\n    0\n"
+    for same in (text, "b = 1\n\nc = 2.1…\n0\n", "if a:\n…\n    0\n"):
         assert excerpt(same).search(text), same
-    for other in ("b = 1\nc = 2.1…\n", "if a:\nb = 1\n", "b = \n", "c = …\n…\nb = 1\n", "if a:\n    d\n"):
+    for other in ("b = 1\nc = 2.1…\n", "if a:\nb = 1\n", "b = \n", "c = …\n…\nb = 1\n", "if a:\n    0\n"):
         assert not excerpt(other).search(text), other
