@@ -3,7 +3,6 @@
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,13 @@ mpl.rcParams.update({"svg.hashsalt": "lockstep", "svg.fonttype": "none", "font.s
 from matplotlib import pyplot as plt  # noqa: E402  # after the backend is chosen
 
 COLORS = ("tab:blue", "tab:orange")
-WIDTHS = (16, 64, 256, 512, 1024, 1536)
-ROUNDS = 3
+BATCHES = (8, 32, 128, 512)
+NETS = {
+    "split_cnn, 21,840 weights": ["model=split_cnn"],
+    "mlp, 1.9 million weights": ["model=mlp", "model.net.hidden=[1024,1024]"],
+}
+TWO = ("strategy=ddp", "devices=2")
+ROUNDS = 2
 
 
 def steps(folder: Path) -> list[dict[str, Any]]:
@@ -56,34 +60,34 @@ def draw_points(scratch: Path, target: Path) -> None:
     plt.savefig(target, metadata={"Date": None})
 
 
-def seconds_of_step(scratch: Path, width: int, *overrides: str) -> float:
-    """Return the seconds of a training step of a net with two hidden layers of a width."""
-    sizes = (f"model.net.hidden=[{width},{width}]", "batch_size=256", "max_epochs=4", "test=false")
-    options = ("trainer.limit_val_batches=0", "threads=1", "logger=none", f"hydra.run.dir='{scratch}/{width}'")
-    result = run([*sizes, *options, *overrides])
+def seconds_of_step(scratch: Path, batch: int, *overrides: str) -> float:
+    """Return the seconds of a training step, of the first twenty."""
+    steps = (f"batch_size={batch}", "trainer.max_steps=20", "trainer.limit_val_batches=0", "test=false")
+    result = run([*overrides, *steps, "threads=1", "logger=none", f"hydra.run.dir='{scratch}/{batch}'"])
     return float(result["train_seconds"]) / int(result["steps"])
 
 
 def draw_speed_up(scratch: Path, target: Path) -> None:
-    """Draw the speed-up of two ranks over the time of a step on one device, each the best of some rounds."""
-    alone, shared = dict.fromkeys(WIDTHS, float("inf")), dict.fromkeys(WIDTHS, float("inf"))
-    for _ in range(ROUNDS):
-        for width in WIDTHS:
-            alone[width] = min(alone[width], seconds_of_step(scratch, width))
-            shared[width] = min(shared[width], seconds_of_step(scratch, width, "strategy=ddp", "devices=2"))
-    times: Sequence[float] = [1000 * alone[width] for width in WIDTHS]
-    speed_ups = [alone[width] / shared[width] for width in WIDTHS]
-    for width, time, speed_up in zip(WIDTHS, times, speed_ups, strict=True):
-        print(f"width {width}: {time:.2f} ms a step on one device, speed-up {speed_up:.2f}")
+    """Draw the speed-up of two ranks over the size of the global batch, each time the best of some rounds."""
     _, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
-    axes.semilogx(times, speed_ups, "o-", color="black")
-    for width, time, speed_up in zip(WIDTHS, times, speed_ups, strict=True):
-        axes.annotate(f"{width}", (time, speed_up), (0, 7), textcoords="offset points", ha="center", fontsize=7)
+    for (label, net), style in zip(NETS.items(), ("o-", "s:"), strict=True):
+        speed_ups = []
+        for batch in BATCHES:
+            rounds = range(ROUNDS)
+            times = [
+                (seconds_of_step(scratch, batch, *net), seconds_of_step(scratch, batch, *net, *TWO)) for _ in rounds
+            ]
+            alone, shared = map(min, zip(*times, strict=True))
+            speed_ups.append(alone / shared)
+            print(f"{label}, batch {batch}: {1000 * alone:.2f} ms, {1000 * shared:.2f} ms on two ranks")
+        axes.semilogx(BATCHES, speed_ups, style, color="black", fillstyle="none", label=label)
     for value, text in ((1, "no faster"), (2, "twice as fast")):
         axes.axhline(value, color="tab:gray", linewidth=0.8, linestyle=":")
         axes.annotate(text, (1, value), (-2, -9), ("axes fraction", "data"), "offset points", ha="right", fontsize=7)
-    axes.set(xlabel="milliseconds of a step on one device", ylabel="speed-up of two ranks", ylim=(0, 2.2))
-    axes.set_title("mlp with two hidden layers of that width, 256 samples a step, one core a rank", fontsize="medium")
+    axes.set(xlabel="samples of a global batch", ylabel="speed-up of two ranks", ylim=(0, 2.2))
+    axes.set_xticks(BATCHES, [str(batch) for batch in BATCHES])
+    axes.minorticks_off()
+    axes.legend(frameon=False, loc="upper left")
     plt.savefig(target, metadata={"Date": None})
 
 

@@ -51,7 +51,7 @@ def excerpt(text: str) -> re.Pattern[str]:
 def file_written(before: str) -> str | None:
     """Return the file that a block's text is to be written to."""
     match = re.search(r"`([\w/]+\.\w+)`:$", before)
-    return match and match[1]
+    return match[1] if match else None
 
 
 @pytest.mark.parametrize("lesson", LESSONS)
