@@ -1,4 +1,7 @@
-"""Draw the pictures of the course: `python docs/draw_course.py FOLDER` writes points.svg and speed_up.svg there."""
+"""Draw the pictures of the course: `python docs/draw_course.py FOLDER points` (or speed_up) writes points.svg there.
+
+`points` runs what it draws; `speed_up` draws the sweeps of lesson 3 in `runs/`.
+"""
 
 import json
 import sys
@@ -18,13 +21,7 @@ mpl.rcParams.update({"svg.hashsalt": "lockstep", "svg.fonttype": "none", "font.s
 from matplotlib import pyplot as plt  # noqa: E402  # after the backend is chosen
 
 COLORS = ("tab:blue", "tab:orange")
-BATCHES = (8, 32, 128, 512)
-NETS = {
-    "split_cnn, 21,840 weights": ["model=split_cnn"],
-    "mlp, 1.9 million weights": ["model=mlp", "model.net.hidden=[1024,1024]"],
-}
-TWO = ("strategy=ddp", "devices=2")
-ROUNDS = 2
+SWEEPS = {"line": "a line, 2 weights", "conv": "split_cnn, 21,840 weights"}
 
 
 def steps(folder: Path) -> list[dict[str, Any]]:
@@ -60,39 +57,22 @@ def draw_points(scratch: Path, target: Path) -> None:
     plt.savefig(target, metadata={"Date": None})
 
 
-def seconds_of_step(scratch: Path, batch: int, *overrides: str) -> float:
-    """Return the seconds of a training step, of the first twenty."""
-    steps = (f"batch_size={batch}", "trainer.max_steps=20", "trainer.limit_val_batches=0", "test=false")
-    result = run([*overrides, *steps, "threads=1", "logger=none", f"hydra.run.dir='{scratch}/{batch}'"])
-    return float(result["train_seconds"]) / int(result["steps"])
-
-
-def draw_speed_up(scratch: Path, target: Path) -> None:
-    """Draw the speed-up of two ranks over the size of the global batch, each time the best of some rounds."""
-    _, axes = plt.subplots(figsize=(6, 2.8), layout="constrained")
-    for (label, net), style in zip(NETS.items(), ("o-", "s:"), strict=True):
-        speed_ups = []
-        for batch in BATCHES:
-            rounds = range(ROUNDS)
-            times = [
-                (seconds_of_step(scratch, batch, *net), seconds_of_step(scratch, batch, *net, *TWO)) for _ in rounds
-            ]
-            alone, shared = map(min, zip(*times, strict=True))
-            speed_ups.append(alone / shared)
-            print(f"{label}, batch {batch}: {1000 * alone:.2f} ms, {1000 * shared:.2f} ms on two ranks")
-        axes.semilogx(BATCHES, speed_ups, style, color="black", fillstyle="none", label=label)
-    for value, text in ((1, "no faster"), (2, "twice as fast")):
-        axes.axhline(value, color="tab:gray", linewidth=0.8, linestyle=":")
-        axes.annotate(text, (1, value), (-2, -9), ("axes fraction", "data"), "offset points", ha="right", fontsize=7)
-    axes.set(xlabel="samples of a global batch", ylabel="speed-up of two ranks", ylim=(0, 2.2))
-    axes.set_xticks(BATCHES, [str(batch) for batch in BATCHES])
-    axes.minorticks_off()
-    axes.legend(frameon=False, loc="upper left")
+def draw_speed_up(_: Path, target: Path) -> None:
+    """Draw the samples a second of one rank and of two, in the two sweeps of lesson 3."""
+    _, panels = plt.subplots(1, 2, figsize=(7, 1.8), layout="constrained")
+    for axes, (sweep, title) in zip(panels, SWEEPS.items(), strict=True):
+        jobs = [json.loads(Path("runs", sweep, str(job), "metrics.json").read_text()) for job in (0, 1)]
+        speeds = [job["samples_per_second"] for job in jobs]
+        bars = axes.barh(["one rank", "two ranks"], speeds, color=COLORS)
+        axes.bar_label(bars, ["", f"speed-up {speeds[1] / speeds[0]:.2f}"], padding=4)
+        axes.set(xlabel="samples a second", xlim=(0, 1.7 * max(speeds)))
+        axes.set_title(title, fontsize="medium")
+        axes.invert_yaxis()
     plt.savefig(target, metadata={"Date": None})
 
 
 if __name__ == "__main__":
     pictures = {"points": draw_points, "speed_up": draw_speed_up}
-    for picture in sys.argv[2:] or pictures:
+    for picture in sys.argv[2:]:
         with tempfile.TemporaryDirectory() as folder:
             pictures[picture](Path(folder), Path(sys.argv[1]) / f"{picture}.svg")
