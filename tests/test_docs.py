@@ -53,7 +53,11 @@ ALL = dict.fromkeys(
     if not re.search(YOUR_OWN, words) and words not in SETUP and not words.startswith("pip ")
 )
 PLANNED = [words for words in ALL if re.match(r"python train\.py(?! -m|.*(--|…|RUN|resume|ckpt_path))", words)]
-RUN = [words for words in ALL if words in README or (words not in PLANNED and not re.search(" -m |ckpt_path|draw_c", words))]
+RUN = [
+    words
+    for words in ALL
+    if words in README or (words not in PLANNED and not re.search(" -m |ckpt_path|draw_c", words))
+]
 """Other tests prove what the other commands do: sweeps, checkpoints, the tour of collectives, the course's pictures."""
 
 
