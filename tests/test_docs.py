@@ -50,7 +50,7 @@ ALL = dict.fromkeys(
     for words in commands(page)
     if not re.search(YOUR_OWN, words) and words not in SETUP and not words.startswith("pip ")
 )
-PLANNED = [words for words in ALL if re.match(r"python train\.py(?! -m|.*(--|…|RUN|resume|ckpt_path|=pictures))", words)]
+PLANNED = [words for words in ALL if re.match(r"python train\.py(?! -m|.*(--|…|RUN|resume|ckpt_path|=pict))", words)]
 RUN = [words for words in ALL if words in README or (words not in PLANNED and not re.search(" -m |ckpt_path", words))]
 """Other tests prove what the other commands do: sweeps, checkpoints, the tour of collectives."""
 
