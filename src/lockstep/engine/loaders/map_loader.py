@@ -136,13 +136,13 @@ class MapLoader(RankLoader):
         is_plain = type(dataset) is TensorDataset and self.loader.collate_fn is default_collate
         if is_plain and all(tensor.layout is torch.strided for tensor in dataset.tensors):
             return fetch_in_blocks(dataset.tensors, slices)  # faster than any worker, and nothing random happens
-        from lockstep.engine.loaders.seeded import Places, seeded_loader
+        from lockstep.engine.loaders.seeded import Places, seeded_loader, start_workers
 
         if self.reader is None:
             self.places = Places()
             self.reader = seeded_loader(self.loader, self.places, self.seed)
         self.places.epoch, self.places.slices = self.sampled_epoch, slices
-        return iter(self.reader)
+        return start_workers(self.reader)
 
 
 def epoch_order(samples: int, seed: int, epoch: int) -> Tensor:

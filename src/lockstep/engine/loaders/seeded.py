@@ -1,6 +1,7 @@
 """Samples that are functions of (seed, epoch, sample): drawn alike in any process, batch and order."""
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from lockstep.base.random_state import preserve_generators, seed_by
 
 Place = tuple[int, int]  # an epoch, from 0, and the number of a sample in its split
 
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PRESERVED = ("num_workers", "pin_memory", "timeout", "prefetch_factor", "multiprocessing_context")
 """Options of a user's DataLoader that are preserved."""
 
@@ -74,8 +76,20 @@ def loader_options(loader: "DataLoader[Any]") -> dict[str, Any]:
     return options
 
 
+def start_workers(loader: "DataLoader[Any]") -> Iterator[Any]:
+    """Return the iterator of a loader with `loader_options`: its workers start with a mask, see `_init_worker`."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+    try:
+        return iter(loader)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _init_worker(init: Callable[[int], None] | None, worker: int) -> None:
     """Leave the process group: at a signal to it the rank stops in an orderly way, and needs its workers to do so."""
     os.setpgid(0, 0)
+    while signal.sigtimedwait(GROUP_SIGNALS, 0) is not None:
+        pass  # it came before; torch's handler of SIGTERM, by which a rank ends its workers, stays
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     if init is not None:
         init(worker)

@@ -18,7 +18,7 @@ from lockstep.base.random_state import preserve_generators, random_state, restor
 from lockstep.base.streams import notice
 from lockstep.base.structures import is_structure, map_leaves
 from lockstep.engine.loaders import RankLoader, RankSlice, is_plain
-from lockstep.engine.loaders.seeded import loader_options
+from lockstep.engine.loaders.seeded import loader_options, start_workers
 from lockstep.plan.step_plan import batch_count
 
 END = object()
@@ -111,7 +111,7 @@ class StreamLoader(RankLoader):
             options |= {"batch_size": None, "collate_fn": self.loader.collate_fn}
             if not isinstance(self.loader.dataset, IterableDataset):
                 options["sampler"] = self.loader.sampler
-        return iter(DataLoader(self.loader.dataset, **options))
+        return start_workers(DataLoader(self.loader.dataset, **options))
 
 
 def samples_in(batch: Any) -> int:

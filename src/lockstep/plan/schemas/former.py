@@ -37,7 +37,10 @@ WORDS: tuple[tuple[str, str], ...] = (
     (r"datamodule=(.*)", r"data=\1"),
     (r"data\.batch_size=(.*)", r"batch_size=\1"),
     (r"data\.train_val_test_split=.*", "data.val_size=5000"),
-    (r"(?:data\.)?(num_workers|pin_memory)=(.*)", r"data.loader.\1=\2"),
+    (
+        r"(?:data\.)?(num_workers|pin_memory)=(.*)",
+        r"data.loader.\1=\2 with a Dataset of yours, or nothing: built-in data is in memory",
+    ),
     (r"model\.(scheduler_interval|monitor)=(.*)", r"+model.\1=\2"),
     (r"(?:data|paths)\.data_dir=(.*)", r"data.root=\1"),
     (r"paths\..*", "hydra.run.dir=FOLDER for one run, or name=NAME for logs/NAME"),
