@@ -69,7 +69,10 @@ CASES = {
 """Two epochs of four samples; one of three in batches of two, and the same in one step."""
 
 
-@pytest.mark.parametrize(("strategy", "devices"), [("single", 1), ("ddp", 2), ("dp", 2)])
+@pytest.mark.parametrize(
+    ("strategy", "devices"),
+    [("ddp", 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in (("single", 1), ("dp", 2)))],
+)
 def test_steps_on_integers(strategy: str, devices: int, make_plan: MakePlan) -> None:
     """The first three samples in batches of two: the second batch is (3, 7) alone, on rank 0.
 

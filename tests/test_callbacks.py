@@ -54,6 +54,7 @@ def test_both_loops_call_callbacks_alike(
     assert compare(runs[1], without).verdict != "identical"
 
 
+@pytest.mark.slow
 def test_early_stopping_takes_the_metric_of_the_best_checkpoint(make_user_plan: MakeUserPlan) -> None:
     """Of a module that logs val_loss; a resumed run restores its state under that name."""
     job = ("model=measured", "data=none", "callbacks=early_stopping", "callbacks.early_stopping.patience=1")
@@ -67,6 +68,7 @@ def test_early_stopping_takes_the_metric_of_the_best_checkpoint(make_user_plan: 
         trained(make_user_plan(*job, "callbacks.early_stopping.monitor=nope", folder="nope"))
 
 
+@pytest.mark.slow
 def test_changes_by_callbacks_count_in_both_loops(make_user_plan: MakeUserPlan) -> None:
     """Within an epoch, too."""
     job = ("model=mlp", "data=digits", "max_epochs=2", "checkpoint.every_n_steps=null", "callbacks=strange")
@@ -75,10 +77,11 @@ def test_changes_by_callbacks_count_in_both_loops(make_user_plan: MakeUserPlan) 
     assert metrics_in(runs[0])["steps"] == 40, "no epoch ended early"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "callbacks",
     [
-        pytest.param(AVERAGING, marks=pytest.mark.slow),
+        AVERAGING,
         ("callbacks=ema", "callbacks.ema.decay=0.5"),
     ],
     ids=["swa", "ema with BatchNorm"],

@@ -60,6 +60,7 @@ def test_confusion_of_all_ranks(world: str, make_user_plan: MakeUserPlan) -> Non
     assert not (plain / CONFUSION).exists()
 
 
+@pytest.mark.slow
 def test_pictures_of_a_module(make_user_plan: MakeUserPlan) -> None:
     """A validation of one sample on two ranks; the first, the second, the fourth … and the last are drawn."""
     run = trained(make_user_plan(*JOB, *DDP, *BOARD, "max_epochs=5"))

@@ -17,6 +17,7 @@ def engine_in(folder: Path) -> str:
     return str(OmegaConf.load(folder / "config.yaml").engine.name)
 
 
+@pytest.mark.slow
 def test_a_run_from_its_config_file(command: Command) -> None:
     """Of engine=both each part has its engine; what is typed beside the file counts; a group cannot be chosen."""
     both, raw = command.folder / "both", command.folder / "both" / "raw"

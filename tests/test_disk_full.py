@@ -66,6 +66,7 @@ def small_disk(command: Command) -> Iterator[str]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_small_disk(command: Command, small_disk: str) -> None:
     """First TensorBoard, or the record, finds no room; on a larger one the second or third checkpoint."""
     line = (*SMALL, "strategy=ddp", "devices=2", "max_epochs=60")

@@ -38,6 +38,7 @@ def test_what_is_wrong(sentence: str) -> None:
     require_refused(sentence, lambda: check_early(WRONG[sentence]))
 
 
+@pytest.mark.slow
 def test_without_lightning_or_the_rest_of_torch() -> None:
     """Neither Lightning nor torch._dynamo is imported."""
     script = f"""

@@ -19,6 +19,7 @@ def trained(plan: Plan, folder: str) -> Metrics:
     return run(with_engine(plan, "lightning", Path(plan.run_dir) / folder), ALONE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "schedule",
     [("scheduler=onecycle", "scheduler.warmup_fraction=0.5"), ("scheduler=warmup_linear", "scheduler.warmup_steps=10")],

@@ -10,6 +10,7 @@ SMALL = ("model.net.hidden=[8]", "data.test_size=1000", "logger=none", "accelera
 EARLY = ("model=early", "data=none", "strategy=single", "accelerator=cpu")
 
 
+@pytest.mark.slow
 def test_the_found_rate_is_that_of_the_plan(make_plan: MakePlan, capsys: pytest.CaptureFixture[str]) -> None:
     plan = make_plan(*SMALL, *RATE)
     assert plan.model.optimizer is not None

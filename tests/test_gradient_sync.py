@@ -13,6 +13,7 @@ from tests.test_user_module import DDP, SINGLE, THAWING, trained
 
 DOUBLE = "precision=64-true"
 UNUSED = ("model=regressor", "model._target_=strange_steps.Unused", "data=stream", DOUBLE)
+BESIDE_RING = ("all_reduce", "bucket", "reduce_broadcast")
 FINDS = "strategy.find_unused_parameters=true"
 
 
@@ -26,7 +27,7 @@ def by_hand(method: str) -> tuple[str, str]:
     return "engine=raw", f"engine.gradient_sync={method}"
 
 
-@pytest.mark.parametrize("method", ["all_reduce", "bucket", "ring", "reduce_broadcast"])
+@pytest.mark.parametrize("method", ["ring", *(pytest.param(each, marks=pytest.mark.slow) for each in BESIDE_RING)])
 def test_two_ranks_are_identical(method: str, make_user_plan: MakeUserPlan) -> None:
     """With a layer that is thawed in the second epoch, a rank without samples, and accumulation."""
     job = (*THAWING, "accumulate_grad_batches=3", "gradient_clip_val=0.5")
@@ -35,7 +36,8 @@ def test_two_ranks_are_identical(method: str, make_user_plan: MakeUserPlan) -> N
     assert [metrics_in(run)["gradient_sync"] for run in (lightning, raw)] == ["ddp", method]
 
 
-@pytest.mark.parametrize("method", ["ring", pytest.param("bucket", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["ring", "bucket"])
 def test_four_ranks_equal_one_process(method: str, make_user_plan: MakeUserPlan) -> None:
     """Four numbers have several sums. One rank that keeps its gradient would be far off."""
     single = trained(make_user_plan(*THAWING, *SINGLE, folder="single"))

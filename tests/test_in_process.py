@@ -61,6 +61,7 @@ def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
     shutil.rmtree(temporary)
 
 
+@pytest.mark.slow
 def test_breakpoint_in_a_forward_stops_at_a_prompt(
     apart: Leaves, at_terminal: Callable[..., Terminal], tmp_path: Path
 ) -> None:

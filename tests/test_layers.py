@@ -91,6 +91,7 @@ EXTRAS = {"torchvision", "sklearn", "scipy", "matplotlib", "tensorboard"}
 NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("modules", "absent"),
     [
@@ -100,10 +101,9 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
             "lockstep.nets, lockstep.models.schedulers, lockstep.launch.ranks",
             {"lightning", "torchmetrics", "hydra"} | EXTRAS,
         ),
-        pytest.param(  # Lightning itself imports the others
+        (  # Lightning itself imports the others
             "lockstep.raw.run, lockstep.engine, lockstep.engine.inspection, lockstep.models.classifier",
             {"sklearn", "tensorboard", "lockstep.runs.compare", "lockstep.runs.report", "lockstep.datamodules.mnist"},
-            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -41,6 +41,7 @@ def trained(plan: Plan, name: str) -> dict[str, Any]:
     return saved
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_scaled")
 @pytest.mark.parametrize(
     "job",

@@ -74,6 +74,7 @@ def test_without_a_weight_it_is_another_mean(make_user_plan: MakeUserPlan) -> No
     assert largest_difference(never, weights) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [DDP, pytest.param(VIRTUAL, marks=pytest.mark.slow)])
 def test_killed_within_a_window(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(*JOB, *CLIPPED, *world, "trainer.val_check_interval=1")

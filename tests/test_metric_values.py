@@ -59,6 +59,7 @@ def test_metrics_of_a_yaml_beside_a_classifier(engine: str, make_plan: MakePlan)
             assert 0.1 < expected < 0.999
 
 
+@pytest.mark.slow
 def test_metrics_of_a_yaml_beside_a_regressor(make_plan: MakePlan) -> None:
     module, measured = chosen(make_plan, "[r2]", "model=regression", "data=line", "data.samples=61", "batch_size=8")
     data = Line(samples=61)

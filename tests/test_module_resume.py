@@ -15,6 +15,7 @@ def test_a_metric_of_all_epochs_is_resumed(make_user_plan: MakeUserPlan) -> None
     same_after_kill(plan, 11, expected=expected)
 
 
+@pytest.mark.slow
 def test_metrics_of_all_epochs_are_counted_once(make_user_plan: MakeUserPlan) -> None:
     """Two of them have a value before training; in another world rank 0 restores the states of both ranks."""
     job = ("model=tracing", "+model.norm=false", "data=blobs_data")
@@ -29,9 +30,10 @@ def test_metrics_of_all_epochs_are_counted_once(make_user_plan: MakeUserPlan) ->
     assert ended["worst"] == expected["worst"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "job",
-    [THAWING, pytest.param((*TUNED, "callbacks=thaw_all"), marks=pytest.mark.slow)],
+    [THAWING, (*TUNED, "callbacks=thaw_all")],
     ids=["thawing", "finetuning"],
 )
 def test_frozen_layers_are_resumed(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:

@@ -38,6 +38,7 @@ LOADERS = {
 """61 pairs in batches of 8; an iterable without a length."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param("pairs_data", marks=pytest.mark.slow), "endless"])
 def test_loaders_in_every_world(name: str, make_user_plan: MakeUserPlan) -> None:
     job = (*NET, *LOADERS[name], "precision=64-true", "optimizer=sgd")

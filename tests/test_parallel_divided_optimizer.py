@@ -100,7 +100,7 @@ def test_divided_optimizers_compute_the_same(make_plan: MakePlan) -> None:
     ("job", "ranks"),
     [
         pytest.param((*TEACHER, *ACCUMULATED, "callbacks=[ema]", "callbacks.ema.decay=0.5"), THREE, id="teacher"),
-        pytest.param(CRITIC, TWO, id="critic"),
+        pytest.param(CRITIC, TWO, id="critic", marks=pytest.mark.slow),
         pytest.param(MODULES["gan"], TWO, id="gan", marks=pytest.mark.slow),
     ],
 )
@@ -124,6 +124,7 @@ def test_killed_in_a_step_it_ends_the_same(job: tuple[str, ...], make_user_plan:
     same_after_kill(plan, 4)
 
 
+@pytest.mark.slow
 def test_checkpoints_resume_under_other_strategies(make_user_plan: MakeUserPlan) -> None:
     job = (*TEACHER, "precision=64-true")
     uninterrupted = trained(make_user_plan(*job, *SINGLE, folder="uninterrupted"))

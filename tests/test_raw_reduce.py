@@ -48,9 +48,10 @@ def test_by_hand(devices: int, check: str) -> None:
     assert results_on(devices)[check] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "precision", "tolerance"),
-    [(2, "32-true", 0.0), pytest.param(4, "64-true", 1e-10, marks=pytest.mark.slow)],
+    [(2, "32-true", 0.0), (4, "64-true", 1e-10)],
 )
 def test_every_method_trains_to_the_same_weights(
     make_plan: MakePlan, devices: int, precision: str, tolerance: float

@@ -130,6 +130,7 @@ def test_resume_and_last_on_the_command_line(command: Command) -> None:
     assert metrics_in(folder)["epochs"] == 3
 
 
+@pytest.mark.slow
 def test_curves_of_a_resumed_run_are_complete(make_plan: MakePlan, tmp_path: Path) -> None:
     """Killed two steps after a checkpoint: TensorBoard shows each point once; the first has fewer steps."""
     plan = make_plan(
@@ -176,12 +177,13 @@ STOPS = ((1, 0), (5, 1), (6, 2), (7, 3), (9, 3))
 """Batches, and the steps that are complete by then."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "stops"),
     [
         ("ddp", STOPS[1::2]),
-        pytest.param("ddp", STOPS[::2], marks=pytest.mark.slow),
-        pytest.param("single", STOPS[1::2], marks=pytest.mark.slow),
+        ("ddp", STOPS[::2]),
+        ("single", STOPS[1::2]),
     ],
 )
 def test_stopped_within_an_accumulation(

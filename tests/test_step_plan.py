@@ -16,7 +16,6 @@ def test_total_steps(make_plan: MakePlan) -> None:
     ("overrides", "after"),
     [
         ((), [True, True, True, True]),
-        (("data.val_size=0",), [False, False, False, False]),
         (("trainer.check_val_every_n_epoch=2",), [False, True, False, True]),
         (("trainer.val_check_interval=6",), [False, False, False, False]),
         (("trainer.val_check_interval=5",), [True, True, True, True]),
@@ -29,7 +28,7 @@ def test_total_steps(make_plan: MakePlan) -> None:
 def test_validation_after_an_epoch(overrides: tuple[str, ...], after: list[bool], make_plan: MakePlan) -> None:
     steps = make_plan("max_epochs=4", *overrides).steps
     due = [steps.is_validation_due(epoch, steps.epoch_batches, last=True) for epoch in range(1, 5)]
-    assert [steps.validates and is_due for is_due in due] == after
+    assert [steps.reaches_validation and is_due for is_due in due] == after
 
 
 def test_a_validation_within_an_epoch(make_plan: MakePlan) -> None:

@@ -45,9 +45,9 @@ def equal_to_single(make_user_plan: MakeUserPlan, job: tuple[str, ...], *world: 
     ("job", "world"),
     [
         pytest.param(RAGGED, DP3, id="dp-3"),
-        pytest.param((*CONV, *ACCUMULATED), DP2, id="dp-2-conv"),
+        pytest.param((*CONV, *ACCUMULATED), DP2, id="dp-2-conv", marks=pytest.mark.slow),
         pytest.param((*RAGGED, *ACCUMULATED), FSDP3, id="fsdp-3"),
-        pytest.param((*CONV, *RAGGED), FSDP2, id="fsdp-2-conv"),
+        pytest.param((*CONV, *RAGGED), FSDP2, id="fsdp-2-conv", marks=pytest.mark.slow),
     ],
 )
 def test_in_float64_it_is_single(job: tuple[str, ...], world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
@@ -59,6 +59,7 @@ def test_in_float64_it_is_single(job: tuple[str, ...], world: tuple[str, ...], m
     assert [metrics_in(own)[name] for name in counted] == [metrics_in(single)[name] for name in counted]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["Measuring", "Twice", "WithNet +model.kind=recurrent"])
 def test_steps_that_shards_must_follow(words: str, make_user_plan: MakeUserPlan) -> None:
     """Norms of weights and gradients in hooks, and what depends on them; several calls of the net; its own layers."""

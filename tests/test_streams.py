@@ -121,6 +121,7 @@ def bytes_folder(command: Command) -> Command:
     return command
 
 
+@pytest.mark.slow
 def test_tensorboard_needs_utf8_folders(bytes_folder: Command) -> None:
     shell = ("bash", "-c", '"$@" 2>err', "bash", sys.executable, str(ROOT / "train.py"))
     ended = bytes_folder(*shell, *SMALL, "logger=tensorboard", "hydra.run.dir=run")

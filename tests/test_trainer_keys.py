@@ -77,6 +77,7 @@ def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
     assert (moved > 0.000999).sum() > 100
 
 
+@pytest.mark.slow
 def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan) -> None:
     few = ("trainer.limit_train_batches=4", "accumulate_grad_batches=3", "checkpoint.every_n_steps=1", "max_epochs=3")
     plan = make_plan(*SMALL, *DDP, *few, "scheduler=onecycle")

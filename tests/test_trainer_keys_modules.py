@@ -26,6 +26,7 @@ def by_both(make: MakeUserPlan, *job: str) -> Path:
     return runs[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "steps", "batches"), [pytest.param("classifier", 7, 7, marks=pytest.mark.slow), ("gan", 12, 8)]
 )
@@ -42,6 +43,7 @@ def test_max_steps_counts_what_optimizers_step(
     assert saved["global_step"] >= steps > saved["global_step"] - 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "bound"), [("classifier", 12), pytest.param("gan", 14, marks=pytest.mark.slow)])
 def test_a_limited_run_resumes_as_an_unlimited_one(
     name: str, bound: int, make_user_plan: MakeUserPlan, tmp_path: Path

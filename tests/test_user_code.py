@@ -36,6 +36,7 @@ def trained(plan: Plan) -> Path:
     return Path(plan.run_dir)
 
 
+@pytest.mark.slow
 def test_code_in_the_working_directory_by_both_engines(command: Command) -> None:
     """Configs from --config-dir, samples made by workers, no test split, more outputs than the three classes."""
     for name in ("strange_nets.py", "strange_data.py"):

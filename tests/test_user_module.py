@@ -170,6 +170,7 @@ def test_epochs_ended_early(make_user_plan: MakeUserPlan) -> None:
     assert metrics_in(again)["test_loss"] == metrics[0]["test_loss"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_an_ordinary_trainer_computes_the_same(make_user_plan: MakeUserPlan, tmp_path: Path) -> None:
     """Compare weights, logged values and what a callback reads with an ordinary Trainer in the same order."""

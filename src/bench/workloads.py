@@ -37,7 +37,7 @@ class Workload:
 
     @property
     def variants(self) -> Mapping[str, tuple[str, ...]]:
-        """The further overrides of each variant by its name; the first two are the baselines."""
+        """Return the further overrides of each variant by its name; the first two are the baselines."""
         return {"bare": (), "stock": (), "lockstep": (), **self.more_variants}
 
 

@@ -1,1 +1,1 @@
-"""What every part uses, and knows of no run."""
+"""Helpers for every package; they depend on no run."""

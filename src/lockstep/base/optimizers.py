@@ -1,4 +1,4 @@
-"""How the engine steps an optimizer."""
+"""The steps of an optimizer, as the engine takes them."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What all commands share: the exit status, and for `lockstep.collectives` and `bench` arguments and a folder."""
+"""The common part of all commands: exit status, and arguments and a folder of `collectives` and `bench`."""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""What the data modules share: loaders of three splits, tensors in memory, and batches that become floats."""
+"""The base of the data modules: loaders of three splits, tensors in memory, and batches that become floats."""
 
 from typing import Any
 

@@ -15,6 +15,7 @@ from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
 from lockstep.base.streams import notice
+from lockstep.engine import hooks
 from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
@@ -50,8 +51,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     plan, start, fitted = session.plan, session.start, {"datamodule": session.data.source.data_module}
     with session.running():
         state = RankState(session)
-        training = TrainingCallback(session, state)
-        first = (EvaluationCallback(session), BatchCallback(session), training)
+        first = (EvaluationCallback(session), BatchCallback(session), training := TrainingCallback(session, state))
         callbacks = monitoring_callbacks(session, create_callbacks(plan))
         if start.content and start.content["best"] and STOPPING not in start.content["results"]:
             for each in callbacks:  # its state has the name that it was saved under
@@ -61,8 +61,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         shows_layers = plan.model_summary or plan.trainer.enable_model_summary
         summaries = [ModelSummary(max_depth=-1)] if shows_layers else []  # it may draw: before ranks are seeded
         trainer = create_trainer(session, state, [*summaries, *first, *callbacks])
-        for callback in first:
-            callback.attach(trainer)
+        hooks.attach(trainer, *first)
         if start.checkpoint is not None and start.is_finished:  # Lightning would not even restore it
             session.begin([])
             require_net(plan, session.module, start.checkpoint)

@@ -1,18 +1,15 @@
 """Evaluations: seeded, so that none depends on another one or on training, and with values over all ranks."""
 
-from collections.abc import Callable
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lockstep.base.messages import broadcast
 from lockstep.base.random_state import random_state, restore_random_state, seed_by
 from lockstep.engine.logged_values import widen_metrics
 from lockstep.engine.session import Session
 from lockstep.plan.step_plan import STAGES
-from lockstep.plan.targets.kinds import replace_method
 
 
 def stage_of(trainer: pl.Trainer) -> str:
@@ -20,30 +17,13 @@ def stage_of(trainer: pl.Trainer) -> str:
     return trainer.state.stage.dataloader_prefix  # type: ignore[return-value, union-attr]
 
 
-def call_after(module: pl.LightningModule, name: str, function: Callable[..., None]) -> None:
-    """Wrap a hook of the module so that `function` is called after it, with the same arguments."""
-
-    def hook(original: Callable[..., Any], *arguments: Any) -> Any:
-        returned = original(*arguments)
-        function(*arguments)
-        return returned
-
-    replace_method(module, name, hook)
-
-
 class EvaluationCallback(Callback):
-    """Runs before all other callbacks; `attach` adds what follows the hooks of the module, which may log values."""
+    """Seeds and measures evaluations. Runs before all other callbacks; its methods follow hooks by engine/hooks.py."""
+
+    trainer: pl.Trainer
 
     def __init__(self, session: Session) -> None:
         self.session = session
-
-    def attach(self, trainer: pl.Trainer) -> None:
-        session, module = self.session, self.session.module
-        for name in ("validation", "test"):
-            call_after(module, f"on_{name}_epoch_start", lambda: broadcast(module.buffers()))  # those that are saved
-            call_after(module, f"on_{name}_batch_end", lambda *_: session.log.enter(stage_of(trainer)))
-            call_after(module, f"on_{name}_epoch_end", lambda: session.results.end_stage(trainer, stage_of(trainer)))
-            call_after(module, f"on_{name}_end", lambda: self._end(stage_of(trainer)))
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         session, stage = self.session, stage_of(trainer)
@@ -90,7 +70,13 @@ class EvaluationCallback(Callback):
         if session.step.virtual is not None:
             session.step.virtual.evaluation = key
 
-    def _end(self, stage: str) -> None:
+    def end_batch(self, *_: Any) -> None:
+        self.session.log.enter(stage_of(self.trainer))
+
+    def end_stage(self) -> None:
+        self.session.results.end_stage(self.trainer, stage_of(self.trainer))
+
+    def end(self) -> None:
         """Restore the generators of training; the evaluation's time does not count as training."""
         session = self.session
         restore_random_state(session.random, session.plan.strategy.devices(session.plan))
@@ -98,4 +84,4 @@ class EvaluationCallback(Callback):
         session.log.enter("train")
         if session.step.virtual is not None:
             session.step.virtual.evaluation = ()
-        session.phases.begin(stage)
+        session.phases.begin(stage_of(self.trainer))

@@ -1,4 +1,4 @@
-"""Where training stands and what follows a batch; and the seconds of a run by phase."""
+"""The position of training, what follows a batch, and the seconds of a run by phase."""
 
 import time
 from contextlib import AbstractContextManager

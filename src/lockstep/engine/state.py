@@ -1,4 +1,4 @@
-"""What a checkpoint has beside Lightning's state: saved by every rank, and restored when training resumes."""
+"""The state that a checkpoint has beside Lightning's: saved by every rank, and restored when training resumes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -12,7 +12,6 @@ from lockstep.base.config_error import require
 from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.optimizers import learning_rate
 from lockstep.base.private_api import lightning as private
-from lockstep.engine.evaluation import call_after
 from lockstep.engine.logged_values import widen_metrics
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState
@@ -23,19 +22,16 @@ from lockstep.strategies.parallel.tensor_layout import full_state_dict
 
 
 class BatchCallback(Callback):
-    """Weights and records each batch of training. Runs before all other callbacks; `attach` adds what follows hooks.
+    """Weights and records each batch of training. Runs before other callbacks; `end` follows a hook by engine/hooks.py.
 
     steps: the rate and the gradient norms of each step of an optimizer in the batch.
     """
 
     steps: list[tuple[float, Sequence[Tensor]]]
+    trainer: pl.Trainer
 
     def __init__(self, session: Session) -> None:
         self.session, self.plan, self.results = session, session.plan, session.results
-
-    def attach(self, trainer: pl.Trainer) -> None:
-        self.trainer = trainer
-        call_after(self.session.module, "on_train_batch_end", self._end)
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Begin a batch that the loader has yielded and that is on its device."""
@@ -54,7 +50,7 @@ class BatchCallback(Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         self.results.update_step_metrics(trainer)
 
-    def _end(self, *_: Any) -> None:
+    def end(self, *_: Any) -> None:
         """Record and show a batch, after the steps of optimizers and schedules and all hooks."""
         trainer, session, results, position = self.trainer, self.session, self.results, self.session.progress.position
         results.update_step_metrics(trainer)  # with what the hooks of this batch have logged
@@ -92,30 +88,26 @@ def ends_step(trainer: Any, batches: int) -> bool:
 
 
 class TrainingCallback(Callback):
-    """Restores a run, ends its epochs and saves its checkpoints. `attach` adds what follows the module's hooks.
+    """Restores a run, ends its epochs and saves its checkpoints; its methods follow hooks by engine/hooks.py.
 
     stop: whether a signal asks for the end.
     epoch_ended: whether an epoch has ended and is not saved yet.
     """
+
+    trainer: pl.Trainer
 
     def __init__(self, session: Session, state: RankState) -> None:
         self.session, self.state = session, state
         self.plan, self.progress, self.results = session.plan, session.progress, session.results
         self.stop = self.epoch_ended = False
 
-    def attach(self, trainer: pl.Trainer) -> None:
-        self.trainer, module = trainer, self.session.module
-        # after callbacks that restore groups; Lightning loads the same again, but accepts missing states
-        call_after(module, "on_fit_start", lambda: self.state.restore_optimizers(trainer))
-        call_after(module, "on_train_start", self.state.restore_metrics)
-        call_after(module, "on_train_batch_end", self._follow_batch)
-        call_after(module, "on_train_epoch_end", self._end_stage)
-        call_after(module, "on_fit_end", self.end_fit)
-        call_after(module, "on_validation_end", self._end_validation)
-
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.step.watch(trainer.optimizers, trainer.strategy.model)
         self.session.begin(trainer.callbacks)  # type: ignore[attr-defined]
+
+    def restore_optimizers(self) -> None:
+        """Restore them after callbacks that restore groups; Lightning does it again, but accepts missing states."""
+        self.state.restore_optimizers(self.trainer)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
@@ -155,7 +147,7 @@ class TrainingCallback(Callback):
             self.results.end_stage(self.trainer, "train")
         self.end_fit()
 
-    def _follow_batch(self, *_: Any) -> None:
+    def save_if_due(self, *_: Any) -> None:
         """Save and stop after a batch, if that is due."""
         trainer, progress = self.trainer, self.progress
         if trainer.fit_loop.restarting:  # otherwise no plateau schedule steps after an epoch that was resumed within
@@ -180,7 +172,7 @@ class TrainingCallback(Callback):
         self.session.phases.synchronize()  # a stop may have ended the epoch before its last batch
         self.results.reduce_stage(trainer, "train")
 
-    def _end_stage(self) -> None:
+    def end_stage(self) -> None:
         self.results.end_stage(self.trainer, "train")
         self.epoch_ended = True
 
@@ -196,7 +188,7 @@ class TrainingCallback(Callback):
                 raise TrainingInterrupted(self.progress.position.steps)
         self.epoch_ended = False
 
-    def _end_validation(self) -> None:
+    def end_validation(self) -> None:
         """Record and save a validation within an epoch."""
         if self.progress.epoch_goes_on(self.trainer):
             self.results.end_validation()

@@ -1,4 +1,4 @@
-"""How a rank uses memory: what glibc's malloc keeps, and the memory format of a net's tensors.
+"""The memory of a rank: what glibc's malloc keeps, and the memory format of a net's tensors.
 
 glibc returns a large block to the kernel when it is freed, and gets it back zeroed, page by page, for the next step:
 half the time of a convolutional net on a CPU.

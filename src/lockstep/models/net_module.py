@@ -1,4 +1,4 @@
-"""What the modules of lockstep.models share: the net, its optimizer and schedule, and further metrics."""
+"""The base of the modules of lockstep.models: the net, its optimizer and schedule, and further metrics."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What a run is: its plan, the options of what is Lockstep's, and the code that it names by path."""
+"""The plan of a run, the options of what is Lockstep's, and the code that it names by path."""

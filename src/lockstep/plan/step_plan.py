@@ -42,11 +42,6 @@ class StepPlan:
         return self.plan.trainer.limit("train", self.split_batches["train"])
 
     @property
-    def validates(self) -> bool:
-        """Whether the run validates: it has validation samples, and training reaches a validation."""
-        return self.plan.data.val_size > 0 and self.plan.trainer.limit_val_batches > 0 and self.reaches_validation
-
-    @property
     def reaches_validation(self) -> bool:
         """Whether the schedule ever reaches a validation, regardless of validation data."""
         every, max_steps = self.plan.trainer.check_val_every_n_epoch, self.plan.trainer.max_steps

@@ -17,7 +17,7 @@ from lockstep.plan.world import World
 
 @dataclass(frozen=True)
 class Job:
-    """What a rank knows of a run.
+    """The input of a rank.
 
     config: the composed configuration, as YAML. plan: what `lockstep.load` reads in the checkpoint, as JSON.
     metadata: what identifies the run among others, for its record and metrics.json.

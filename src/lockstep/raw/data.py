@@ -33,7 +33,7 @@ from lockstep.plan.targets.kinds import overrides
 
 @dataclass
 class Share:
-    """What one rank takes of a global batch.
+    """The share of one rank in a global batch.
 
     batch: this rank's samples, collated. A rank that has none takes part in the step by a sample that does not count.
     ids: of this rank's samples. total: samples of the global batch. step_total: of all batches of the optimizer step.

@@ -1,4 +1,4 @@
-"""What a run measures and leaves: the values of `self.log`, record.jsonl, last.ckpt and the content of metrics.json."""
+"""Measurements and files of a run: values of `self.log`, record.jsonl, last.ckpt and the content of metrics.json."""
 
 import json
 import math
@@ -46,7 +46,7 @@ def value_of(how: str, pairs: Iterable[Sequence[float]]) -> float | None:
 
 @dataclass
 class Logged:
-    """What is logged under one name in one stage, as (total, count): of a mean, the sum of values times samples.
+    """A logged value of one stage as (total, count); the total of a mean is the sum of values times samples.
 
     batch: of the current batch; its value is `shown`. metric: the attribute of the module, of a torchmetrics object.
     """
@@ -67,7 +67,7 @@ class Logged:
 
 
 class Record:
-    """What a run measures over all ranks, and record.jsonl. Each rank collects its steps of an epoch.
+    """The measurements of a run over all ranks, and record.jsonl. Each rank collects its steps of an epoch.
 
     epoch, batches, steps: complete epochs, batches of the next one, optimizer steps in all. lines: the epoch's steps.
     window: sums of the current step. values, epoch_values: the latest results, and those of the epoch. logged: by stage

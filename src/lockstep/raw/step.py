@@ -168,7 +168,7 @@ def average(method: Callable[[Sequence[Tensor]], None], parameters: Sequence[nn.
 
 
 def all_reduce(gradients: Sequence[Tensor]) -> None:
-    """One message for each tensor: sum, then divide."""
+    """Average each gradient by a message for each tensor: sum, then divide."""
     for gradient in gradients:
         dist.all_reduce(gradient)
         gradient /= dist.get_world_size()
@@ -183,7 +183,7 @@ def reduce_broadcast(gradients: Sequence[Tensor]) -> None:
 
 
 def bucket(gradients: Sequence[Tensor], add: Callable[[Tensor], Any] = dist.all_reduce) -> None:
-    """One message for all: the gradients are copied into one row and back."""
+    """Average all gradients by one message: they are copied into one row and back."""
     row = torch.cat([gradient.reshape(-1) for gradient in gradients]) * (1 / dist.get_world_size())
     add(row)
     for part, gradient in zip(row.split([each.numel() for each in gradients]), gradients, strict=True):  # type: ignore[no-untyped-call]

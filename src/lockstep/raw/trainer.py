@@ -1,4 +1,4 @@
-"""What one rank holds during a run: the data, the module, and what the module reads of its `trainer`."""
+"""The state of one rank during a run: the data, the module, and what the module reads of its `trainer`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional as differentiable
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from omegaconf import OmegaConf
@@ -28,7 +29,7 @@ STAGES = {"train": "training", "val": "validation", "test": "test"}
 
 
 class Trainer:
-    """What one rank holds during a run. Its module sees it as `trainer`, so much has the name that Lightning gives it.
+    """The state of one rank during a run. The module reads it as `trainer`: attributes have Lightning's names.
 
     loss, count: of the batch, and what the loss is a mean over: samples, unless the step returns a weight.
     divisor: the sum of these weights in an optimizer step. updates: the rate and the gradient norms of each update
@@ -142,7 +143,7 @@ class Trainer:
 
     @contextmanager
     def forward_context(self, share: Share) -> Iterator[None]:
-        """The dtype of a step; and what a rank without samples computes leaves no traces."""
+        """Compute a step in its dtype; a rank without samples leaves no traces of what it computes."""
         self.has_samples = len(share.ids) > 0
         with ExitStack() as stack:
             if self.config.precision == "bf16-mixed":
@@ -196,20 +197,6 @@ def configured(returned: Any) -> tuple[list[Any], list[LRSchedulerConfig]]:
     return optimizers, configs
 
 
-class SumOverRanks(torch.autograd.Function):
-    """The sum of each rank's values; of a value's gradient, too, since it is part of the sum on every rank."""
-
-    @staticmethod
-    def forward(_: Any, values: Tensor) -> Tensor:
-        total = values.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> Any:
-        return SumOverRanks.forward(context, gradients[0])
-
-
 class SyncBatchNorm(nn.BatchNorm1d):
     """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
 
@@ -239,7 +226,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
 
     def over_ranks(self, sums: Tensor) -> Tensor:
         counted = sums if self.trainer.has_samples else sums * 0.0  # a rank without samples computes another's
-        return SumOverRanks.apply(counted) if dist.is_initialized() else counted
+        return differentiable.all_reduce(counted) if dist.is_initialized() else counted
 
 
 # manual optimization: the module goes backward and steps its optimizers itself

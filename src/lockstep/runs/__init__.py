@@ -1,1 +1,1 @@
-"""What a run leaves, and what is made of it."""
+"""The files that a run leaves, and what is computed from them."""

@@ -69,18 +69,9 @@ class Replicated(Strategy):
 
 @dataclass(frozen=True)
 class DDP(Replicated):
-    name: Literal["ddp"]
-    share_device: bool
-    find_unused_parameters: bool = False
-    broadcast_buffers: bool | None = None
-    static_graph: bool = False
+    """DDP; for `ddp_spawn`, torch.multiprocessing starts the ranks as well."""
 
-
-@dataclass(frozen=True)
-class DDPSpawn(Replicated):
-    """The same as ddp, but torch.multiprocessing starts the ranks."""
-
-    name: Literal["ddp_spawn"]
+    name: Literal["ddp", "ddp_spawn"]
     share_device: bool
     find_unused_parameters: bool = False
     broadcast_buffers: bool | None = None

@@ -122,5 +122,5 @@ class Strategy:
 
     @property
     def resumes_as(self) -> str:
-        """A key of strategies that resume each other's checkpoints even if each rank draws its own masks."""
+        """Return a key of strategies that resume each other's checkpoints even if each rank draws its own masks."""
         return "ddp" if self.batch_key[0] == "ddp" else self.name

@@ -1,4 +1,4 @@
-"""What all loaders of a rank have in common: its slice of each global batch, and a description of each batch."""
+"""The base of the loaders of a rank: its slice of each global batch, and a description of each batch."""
 
 from collections import deque
 from collections.abc import Sequence

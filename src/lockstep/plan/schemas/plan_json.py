@@ -1,4 +1,4 @@
-"""A plan as JSON and back: ranks that torchrun or SLURM started take the plan of rank 0."""
+"""A plan as JSON and back: a checkpoint has its run's, by which `lockstep.load` creates the module."""
 
 import json
 from dataclasses import fields, is_dataclass
@@ -28,8 +28,6 @@ def _from_mapping(values: dict[str, Any]) -> Any:
     if CLASS not in values:
         return values
     module, _, name = values.pop(CLASS).partition(":")
-    if name == "Plan" or ".schemas." in module:  # an earlier version had other files
-        module = f"lockstep.plan.{'plan' if name == 'Plan' else 'schemas'}"
     cls: Any = getattr(import_module(module), name) if module.startswith("lockstep.") else None
     assert is_dataclass(cls)
     hints = get_type_hints(cls)

@@ -1,4 +1,4 @@
-"""Which methods a user's objects override, and methods replaced in one object. Lightning is not imported here."""
+"""Methods of a user's objects: which are overridden, and how to replace one in an object. No import of Lightning."""
 
 import inspect
 import sys

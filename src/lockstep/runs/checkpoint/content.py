@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside weights, optimizer, schedule and scaler: where training stood, on every rank."""
+"""The content of a checkpoint beside weights, optimizer, schedule and scaler: the position on every rank."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

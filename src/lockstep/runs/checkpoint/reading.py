@@ -31,7 +31,6 @@ FACTS = {  # about the data, which the inspection tells, and what to call them
     **{"data.train_samples": "train_samples", "data.val_samples": "val_size", "data.test_samples": "test_size"},
     **{"data.train_batches": "train_batches", "data.regular": "regular"},
 }
-FORMER = "data.sums"  # a key that runs of version 0.1 have
 # may not change either if ranks draw their own random numbers, or take statistics of their share of a batch
 WORLD = ("strategy", "devices", "num_nodes", "accelerator")
 
@@ -82,8 +81,6 @@ def read_start(plan: Plan, mmap: bool = False) -> ResumeState:
         if not plan.train:
             return ResumeState(checkpoint)
         content = checkpoint[SECTION]
-        is_former, hint = FORMER in content["identity"], "ckpt_path=null to train anew"
-        require(not is_former, "ckpt_path", plan.ckpt_path, "version 0.1 of Lockstep trained it", hint)
         require_same(plan, content["identity"])
         finished = plan.steps.is_finished(content["position"]["epochs"], checkpoint["global_step"])
         finished = finished or (plan.resume and content["ended"])

@@ -1,4 +1,4 @@
-"""Where two runs differ: every quantity of their records, step by step, and everything else that they left."""
+"""The differences of two runs: every quantity of their records, step by step, and everything else that they left."""
 
 import math
 from collections.abc import Mapping

@@ -12,7 +12,7 @@ How = Literal["exact", "bound", "bits", "not"]
 
 
 class Rule(NamedTuple):
-    """How the values of matching keys are compared, and as part of which quantity.
+    """The rule by which the values of matching keys are compared, and the quantity that they belong to.
 
     `exact`: equal in any two worlds. `bound`: within the tolerance. `bits`: only if the tolerance is 0. `not`: not
     compared; `quantity` is then the reason.

@@ -107,12 +107,12 @@ class RecordedRun:
 
     @cached_property
     def last(self) -> Mapping[str, Any]:
-        """The last checkpoint; empty if it is missing or damaged."""
+        """Return the last checkpoint; empty if it is missing or damaged."""
         return self._checkpoint(LAST)
 
     @cached_property
     def best(self) -> dict[str, Any]:
-        """The weights in best.ckpt and the epoch that they are of; empty if it is missing or damaged."""
+        """Return the weights in best.ckpt and their epoch; empty if it is missing or damaged."""
         from lockstep.runs.checkpoint.content import SECTION  # with torch
 
         checkpoint = self._checkpoint(BEST)

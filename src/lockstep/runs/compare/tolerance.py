@@ -1,4 +1,4 @@
-"""How closely two runs are expected to agree: the same arithmetic in the same order gives the same bits.
+"""The tolerance within which two runs are expected to agree: the same arithmetic in the same order gives the same bits.
 
 Otherwise float64 agrees to 1e-10 at every step, and in shorter formats, whose rounding training may double at every
 step, a measured bound holds for the first steps only.

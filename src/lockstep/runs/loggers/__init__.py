@@ -1,4 +1,4 @@
-"""Where curves go: every logger of a plan is one of Lightning's, and rank 0 writes."""
+"""The loggers of a run: each is one of Lightning's, and rank 0 writes."""
 
 from argparse import Namespace
 from collections.abc import Mapping

@@ -56,12 +56,12 @@ class SweepJob:
 
     @property
     def steps(self) -> list[dict[str, Any]]:
-        """The record's lines of optimizer steps; empty without a record."""
+        """Return the record's lines of optimizer steps; empty without a record."""
         return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
 
     @property
     def validations(self) -> list[tuple[float, dict[str, Any]]]:
-        """The record's lines of validations, each with the optimizer step that it followed."""
+        """Return the record's lines of validations, each with the optimizer step that it followed."""
         last_steps: dict[int, float] = dict(self.record.steps.keys())
         lines = self.record.lines["validation"].items()
         return [(line.get("after_step") or last_steps.get(epoch, 0), line) for (epoch, _), line in lines]
@@ -88,7 +88,7 @@ def jobs_of(sweep: Path, since: float) -> list[SweepJob]:
 
 @dataclass(frozen=True)
 class RankingMetric:
-    """What jobs are ranked by: `optimized_metric`, else the monitor of best.ckpt; `key` is that of metrics.json."""
+    """The metric that ranks jobs: `optimized_metric`, else the monitor of best.ckpt; `key` is that of metrics.json."""
 
     key: str
     label: str

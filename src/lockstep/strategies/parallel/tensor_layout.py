@@ -1,4 +1,4 @@
-"""How parameters, gradients and optimizer states are stored on ranks: full tensors, or shards (DTensor) under FSDP2.
+"""The storage of parameters, gradients and optimizer states on ranks: full tensors, or shards (DTensor) under FSDP2.
 
 Some functions communicate: all ranks must call them.
 """
