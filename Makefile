@@ -20,5 +20,5 @@ format:  ## formats the code, and mends what ruff can mend
 	ruff format .
 
 clean:  ## removes caches and builds; logs/ and data/ stay
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
 	find src tests -name __pycache__ -prune -exec rm -rf {} +
