@@ -226,7 +226,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
 
     def over_ranks(self, sums: Tensor) -> Tensor:
         counted = sums if self.trainer.has_samples else sums * 0.0  # a rank without samples computes another's
-        return differentiable.all_reduce(counted) if dist.is_initialized() else counted
+        return differentiable.all_reduce(counted) if dist.is_initialized() else counted  # type: ignore[no-untyped-call, no-any-return]
 
 
 # manual optimization: the module goes backward and steps its optimizers itself
