@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
+from tensorboard.plugins.hparams import metadata
 
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
@@ -98,7 +99,7 @@ def test_several_loggers_get_the_same_points(make_user_plan: MakePlan, tmp_path:
     assert calls[-1][0] == "success"
     events = events_of(tmp_path)
     curves = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
-    assert curves["test/acc"][0].value == pytest.approx(metrics["test/acc"])
+    assert curves["withheld_test/acc"][0].value == pytest.approx(metrics["test/acc"])
     steps = lines(tmp_path, "step")
     halves = [steps[:7], steps[7:]]
     losses = [sum(step["loss_sum"] for step in half) / sum(step["samples"] for step in half) for half in halves]
@@ -150,7 +151,7 @@ def test_loggers_of_a_trainer(make_user_plan: MakePlan, tmp_path: Path) -> None:
             board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
             for logger in opened.loggers:
                 logger.log_metrics({"mine": 0.5}, step=3)
-                logger.log_hyperparams({"net": {"width": 8}, "loss": torch.nn.MSELoss})
+                logger.log_hyperparams({"net": {"width": 9, "hidden": [8]}, "loss": torch.nn.MSELoss, "num_classes": 3})
                 logger.finalize("success")
             opened.close()
             assert any(tmp_path.iterdir()) == (rank == 0)
@@ -158,8 +159,12 @@ def test_loggers_of_a_trainer(make_user_plan: MakePlan, tmp_path: Path) -> None:
         rank_zero_only.rank = 0  # type: ignore[attr-defined]
     events = events_of(tmp_path, images=0)
     assert (events.Tags()["images"], [point.step for point in events.Scalars("mine")]) == (["picture"], [3])
-    written = b"".join(path.read_bytes() for path in (tmp_path / "tensorboard").glob("*/events*"))
-    assert all(name in written for name in (b"width", b"MSELoss", b"seed"))
+    begun = events.summary_metadata[metadata.SESSION_START_INFO_TAG].plugin_data.content
+    hparams = metadata.parse_session_start_info_plugin_data(begun).hparams
+    assert hparams["net.width"].number_value == 9
+    assert "MSELoss" in hparams["loss"].string_value
+    assert {"seed", "model.net.hidden"} <= hparams.keys(), "which the plan has"
+    assert not {"net.hidden", "num_classes", "optimizer._partial_"} & hparams.keys(), "they follow from it"
 
 
 @pytest.mark.slow

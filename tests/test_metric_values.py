@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from torchmetrics.regression import R2Score
 
 from lockstep.base.private_api.torchmetrics import widen_counts
 from lockstep.command.inference import load
-from lockstep.datamodules import Digits, Line
+from lockstep.datamodules import CSV, Digits, Line
 from tests.comparing import metrics_in
 from tests.conftest import MakePlan, MakeUserPlan, require_refused
 from tests.test_user_module import trained
@@ -57,6 +58,25 @@ def test_metrics_of_a_yaml_beside_a_classifier(engine: str, make_plan: MakePlan)
             expected = float(metric.set_dtype(torch.float64)(scores, targets))
             assert measured[f"{stage}/{name}"] == pytest.approx(expected, abs=1e-12)
             assert 0.1 < expected < 0.999
+
+
+@pytest.mark.parametrize("world", [("strategy=single",), ("strategy=ddp", "devices=2")], ids=lambda world: world[0])
+def test_metrics_of_a_regressor_are_those_by_hand(world: tuple[str, ...], make_plan: MakePlan, tmp_path: Path) -> None:
+    """Of 21 samples, and of one, which a rank of two does not have; of small targets."""
+    values = np.random.default_rng(0).normal([5, 1e-4], [2, 1e-4], (60, 2))
+    np.savetxt(tmp_path / "table.csv", values, delimiter=",", header="x,y", comments="")
+    words = ("data=csv", f"data.file={tmp_path / 'table.csv'}", "data.target=y", "data.val_size=1", "data.test_size=21")
+    folder = trained(make_plan(*words, "model=regression", "optimizer.lr=1e-5", "logger=none", *EXACT, *world))
+    data = CSV(str(tmp_path / "table.csv"), "y", val_size=1, test_size=21)
+    data.setup()
+    inputs, targets = data.datasets["test"].tensors
+    outputs = load(folder).double()((inputs - data.means) / data.deviations).detach().numpy()
+    y, error, measured = targets.numpy(), outputs - targets.numpy(), metrics_in(folder)
+    expected = {"rmse": (error**2).mean() ** 0.5, "mae": abs(error).mean(), "r2": 1 - (error**2).sum() / (21 * y.var())}
+    for name, value in expected.items():
+        assert measured[f"test/{name}"] == pytest.approx(value, rel=1e-10)
+    assert measured["val/rmse"] == pytest.approx(measured["val/mae"], rel=1e-10)
+    assert np.isnan(measured["val/r2"]), "one sample has no variance"
 
 
 @pytest.mark.slow

@@ -112,7 +112,8 @@ def test_squared_errors_by_hand() -> None:
     """A regressor's targets and an autoencoder's inputs; a net may return them in another shape."""
     outputs = torch.tensor([[1.0, 2.0], [3.0, 5.0], [0.0, 0.0]])
     targets = torch.tensor([[1.0, 1.0], [3.0, 3.0], [1.0, 0.0]])
-    assert measured(Regressor(Given(), Slow), outputs, targets, batch_size=2) == {"loss": pytest.approx(6 / 6)}
+    expected = {"loss": 6 / 6, "rmse": 1.0, "mae": 4 / 6, "r2": ((1 - 1 / (24 / 9)) + (1 - 5 / (42 / 9))) / 2}
+    assert measured(Regressor(Given(), Slow), outputs, targets, batch_size=2) == pytest.approx(expected)
     reconstruction = Given(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
     values = measured(Autoencoder(reconstruction, Slow), torch.tensor([[[1.0, 2.0], [3.0, 6.0]]]))
     assert values == {"loss": pytest.approx(4 / 4)}

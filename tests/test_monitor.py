@@ -73,7 +73,7 @@ def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:
 
 
 def test_run_in_tensorboard(make_plan: MakePlan) -> None:
-    """Groups by meaning, hyper-parameters beside them, no card for a final value; and pictures."""
+    """Groups by meaning, hyper-parameters beside them, no blank card; and pictures."""
     plan = make_plan(*SMALL, "strategy=ddp", "devices=2")
     plan = replace(plan, command=schemas.Command(("strategy=ddp", "optimizer.lr=0.01")))
     metrics = start_ranks(plan, ENGINES["lightning"])
@@ -82,9 +82,16 @@ def test_run_in_tensorboard(make_plan: MakePlan) -> None:
     steps = {f"work/step_seconds/{phase}" for phase in PHASES}
     assert {name for name in curves if name.startswith("work/")} == {
         *steps,
-        *("work/samples_per_second", "work/memory_GiB", "work/epoch"),
+        *("work/samples_per_second", "work/memory_GiB"),
     }
-    assert {name.partition("/")[0] for name in curves} == {"train", "val", "test", "work"}
+    groups = sorted({name.partition("/")[0] for name in curves})
+    assert groups == ["monitored", "train", "val", "withheld_test", "work"], "TensorBoard opens the first two"
+    assert min(map(len, curves.values())) == 2, "a card of one point is blank"
+    monitored = [name for name in curves if name.startswith("monitored/")]
+    assert sorted(monitored) == ["monitored/train/acc", "monitored/val/acc", "monitored/val/acc_best"]
+    assert curves["monitored/train/acc"] == curves["train/acc"]
+    assert curves["monitored/val/acc_best"][-1] == (14, pytest.approx(metrics["best"]))
+    assert curves["withheld_test/acc"] == [(step, pytest.approx(metrics["test/acc"])) for step in (0, 14)]
     assert [step for step, _ in curves["train/acc"]] == [step for step, _ in curves["val/acc"]] == [7, 14]
     assert curves["train/acc"][-1][1] == pytest.approx(metrics["train/acc"])
     spent = sum(value for name in steps for _, value in curves[name]) * metrics["steps"] / 2
@@ -108,6 +115,6 @@ def test_curves_of_manual_optimization(make_user_plan: MakePlan) -> None:
     metrics: dict[str, Any] = lockstep.engine.run(plan, ALONE)
     events = events_of(Path(plan.run_dir))
     phases = [name for name in events.Tags()["scalars"] if "/step_seconds/" in name]
-    assert {name.rpartition("/")[2] for name in phases} == {"data", "rest"}
+    assert {name.rpartition("/")[2] for name in phases} == {*PHASES} - {"communication"}
     spent = sum(point.value for name in phases for point in events.Scalars(name)) * metrics["steps"] / 2
     assert 0 < spent < 1.2 * metrics["train_seconds"]

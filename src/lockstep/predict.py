@@ -1,4 +1,4 @@
-"""`python -m lockstep.predict RUN INPUT…`: what the module of a run predicts for pictures and arrays, as CSV."""
+"""`python -m lockstep.predict RUN INPUT…`: what the module of a run predicts for pictures, arrays or rows, as CSV."""
 
 import argparse
 import csv
@@ -19,14 +19,17 @@ from lockstep.base.config_error import ConfigError, config_error, errors_as, req
 from lockstep.base.precision import MIXED
 from lockstep.base.streams import outlive_readers
 from lockstep.command.inference import load_with_plan
+from lockstep.datamodules.csv_file import CSV
 from lockstep.datamodules.image_folder import read_image
 from lockstep.datamodules.npz import read_arrays
 from lockstep.datamodules.tensors import SplitData
 from lockstep.engine.loaders.source import create_data
 from lockstep.plan.plan import Plan
 from lockstep.plan.targets.kinds import overrides
+from lockstep.runs.checkpoint.files import read_checkpoint
 
 BATCH = 64
+INPUTS = "a picture, a folder of them, a .npy file, or for data=csv a .csv file"
 
 
 def main() -> int:
@@ -34,7 +37,7 @@ def main() -> int:
     outlive_readers()
     parser = argparse.ArgumentParser(prog="python -m lockstep.predict", description="Print the predictions of a net.")
     parser.add_argument("run", help="the folder of a run, or a checkpoint")
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="a picture, a folder of them, or a .npy file")
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help=INPUTS)
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, …")
     arguments = parser.parse_args()
     try:
@@ -62,6 +65,8 @@ def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> tuple[list[str], 
     data = module
     if plan.data.is_module:
         data = create_data(plan.data, plan.seed)
+        if isinstance(data, CSV):
+            data.load_state_dict(read_checkpoint(Path(str(plan.ckpt_path)), mmap=True)[CSV.__qualname__])
         data.trainer = SimpleNamespace(lightning_module=module)
     names, outputs = list[str](), list[Tensor]()
     dtype, samples = MIXED.get(plan.precision), _samples(inputs, plan, data)
@@ -89,8 +94,11 @@ def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> tuple[list[str], 
 def _samples(inputs: Sequence[str], plan: Plan, data: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the samples of files and folders, in order, each with the name of its file or row."""
     for path in map(Path, inputs):
-        hint = "a picture, a folder of them, or a .npy file"
-        require(path.exists(), "INPUT", path, "there is no such file or folder", hint)
+        require(path.exists(), "INPUT", path, "there is no such file or folder", INPUTS)
+        if path.suffix == ".csv":
+            require(isinstance(data, CSV), "INPUT", path, "the run was not trained by data=csv", "pictures or arrays")
+            yield from data.rows_to_predict(str(path))
+            continue
         if path.suffix == ".npy":
             yield from ((f"{path}[{index}]", row) for index, row in enumerate(read_arrays(str(path))))
             continue
@@ -123,7 +131,8 @@ def _picture_reader(plan: Plan, data: Any) -> Callable[[str], Tensor]:
 
 def _prepared(inputs: Tensor, data: Any, module: Any) -> Any:
     """Return inputs (batch, *shape) on the device of the module, as its batches have them."""
-    inputs = inputs.to(module.device, module.dtype) if inputs.is_floating_point() else inputs.to(module.device)
+    is_converted = isinstance(data, SplitData) or not inputs.is_floating_point()  # by its hook, if need be
+    inputs = inputs.to(module.device, None if is_converted else module.dtype)
     batch: Any = [inputs, torch.zeros(len(inputs), dtype=torch.int64, device=module.device)]
     for name in ("on_before_batch_transfer", "on_after_batch_transfer"):
         owner = data if overrides(data, name) else module

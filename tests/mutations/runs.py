@@ -1,6 +1,10 @@
 """Bugs in what surrounds training: processes, files, records, data, the terminal; see table.py for the form."""
 
 RUNS = """
+# the timeline's arrows join a collective with the next rank's call before it
+base/timeline.py test_report_run.py::test_the_rank_that_was_slowed_is_marked
+-            counts[event["name"]] += 1
++            counts[event["name"]] += 1 + (event["pid"] and counts[event["name"]] == 0)
 # the bench compares rounds upside down
 ../bench/workloads.py test_bench.py::test_ratios_are_of_the_same_round
 -value / base for
@@ -47,8 +51,12 @@ runs/compare/tolerance.py test_tolerance.py::test_bounds_are_those_of_the_docs
 +MIXED = Tolerance(1.0, 3,
 # a split is another in each run
 datamodules/tensors.py test_datamodules_datasets.py::test_a_split_has_every_sample_once_and_is_always_the_same
--torch.randperm(total, generator=torch.Generator().manual_seed(0))
+-torch.randperm(total, generator=torch.Generator().manual_seed(seed))
 +torch.randperm(total)
+# columns of a table are standardised by all rows
+datamodules/csv_file.py test_datamodules_csv_file.py::test_columns_are_standardised_by_the_training_rows
+-train = inputs[rows["train"]]
++train = inputs
 # pixels are not scaled
 datamodules/tensors.py test_datamodules.py::test_pixels_are_scaled_in_a_batch_alone_and_classes_stay
 -.div_(255).sub_(self.mean)

@@ -9,6 +9,7 @@ from lockstep.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lockstep.datamodules.cifar10 import CIFAR10 as CIFAR10
+    from lockstep.datamodules.csv_file import CSV as CSV
     from lockstep.datamodules.datasets import Datasets as Datasets
     from lockstep.datamodules.digits import Digits as Digits
     from lockstep.datamodules.image_folder import ImageFolder as ImageFolder
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 MODULES = {
     "CIFAR10": "cifar10",
+    "CSV": "csv_file",
     "MNIST": "mnist",
     "NPZ": "npz",
     "Datasets": "datasets",

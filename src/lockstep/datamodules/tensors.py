@@ -90,13 +90,13 @@ def split_in_order(inputs: Tensor, targets: Tensor, val_size: int, test_size: in
     return dict(zip(STAGES, pairs, strict=True))
 
 
-def split_rows(total: int, val_size: float, test_size: float) -> dict[str, list[int]]:
-    """Return the rows of train, val and test, always the same. Sizes below 1 are fractions of all."""
+def split_rows(total: int, val_size: float, test_size: float, seed: int = 0) -> dict[str, list[int]]:
+    """Return the rows of train, val and test, the same for a seed. Sizes below 1 are fractions of all."""
     for name, size in (("val_size", val_size), ("test_size", test_size)):
         fits = size >= 0 and (isinstance(size, int) or size < 1)
         require(fits, f"data.{name}", size, "it is a number of samples, or a share below 1", f"data.{name}=0.1")
     val, test = (round(size * total) if 0 < size < 1 else int(size) for size in (val_size, test_size))
     train = total - val - test
     require(train > 0, "data.val_size", val_size, "it leaves nothing to train on", "less, or more data")
-    order = torch.randperm(total, generator=torch.Generator().manual_seed(0)).tolist()
+    order = torch.randperm(total, generator=torch.Generator().manual_seed(seed)).tolist()
     return {"train": order[:train], "val": order[train : train + val], "test": order[train + val :]}

@@ -173,6 +173,8 @@ class Results:
     def to_loggers(self, values: Mapping[str, float], epoch: int) -> None:
         """Log values, if there are any, at the current optimizer step."""
         if values:
+            if self.loggers.board is not None:
+                self.loggers.board.monitor = self._monitor(self.values)
             self.loggers.log_metrics({**values, "epoch": epoch}, self.progress.position.steps)
 
     def _monitor(self, names: Collection[str]) -> str:
@@ -206,6 +208,8 @@ class Results:
         if monitor:
             self.checkpoints.set_monitor(monitor)
             self.checkpoints.update_best(self.values, self.progress.position.begun)
+            if self.loggers.board is not None and (best := self.checkpoints.best_metrics):
+                self.loggers.board.log_best(float(best["best"]), self.progress.position.steps)
         else:
             self.checkpoints.best_yet = True  # no value ranks them: the newest is the best
 

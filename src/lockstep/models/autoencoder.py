@@ -13,6 +13,8 @@ from lockstep.models.regressor import Regressor
 class Autoencoder(Regressor):
     """Mean squared error of outputs and inputs, in any shape; targets in a batch are not used."""
 
+    usual = {}  # noqa: RUF012
+
     def evaluate(self, stage: str, batch: Any) -> Any:
         super().evaluate(stage, batch)  # and return no predictions, which would be counted as those of classes
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningModule
@@ -27,6 +27,8 @@ class NetModule(LightningModule):
         monitor: the logged value by which best.ckpt is best, and that a ReduceLROnPlateau looks at.
         metrics: further ones of evaluations, such as r2.
     """
+
+    usual: ClassVar[Mapping[str, Callable[[], Metric]]] = {}  # the metrics that all modules of a class have
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class NetModule(LightningModule):
                 raise option_error("model.metrics", metric, "there is no such metric", kinds)
             created = kinds[metric](**options) if isinstance(metric, str) else metric
             chosen[name] = created.set_dtype(torch.float64)
+        chosen = {name: kind().set_dtype(torch.float64) for name, kind in self.usual.items()} | chosen
         collections = {stage: MetricCollection({**chosen}).clone(f"{stage}/") for stage in ("val", "test") if chosen}
         self.metrics = nn.ModuleDict(collections)
 
@@ -79,9 +82,15 @@ class NetModule(LightningModule):
         if not self.metrics:
             return
         collection: Any = self.metrics[stage]
+        for metric in collection.values(copy_state=False):
+            for name, state in metric.metric_state.items():
+                if isinstance(state, Tensor) and state.is_inference():  # of a Trainer.validate before a Trainer.fit
+                    setattr(metric, name, state.clone())
         values = outputs.detach().double()
-        pair = (values, targets.double()) if targets.is_floating_point() else (values.softmax(1), targets)
-        collection.update(*pair)
+        if targets.is_floating_point():  # torchmetrics' regression takes two dimensions at most
+            collection.update(*(each.flatten(min(1, each.dim() - 1)) for each in (values, targets.double())))
+        else:
+            collection.update(values.softmax(1), targets)
         self.log_dict(collection)
 
 

@@ -1,17 +1,33 @@
 """A module that trains a net to predict real numbers."""
 
+from functools import partial
+from math import nan
 from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import mse_loss
+from torchmetrics.regression import MeanAbsoluteError, MeanSquaredError, R2Score
 
 from lockstep.base.config_error import ConfigError
 from lockstep.models.checks import pair_of, shape_of, wrong_shape
 from lockstep.models.net_module import NetModule
 
 
+class R2(R2Score):
+    """R², the mean over outputs; NaN for one sample or equal targets.
+
+    torchmetrics raises for one sample, and takes targets that differ by little for equal.
+    """
+
+    def compute(self) -> Tensor:
+        spread = self.sum_squared_error - self.sum_error**2 / self.total
+        return (1 - self.residual / spread.where(spread > 0, nan)).mean()
+
+
 class Regressor(NetModule):
-    """Mean squared error of outputs and targets (batch, …)."""
+    """Mean squared error of outputs and targets (batch, …); its root, mean absolute error and R² in evaluations."""
+
+    usual = {"rmse": partial(MeanSquaredError, squared=False), "mae": MeanAbsoluteError, "r2": R2}  # noqa: RUF012
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         _, _, loss = self.step(batch)

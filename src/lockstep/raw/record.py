@@ -266,6 +266,7 @@ class Record:
         checkpoint["lockstep"] = {"plan": trainer.job.plan, "position": position, "ended": trainer.should_stop}
         checkpoint["pytorch-lightning_version"] = lightning.__version__
         trainer.module.on_save_checkpoint(checkpoint)
+        checkpoint |= {type(each).__qualname__: each.state_dict() for each in trainer.owners[:-1] if each.state_dict()}
         safe = {name: value for name, value in plain(checkpoint).items() if value is state or is_loadable(value)}
         if trainer.is_global_zero:
             (folder := self.path.with_name("checkpoints")).mkdir(exist_ok=True)

@@ -69,7 +69,8 @@ def compute_from(metric: Any, ranks: Sequence[Mapping[str, Any]]) -> None:
             states = [rank[name] if isinstance(rank[name], list) else [rank[name]] for rank in ranks]
             joined: Any = [each.to(metric.device) for state in states for each in state]
             if not isinstance(metric._defaults[name], list):
-                joined = torch.stack(joined)
+                shape = max((each.shape for each in joined), key=len)  # R2Score's have no outputs before an update
+                joined = torch.stack([each.expand(shape) for each in joined])
             setattr(metric, name, reduction(joined) if callable(reduction) and len(joined) else joined)
 
     if any(ranks):

@@ -61,7 +61,7 @@ class Pictures:
 
 def confusion_figure(counts: Tensor, labels: Sequence[str]) -> Figure:
     """Draw counts (true, predicted)."""
-    few, size = len(labels) <= NUMBERED, 3 + 0.6 * min(len(labels), NUMBERED)
+    few, size = len(labels) <= NUMBERED, 3 + 0.3 * min(len(labels), NUMBERED)
     figure = Figure(figsize=(size, size), layout="constrained")
     axes = figure.subplots()
     plot_confusion_matrix(counts, axes, add_text=few, labels=[*labels], cmap="Blues")

@@ -15,22 +15,27 @@ from lockstep.base.private_api.tensorboard import hparams_session
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.run_label import FOLDER, MONITORING, HyperParameter, folder_of, plain_hparam
-from lockstep.plan.schemas.groups import is_below
-from lockstep.plan.schemas.target import KEY, TensorBoard
+from lockstep.plan.schemas.groups import is_below, leaves
+from lockstep.plan.schemas.target import KEY, SPECIAL, TensorBoard
 from lockstep.plan.targets import locate
 
 __all__ = ["Loggers", "TensorBoard", "TensorBoardWriter", "check_logger", "create_loggers"]
 
-GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second", "epoch": "work/epoch"}
+GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second"}
 """The names in TensorBoard of values without a group. It sorts groups and opens the first two."""
+FIRST, LAST = "monitored", "withheld_"  # groups, or beginnings of them, that sort before train and after val
 
 
 class TensorBoardWriter(TensorBoardLogger):
     """Curves and pictures for TensorBoard.
 
-    Hyper-parameters are written at the first flush: a module has added its own by then. TensorBoard itself lists those
-    that differ among runs first, with the last point of each curve.
+    Hyper-parameters are written at the first flush: a module has added those that the plan does not have by then.
+    TensorBoard itself lists those that differ among runs first, with the last point of each curve.
+
+    monitor: the metric of best.ckpt. Its curves of val and train are shown once more in the first group.
     """
+
+    monitor = ""
 
     def __init__(self, folder: Path, hparams: Mapping[str, HyperParameter], resumed_at: int | None = None) -> None:
         """Write events to a folder. `resumed_at`: the step after which points of an earlier file are hidden."""
@@ -39,11 +44,22 @@ class TensorBoardWriter(TensorBoardLogger):
         self.options, self.has_session = dict(hparams), False
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        super().log_metrics({GROUPED.get(name, name): metrics[name] for name in metrics}, step)
+        values = {GROUPED.get(name, name): value for name, value in metrics.items() if name != "epoch"}
+        tested = {f"{LAST}{name}": values.pop(name) for name in [*values] if name.startswith("test")}
+        shown = {self.monitor, self.monitor.replace("val", "train", 1)} & {*values}
+        super().log_metrics(tested, 0)  # one point would be drawn as nothing, two are a level line
+        super().log_metrics(values | tested | {f"{FIRST}/{name}": values[name] for name in shown}, step)
+
+    def log_best(self, best: float, step: int) -> None:
+        """Add a point to the curve of the best value until now, by which sweeps are ranked."""
+        super().log_metrics({f"{FIRST}/{self.monitor}_best": best}, step)
 
     def log_hyperparams(self, params: Any, *_args: Any, **_options: Any) -> None:
         params = vars(params) if isinstance(params, Namespace) else params
-        self.options |= {name: plain_hparam(value) for name, value in params.items()}
+        for key, value in leaves(params, of_lists=False):
+            plain, known = plain_hparam(value), [self.options.get(f"{group}.{key}") for group in ("model", "data")]
+            if key not in locate.FROM_DATA and plain not in known:
+                self.options[key] = plain
 
     def save(self) -> None:
         if self.options and not self.has_session:
@@ -101,7 +117,8 @@ class Loggers:
 
 def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
-    return {key: plain_hparam(value) for key, value in plan.options.items() if not is_below(key, MONITORING)}
+    options = {key: value for key, value in plan.options.items() if key.rpartition(".")[2] not in {*SPECIAL} - {KEY}}
+    return {key: plain_hparam(value) for key, value in options.items() if not is_below(key, MONITORING)}
 
 
 def check_logger(choice: schemas.Logger) -> None:
