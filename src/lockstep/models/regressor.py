@@ -14,7 +14,7 @@ from lockstep.models.net_module import NetModule
 
 
 class R2(R2Score):
-    """R², the mean over outputs; NaN for one sample, where torchmetrics raises. Small targets are not taken for equal."""
+    """R², the mean over outputs; NaN of one sample, where torchmetrics raises, and right of small targets."""
 
     def compute(self) -> Tensor:
         spread = self.sum_squared_error - self.sum_error**2 / self.total
