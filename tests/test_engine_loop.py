@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.engine.loop import FastTrainingEpochLoop, Hooks
-from lockstep.engine.progress import Phases
 from tests.conftest import IN_PROCESS
 
 pytestmark = IN_PROCESS
@@ -121,9 +120,7 @@ def trained(
     )
     default = trainer.fit_loop.epoch_loop
     data = SimpleNamespace(transfer=lambda batch: [tensor.to(module.dtype) for tensor in batch])
-    plan = SimpleNamespace(world_size=1, compile=False)
-    session = SimpleNamespace(phases=Phases(torch.device("cpu")), data=data, plan=plan)
-    first: Any = () if loop is _TrainingEpochLoop else (session,)
+    first: Any = () if loop is _TrainingEpochLoop else (SimpleNamespace(data=data),)
     trainer.fit_loop.epoch_loop = loop(*first, trainer, default.min_steps, default.max_steps)
     trainer.fit(module, loader, loader)
     state = trainer.fit_loop.state_dict()

@@ -67,7 +67,7 @@ def test_the_best_net_or_the_one_of_a_checkpoint(tmp_path: Path) -> None:
     accuracies = {run: scores(lockstep.load(run))[1] for run in (tmp_path, best, last)}
     assert accuracies[tmp_path] == accuracies[best] == pytest.approx(result["test/acc"], abs=1e-6) != accuracies[last]
     tested = trained(tmp_path / "tested", *DIGITS, "train=false", f"ckpt_path={last}")
-    assert scores(tested.net())[1] == accuracies[last]
+    assert scores(tested.module())[1] == accuracies[last]
 
 
 def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
     assert (type(module), module.hparams["gamma"], module.training) == (FocalClassifier, 1.5, False)
     saved = torch.load(tmp_path / "raw" / "checkpoints" / "last.ckpt")["state_dict"]
     assert all(torch.equal(saved[name], value) for name, value in module.state_dict().items())
-    assert result.net().gamma == module.gamma
+    assert result.module().gamma == module.gamma
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from tests.conftest import ROOT, Command, require_refused
 def test_outside_a_checkout_it_trains_at_once(command: Command) -> None:
     written = command.fresh(sys.executable, "-m", "lockstep.new", "mine", "place")
     assert written.status == 0, written.err
-    line = written.out.splitlines()[-1]
+    *_, git, project, readme, _, line = written.out.splitlines()
+    assert [git, project, readme] == ["place/.gitignore", "place/pyproject.toml", "place/README.md"]
+    assert line.partition("&& ")[2] in (command.folder / readme).read_text()
     assert line == "cd place && lockstep model=mine data=mine strategy=ddp devices=2 engine=both"
     inside = Command(command.folder / "place")
     ended = inside(sys.executable, "-m", "lockstep", *line.split()[4:], "max_epochs=1")
@@ -23,6 +26,14 @@ def test_outside_a_checkout_it_trains_at_once(command: Command) -> None:
     assert "identical; expected: identical" in ended.out
     tested = inside(sys.executable, "-m", "pytest", "-q", "tests")
     assert (tested.status, "2 passed" in tested.out) == (0, True), tested.out
+
+
+def test_a_project_keeps_the_files_that_it_has(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    written = write("my_net", tmp_path)
+    assert [path.name for path in written[-2:]] == [".gitignore", "pyproject.toml"]
+    assert (tmp_path / "README.md").read_text() == "mine"
+    assert tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["name"] == "my_net"
 
 
 def test_in_a_checkout_it_lies_beside_lockstep(tmp_path: Path) -> None:

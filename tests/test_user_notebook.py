@@ -119,7 +119,6 @@ def local() -> type:
             "_target_=__main__.Nte: it cannot be sent to the ranks (AttributeError: module '__main__' has no attribute",
         ),
         ((), {"model": local()}, "model=local.<locals>.Local: it is neither a class nor a function at the top of"),
-        ((), {"modle": nn.Linear}, "run=modle: this is no group that takes code (did you mean model?); wri"),
         (("+model.width=3",), {"model": nn.Linear}, "+model.width=3: this is passed from Python; write it there, or"),
     ],
 )

@@ -12,6 +12,9 @@ from tests.conftest import ROOT, Command
 
 BUILT_FROM = ("src", "conf", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 
+PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
+OFFLINE = ("--no-index", "--no-build-isolation")
+
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
@@ -26,9 +29,8 @@ def installed(tmp_path: Path) -> Path:
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(ROOT / name, tree)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    without_network = ["--no-deps", "--no-index"]
-    build = [*pip, "wheel", *without_network, "--no-build-isolation", "--wheel-dir", str(wheels), str(tree)]
+    pip = [sys.executable, *PIP]
+    build = [*pip, "wheel", "--no-deps", *OFFLINE, "--wheel-dir", str(wheels), str(tree)]
     subprocess.run(build, check=True, timeout=180, capture_output=True)
     shutil.rmtree(tree)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True, timeout=180)
@@ -37,7 +39,7 @@ def installed(tmp_path: Path) -> Path:
     (packages / "others.pth").write_text("\n".join(others))
     [wheel] = wheels.glob("*.whl")
     pip += ["--python", str(environment / "bin" / "python")]
-    subprocess.run([*pip, "install", *without_network, str(wheel)], check=True, timeout=180, capture_output=True)
+    subprocess.run([*pip, "install", "--no-deps", *OFFLINE, str(wheel)], check=True, timeout=180, capture_output=True)
     return environment / "bin"
 
 
@@ -57,7 +59,11 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     assert (bench.status, "No module named bench" in bench.err) == (1, True)
 
     new = command(str(installed / "python"), "-m", "lockstep.new", "mine")
-    assert (new.status, len(new.out.splitlines())) == (0, 14), new.err
+    assert (new.status, len(new.out.splitlines())) == (0, 17), new.err
+    pip = command(sys.executable, *PIP, "--python", str(installed / "python"), "install", *OFFLINE, "-e", ".[dev]")
+    assert pip.status == 0, pip.err
+    tested = command(str(installed / "python"), "-m", "pytest", "-q", "-k", "user_code1")
+    assert (tested.status, "1 passed" in tested.out) == (0, True), tested.out
     assert "example" not in command(lockstep, "--help").out, "it is no package of the wheel"
     started = new.out.splitlines()[-1].split()[1:]
     ended = command(lockstep, *started, "hydra.run.dir=run", "max_epochs=1")

@@ -1,6 +1,6 @@
 """Lockstep: the same nets under every parallel strategy, from one command.
 
-`run`, `load` and `RankFailed` are imported on first use: the fork server and each rank would import Hydra with them.
+The names are imported on first use: the fork server and each rank would import Hydra with them.
 """
 
 import signal
@@ -15,15 +15,20 @@ if (  # `python -m lockstep.…`: as in train.py
 
 from typing import TYPE_CHECKING
 
-from lockstep.base.config_error import ConfigError
 from lockstep.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from lockstep.base.config_error import ConfigError
     from lockstep.command.inference import load
     from lockstep.command.job import run
+    from lockstep.command.run_result import RunResult
     from lockstep.launch.failure import RankFailed
+    from lockstep.runs.compare import compare
 
-__all__ = ["ConfigError", "RankFailed", "load", "run"]
+__all__ = ["ConfigError", "RankFailed", "RunResult", "compare", "load", "run"]
 
-MODULES = {"load": "command.inference", "run": "command.job", "RankFailed": "launch.failure"}
-__getattr__, _ = lazy_names(__name__, MODULES)
+MODULES = {
+    **{"run": "command.job", "RunResult": "command.run_result", "load": "command.inference"},
+    **{"compare": "runs.compare", "ConfigError": "base.config_error", "RankFailed": "launch.failure"},
+}
+__getattr__, __dir__ = lazy_names(__name__, MODULES)

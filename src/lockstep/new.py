@@ -1,6 +1,6 @@
 """`python -m lockstep.new NAME [FOLDER]`: write a package for your own code, its YAML files and a test, ready to run.
 
-They are the files of the example (`src/example/`) under another name.
+They are the files of the example (`src/example/`) under another name; outside a checkout also those of a project.
 """
 
 import importlib.util
@@ -16,6 +16,36 @@ PACKAGED = Path(__file__).parent / "template"
 TEMPLATE = PACKAGED if PACKAGED.is_dir() else Path(__file__).resolve().parents[2]
 """Where the example is: in the package of a wheel, else in the checkout."""
 FILES = ("src/example/*.py", "conf/*/example*.yaml", "tests/test_example.py")
+PROJECT = {
+    ".gitignore": "/logs/\n/data/\n\n.venv/\n*.egg-info/\n__pycache__/\n.pytest_cache/\nbuild/\n",
+    "pyproject.toml": """[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "example"
+version = "0.1.0"
+dependencies = []  # and Lockstep, from its checkout or wheel: the package of this name on PyPI is another one
+
+[project.optional-dependencies]
+dev = ["pytest"]
+
+[tool.setuptools.packages.find]
+namespaces = false  # packages have an __init__.py; conf, tests and logs are none
+""",
+    "README.md": """# example
+
+With Lockstep installed, run the tests, and train by both engines on two ranks:
+
+```bash
+pip install -e '.[dev]' && pytest
+lockstep model=example data=example strategy=ddp devices=2 engine=both
+```
+
+The code is in `example/`, its arguments are in `conf/`. Runs are in `logs/train/`, each with a `report.html`.
+""",
+}
+"""The files of a project of its own. Those that a folder has already are left as they are."""
 INVALID = {"null", "true", "false", "yes", "no", "on", "off", "none", "example", *keyword.kwlist}
 """Names that YAML reads as values, keywords of Python, and the example's own name."""
 
@@ -34,30 +64,33 @@ def main() -> None:
 
 
 def write(name: str, folder: Path) -> list[Path]:
-    """Write the files, and return their paths. The package is in `src` of a checkout, else in the folder itself."""
+    """Write the files, and return their paths: in `src` of a checkout, else in the folder itself, with a project's."""
     is_valid = re.fullmatch(r"[a-z][a-z0-9_]*", name) is not None and name not in INVALID
     require(is_valid, "NAME", name, "a package has a name of small letters, digits and _", "my_net, say")
     exists = importlib.util.find_spec(name) is not None or bool([*CONF.glob(f"*/{name}.yaml")])
     require(not exists, "NAME", name, "there is a module or an option of this name already", "another name")
-    package = f"src/{name}" if (folder / "src" / "lockstep").is_dir() else name
+    in_checkout = (folder / "src" / "lockstep").is_dir()
+    package = f"src/{name}" if in_checkout else name
 
     def renamed(text: str) -> str:
         return re.sub(r"(\b|_)example(\b|_)", rf"\g<1>{name}\g<2>", text.replace("src/example", package))
 
     sources = [path for pattern in FILES for path in sorted(TEMPLATE.glob(pattern))]
     require(bool(sources), "NAME", name, f"the example is no longer in {TEMPLATE}", "git checkout to restore it")
-    targets = [folder / renamed(path.relative_to(TEMPLATE).as_posix()) for path in sources]
+    targets = {folder / renamed(path.relative_to(TEMPLATE).as_posix()): path for path in sources}
     for path in targets:
         existing = path.parent if path.parent.name == name else path
         require(not existing.exists(), "NAME", name, f"{existing} exists already", "another name")
+    project = {} if in_checkout else {folder / file: text for file, text in PROJECT.items()}
     try:
-        for path in targets:
+        texts = {path: source.read_text() for path, source in targets.items()}
+        texts |= {path: text for path, text in project.items() if not path.exists()}
+        for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-        for path, source in zip(targets, sources, strict=True):
-            path.write_text(renamed(source.read_text()))
+            path.write_text(renamed(text))
     except OSError as error:
         raise ConfigError(f"{error.filename}: cannot be written ({error.strerror}); write another folder.") from None
-    return targets
+    return [*texts]
 
 
 def command(name: str, folder: Path) -> str:

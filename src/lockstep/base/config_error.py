@@ -103,13 +103,18 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
     return by_lower[alike[0]] if alike else None
 
 
+def hydra_quote(text: str) -> str:
+    """Return a text in quotes, as Hydra reads it."""
+    # Hydra halves backslashes in front of a quote only, and resolves ${
+    escaped = re.sub(r"(\\*)(\$\{|')", r"\1\1\\\2", text)
+    return "'" + re.sub(r"(\\+)$", r"\1\1", escaped) + "'"
+
+
 def shell_quote_override(key: str, value: object) -> str:
     """Return an override with the quotes that a shell and Hydra need."""
     text = as_typed(value)
     if not UNQUOTED.fullmatch(text):
-        # Hydra halves backslashes in front of a quote only, and resolves ${
-        escaped = re.sub(r"(\\*)(\$\{|')", r"\1\1\\\2", text)
-        text = "'" + re.sub(r"(\\+)$", r"\1\1", escaped) + "'"
+        text = hydra_quote(text)
     override = f"{key}={text}"
     return shlex.quote(override) if text == as_typed(value) or set(override) & set('"$`\\!') else f'"{override}"'
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 CARRIED = Path(__file__).parents[1] / "conf"
 CONF = CARRIED if CARRIED.is_dir() else Path(__file__).parents[3] / "conf"
 """The folder of the configuration groups: in the package of a wheel, else at the top of the checkout."""
+TIMELINE = "profiler/timeline.json.gz"  # of a run's folder
 
 
 def is_utf8(path: Path | str) -> bool:

@@ -25,18 +25,18 @@ UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, AssertionError
 """Errors of reading a plan that another version has written."""
 
 
-def load(run: str | Path, device: str | torch.device = "cpu") -> Any:
+def load(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> Any:
     """Return the LightningModule of a run in evaluation mode, with its weights and what `on_load_checkpoint` restores.
 
-    `run` is a folder, of which the last weights are loaded (with `test=best` the best ones), or one of its checkpoints.
-    Raises ConfigError if there is none, or its code has changed.
+    `run` is a folder or what `lockstep.run` returned, of which the last weights are loaded (with `test=best` the best
+    ones), or one of its checkpoints. Raises ConfigError if there is none, or its code has changed.
     """
     return load_with_plan(run, device)[1]
 
 
-def load_with_plan(run: str | Path, device: str | torch.device = "cpu") -> tuple[Plan, Any]:
+def load_with_plan(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> tuple[Plan, Any]:
     """Return the plan that trained a module, with its checkpoint as `ckpt_path`, and the module as `load` does."""
-    path = Path(absolute(str(run)))
+    path = Path(absolute(os.fspath(run)))
     last = _last_checkpoint(path) if path.is_dir() or not os.path.lexists(path) else path
     plan, checkpoint = _read(last)
     if plan.test == "best" and last != path:

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -35,11 +35,12 @@ from lockstep.plan.schemas.groups import TARGETS, is_below, key_of
 from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.run import ENGINES, ONCE
 from lockstep.plan.schemas.target import tensorboard_of
-from lockstep.plan.targets.from_python import targets_of
+from lockstep.plan.targets.from_python import Code, EngineName, Precision, StrategyName, targets_of, words_of
 from lockstep.plan.targets.locate import FROM_DATA, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import Job
 from lockstep.runs.checkpoint.files import choose_checkpoint, typed_words
+from lockstep.runs.git_commit import git_commit
 from lockstep.runs.report import reported
 from lockstep.runs.run_files import METRICS, Metrics, clear_records, removed_if_refused, run_of, save_config
 
@@ -51,18 +52,43 @@ TESTED = (
 """The keys that a test of a checkpoint takes from the command of its run."""
 
 
-def run(overrides: list[str] | None = None, **user_code: Any) -> RunResult:
-    """Do what `python train.py OVERRIDES` does, and return the metrics, the folder, the history and the net.
+def run(
+    overrides: Sequence[str] = (),
+    *,
+    model: Code | None = None,
+    data: Code | None = None,
+    optimizer: Code | None = None,
+    scheduler: Code | None = None,
+    logger: Code | list[str] | None = None,
+    callbacks: Code | list[str] | None = None,
+    experiment: str | list[str] | None = None,
+    strategy: StrategyName | None = None,
+    engine: EngineName | None = None,
+    devices: int | Literal["auto"] | None = None,
+    accelerator: Literal["auto", "cpu", "gpu"] | None = None,
+    precision: Precision | None = None,
+    max_epochs: int | None = None,
+    batch_size: int | None = None,
+    gradient_clip_val: float | None = None,
+    seed: int | None = None,
+    train: bool | None = None,
+    test: bool | Literal["best"] | None = None,
+    name: str | None = None,
+    ckpt_path: str | Path | None = None,
+    resume: bool | None = None,
+) -> RunResult:
+    """Do what `python train.py OVERRIDES` does, and return the metrics, the folder, the history and the module.
 
-    Args:
-        user_code: by group (`model`, `data`, …) a class, a function, a functools.partial of one with its arguments,
-            or the content of its YAML file as a mapping.
+    Keywords are the common keys of the command line, left to the configuration where they are None. Other keys are
+    overrides: `run(["optimizer.lr=0.1"], devices=2)`.
 
     Raises:
-        ConfigError: an override, or a combination of them, is invalid.
+        ConfigError: an override or a keyword, or a combination of them, is invalid.
         RankFailed: a rank failed.
     """
-    began, typed = time.perf_counter(), overrides or []
+    began, passed = time.perf_counter(), {key: value for key, value in locals().items() if value is not None}
+    words, user_code = words_of(passed, passed.pop("overrides"))
+    typed = [*overrides, *words]
     if sweeping := {"-m", "--multirun"} & {*typed}:
         raise ConfigError(f"{sweeping.pop()}: run(…) runs one job; call it once for each, or write train.py -m ….")
     with planning(typed):
@@ -108,8 +134,9 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
 
     `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
     """
-    plan, command = plan_from(config, run_dir), command or schemas.Command()
-    plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words)))
+    with git_commit() if is_rank_zero() else nullcontext(str) as commit:
+        plan, command = plan_from(config, run_dir), command or schemas.Command()
+        plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words), commit=commit()))
     check_launchable(plan.world)
     fits = plan.engine.name == "lightning" or plan.ckpt_path is None  # no rule of a plan, by which `load` reads a net
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
@@ -169,6 +196,7 @@ def _run_engine(plan: Plan, began: float) -> Metrics:
         plan = with_one_layout(plan)
     write_config(plan)
     metrics: Metrics = start_ranks(for_ranks(plan), ENGINES[plan.engine.name])
+    metrics |= {"commit": plan.command.commit} if plan.command.commit else {}
     metrics["total_seconds"] = time.perf_counter() - began
     if is_rank_zero():
         save_json(Path(plan.run_dir) / METRICS, metrics)

@@ -1,5 +1,6 @@
-"""What `lockstep.run` returns: the metrics of a run, its folder, history and net; and the summary that a run prints."""
+"""What `lockstep.run` returns: the metrics, folder, history and module of a run; and the summary that it prints."""
 
+import os
 from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.base.text_table import GAP
+from lockstep.runs.compare import Comparison, RecordedRun, compare
 from lockstep.runs.report import in_notebook, page_of
 from lockstep.runs.run_files import RECORD, Metrics, net_metrics
 
@@ -14,7 +16,7 @@ MAX_VALUES_IN_LINE = 12
 
 
 class RunResult(dict[str, str | int | float]):
-    """The content of metrics.json, as a dict; its `repr` is the summary of the run.
+    """The content of metrics.json, as a dict; its `repr` is the summary of the run. It is a path: that of its folder.
 
     folder: of the run. checkpoint: the one that a run with `train=false` tested.
     """
@@ -23,9 +25,17 @@ class RunResult(dict[str, str | int | float]):
         super().__init__(metrics)
         self.folder, self.checkpoint = folder, checkpoint
 
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
     def _repr_html_(self) -> str:
         """Return report.html, which Jupyter shows in place of the summary."""
         return in_notebook(page_of(self.folder))
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Return the losses and metrics of train, val and test at the end of the run, without times and options."""
+        return net_metrics(self)
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -34,8 +44,6 @@ class RunResult(dict[str, str | int | float]):
         `epoch`, from 1; `train/loss`, the mean over the samples of the epoch; `lr`, of its last step; and what was
         validated or logged at its end. Of `engine=both` those of Lightning's run.
         """
-        from lockstep.runs.compare import RecordedRun
-
         folder = self.folder if (self.folder / RECORD).is_file() else self.folder / "lightning"
         if not (folder / RECORD).is_file():
             return []
@@ -52,8 +60,12 @@ class RunResult(dict[str, str | int | float]):
             rows.setdefault(epoch, {}).update({name: line[name] for name in line if not name.startswith("after_")})
         return [rows[epoch] for epoch in sorted(rows)]
 
-    def net(self, device: str = "cpu") -> Any:
-        """Return the trained net, or the one that was tested, as `lockstep.load` does."""
+    def compare(self, other: str | os.PathLike[str], tolerance: float | None = None) -> Comparison:
+        """Return where this run and another differ: a result, or the folder of a run."""
+        return compare(self.folder, other, tolerance)
+
+    def module(self, device: str = "cpu") -> Any:
+        """Return the trained LightningModule, or the one that was tested, as `lockstep.load` does."""
         from lockstep.command.inference import load  # with torch
 
         return load(self.checkpoint or self.folder, device)

@@ -15,6 +15,7 @@ from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
 from lockstep.base.streams import notice
+from lockstep.base.timeline import timeline
 from lockstep.engine import hooks
 from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.evaluation import EvaluationCallback
@@ -49,7 +50,10 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     silence_warnings()
     session = Session(plan, context)
     plan, start, fitted = session.plan, session.start, {"datamodule": session.data.source.data_module}
-    with session.running():
+    ranks = plan.run_dir, context.rank, context.world_size
+    with session.running(), timeline(*ranks, plan.profiler) as recorded:
+        if recorded is not None:
+            session.phases.marks, session.notes.values["timeline"] = recorded.marks, recorded.summary
         state = RankState(session)
         first = (EvaluationCallback(session), BatchCallback(session), training := TrainingCallback(session, state))
         callbacks = monitoring_callbacks(session, create_callbacks(plan))
@@ -168,7 +172,7 @@ def create_trainer(session: Session, state: RankState, callbacks: list[Callback]
     )
     private.disable_signal_handlers(trainer)
     trainer.fit_loop.max_batches = plan.steps.epoch_batches or float("inf")  # configure_optimizers may ask for it
-    if plan.engine.fast_loop and plan.profiler in (None, "simple"):  # Lightning's profilers time its own loop
+    if plan.engine.fast_loop and plan.profiler not in ("advanced", "pytorch"):  # which time its own loop
         use_fast_loop(trainer, session)
     private.forbid_stop_iteration(trainer)
     private.disable_sigterm_broadcast(trainer.fit_loop.epoch_loop)

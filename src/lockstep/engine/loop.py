@@ -50,7 +50,7 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
 
     def __init__(self, session: Session, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.session, self.phases = session, session.phases
+        self.session = session
 
     def on_run_start(self, data_fetcher: Any) -> None:
         """Look up the overridden hooks, and whether this epoch takes the fast path."""
@@ -65,8 +65,6 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
             and getattr(trainer.precision_plugin, "scaler", None) is None
             and not private.skips_backward(self)
         )
-        if self.fast_path and self.session.plan.world_size > 1 and not self.session.plan.compile:
-            self.phases.watch(module)
         self.skips_validation = (
             self.fast_path
             and trainer.val_check_batch == trainer.num_training_batches
@@ -117,7 +115,6 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
         with nullcontext() if is_step_boundary else getattr(strategy, "block_backward_sync", nullcontext)():
             returned = strategy.training_step(batch, *([batch_idx] if self.takes_batch_idx else []))
             loss = loss_of(returned)
-            self.phases.mark("forward")
             if batch_idx % batches == 0:
                 progress.zero_grad.increment_ready()
                 hooks.call("on_before_zero_grad", optimizer)
@@ -133,12 +130,10 @@ class FastTrainingEpochLoop(private.TrainingEpochLoop):
                 trainer.lightning_module.backward(loss if batches == 1 else loss / batches)
                 hooks.call("on_after_backward")
                 strategy.post_backward(loss)
-        self.phases.end_backward()
         if is_step_boundary:
             hooks.call("on_before_optimizer_step", optimizer)
             if trainer.gradient_clip_val is not None:
                 trainer.lightning_module.clip_gradients(optimizer)
             optimizer.step()
-            self.phases.mark("optimizer")
             progress.step.increment_completed()
         return outputs

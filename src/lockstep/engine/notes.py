@@ -1,7 +1,6 @@
 """What rank 0 notes for report.html beside the record, in report.json; and the page after epochs, as time allows."""
 
 import random
-import subprocess
 import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -76,10 +75,7 @@ class RunNotes:
         """Note where the run computed, and save all."""
         if self.writes:
             self.values["environment"] = versions_and_machine(gpu=self.plan.accelerator == "gpu")
-            with suppress(OSError, subprocess.SubprocessError):
-                command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-                commit = subprocess.check_output(command, stderr=subprocess.DEVNULL, timeout=5, text=True)
-                self.values["commit"] = commit.strip()
+            self.values["commit"] = self.plan.command.commit
             self.save()
 
     def save(self) -> None:

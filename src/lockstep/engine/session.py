@@ -55,9 +55,9 @@ class Session:
         self.log = ExactLog(self.module, context.rank)
         self.loggers = create_loggers(plan, context.rank, self.start.position.steps)
         self.step = step_type(plan)(plan, self.module, self.log, self.data)
+        self.step.phases = self.phases = Phases(self.device, waits=plan.profiler == "simple")
         attach_log(self.module, self.log)
         self.progress = RunProgress(plan, context, self.start.position, self.data.runs("val"))
-        self.phases = Phases(self.device, waits=plan.profiler == "simple")
         self.notes = RunNotes(plan, context.rank)
         self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
 

@@ -25,6 +25,7 @@ from lockstep.engine.loaders import BatchShare
 from lockstep.engine.loaders.source import RankData
 from lockstep.engine.log import ExactLog
 from lockstep.engine.logged_values import preserve_metrics
+from lockstep.engine.progress import Phases
 from lockstep.plan.plan import Plan
 from lockstep.plan.targets.kinds import overrides, replace_method
 from lockstep.runs.checkpoint.content import Progress
@@ -51,10 +52,12 @@ class ModuleStep:
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     virtual: the ranks that run in turn in this process, if there are several.
     shared_buffers: the names of those that all ranks take of rank 0 before each optimizer step.
+    phases: whose forward, backward and optimizer end here, whichever loop runs.
     """
 
     virtual: Any = None
     share: BatchShare
+    phases: Phases
     loader = 0
     loss: Tensor | None = None
     weight = 1.0
@@ -81,9 +84,12 @@ class ModuleStep:
         """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
         for optimizer in optimizers:
             update_together(optimizer)
+            optimizer.register_step_post_hook(lambda *_: self.phases.mark("optimizer"))
             reason, hint = "it would judge by each rank's own loss", "strategy=single, or another optimizer"
             fits = self.plan.world_size == 1 or not isinstance(optimizer, torch.optim.LBFGS)
             require(fits, "optimizer", type(optimizer).__name__, reason, hint)
+        if self.plan.world_size > 1 and not self.plan.compile:
+            self.phases.watch(self.module)
         self.averaged = getattr(wrapped, "averaged", None)
         self.shared_buffers = self.plan.strategy.shared_buffers(self.module)
 
@@ -208,7 +214,9 @@ class ModuleStep:
 
     def _weighted_backward(self, original: Callable[..., None], loss: Tensor, *arguments: Any, **options: Any) -> None:
         self.backward_passes += 1
+        self.phases.mark("forward")
         original(loss if self.weight == 1.0 else loss * self.weight, *arguments, **options)
+        self.phases.end_backward()
 
 
 class LossWeights:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from lockstep.base.timeline import timeline
 from lockstep.launch.topology import RankContext
 from lockstep.plan.targets.kinds import overrides
 from lockstep.raw import Job
@@ -22,25 +23,26 @@ from lockstep.raw.trainer import STAGES, Trainer, manual_step
 def run(job: Job, context: RankContext) -> dict[str, Any]:
     """Train, validate and test as the configuration says; return the content of metrics.json, on every rank."""
     trainer = Trainer(job, context)  # with the data and the module, whose weights are alike on every rank
-    trainer.prepare()
-    module, record = trainer.module, trainer.record
-    module.on_fit_start()
-    loaders_of(trainer, "val")  # `on_train_start` may read them
-    trainer.training = True
-    module.on_train_start()
-    while record.epoch < trainer.config.max_epochs and not trainer.is_over() and not trainer.should_stop:
-        train_epoch(trainer)
-    trainer.current_epoch = record.epoch + bool(record.batches)
-    module.on_train_end()
-    trainer.training = False
-    module.on_fit_end()
-    trainer.call("teardown", "fit")
-    record.end()
-    if trainer.config.test and trainer.runs("test"):
-        trainer.call("setup", "test")
-        evaluate(trainer, "test")
-        trainer.call("teardown", "test")
-    return record.results()
+    with timeline(job.world.folder, context.rank, context.world_size, trainer.config.profiler):
+        trainer.prepare()
+        module, record = trainer.module, trainer.record
+        module.on_fit_start()
+        loaders_of(trainer, "val")  # `on_train_start` may read them
+        trainer.training = True
+        module.on_train_start()
+        while record.epoch < trainer.config.max_epochs and not trainer.is_over() and not trainer.should_stop:
+            train_epoch(trainer)
+        trainer.current_epoch = record.epoch + bool(record.batches)
+        module.on_train_end()
+        trainer.training = False
+        module.on_fit_end()
+        trainer.call("teardown", "fit")
+        record.end()
+        if trainer.config.test and trainer.runs("test"):
+            trainer.call("setup", "test")
+            evaluate(trainer, "test")
+            trainer.call("teardown", "test")
+        return record.results()
 
 
 def train_epoch(trainer: Trainer) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ONLY_OF_RAW: dict[str, Any] = {
     **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
-    **{"profiler": None, "trainer.detect_anomaly": False, "trainer.reload_dataloaders_every_n_epochs": 0},
+    **{"trainer.detect_anomaly": False, "trainer.reload_dataloaders_every_n_epochs": 0},
     **{"trainer.deterministic": None, "trainer.benchmark": None},
 }
 """The only values of some keys under engine=raw and engine=both."""
@@ -61,6 +61,7 @@ class Raw:
         """Yield the rules of plans that the raw engine can run, in whose place `both` may run another strategy."""
         for key, value in ONLY_OF_RAW.items():
             yield attrgetter(key)(plan) == value, key, ONCE, f"{key}={as_typed(value)}, or engine=lightning"
+        yield plan.profiler in (None, "timeline"), "profiler", ONCE, "profiler=timeline, or engine=lightning"
         reason, hint = "engine=raw keeps the final weights alone", "test=true, or engine=lightning"
         yield plan.test != "best", "test", reason, hint
         reason, hint = "engine=raw computes contiguous nets alone", "memory_format=contiguous, or engine=lightning"
@@ -138,7 +139,9 @@ class Command:
     """The command line: not an option.
 
     words: the overrides as typed, after the folder of configurations if there is one. swept: keys that a sweep varies.
+    commit: that of git in the folder where it was typed.
     """
 
     words: tuple[str, ...] = ()
     swept: tuple[str, ...] = ()
+    commit: str = ""

@@ -1,33 +1,57 @@
-"""User code passed from Python, as a YAML file would name it: `run(model=Net)` is `_target_: package.module.Net`.
+"""What is passed from Python: `run(devices=2)` is typed as `devices=2`, and `run(model=Net)` names code as YAML does.
 
-That in `__main__`, a notebook's cells or a script, is sent to other processes by value.
+Code in `__main__`, a notebook's cells or a script, is sent to other processes by value.
 """
 
 import functools
 import pickle
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 import cloudpickle
 
-from lockstep.base.config_error import ConfigError, config_error, option_error, require
+from lockstep.base.config_error import UNQUOTED, ConfigError, as_typed, config_error, hydra_quote, require
 from lockstep.plan.schemas.groups import TARGETS, key_of
 from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.target import ARGS, KEY
 
 MAIN = "__main__"
+Code = str | Callable[..., Any] | Mapping[str, Any]
+"""The name of an option; or a class, a function, a functools.partial of one, or the content of a YAML file."""
+StrategyName = Literal["ddp", "ddp_spawn", "dp", "fsdp", "model_parallel", "single", "virtual"]
+EngineName = Literal["lightning", "raw", "both"]
+Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed"]
+NO_TEXT = re.compile(r"null|true|false|[+-]?(nan|inf|[\d_.]+(e[+-]?\d+)?)", re.IGNORECASE)
+"""Words that Hydra reads as other values than a text."""
+
+
+def words_of(keywords: Mapping[str, Any], overrides: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
+    """Return the keyword arguments of `run` as overrides, and the code among them, by group."""
+    _require_once(keywords, overrides, key_of)
+    code = {key: value for key, value in keywords.items() if key in TARGETS and not isinstance(value, str | list)}
+    return [f"{key}={_word(value)}" for key, value in keywords.items() if key not in code], code
 
 
 def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the targets of classes, functions, functools.partials or mappings, by group."""
-    for group in user_code.keys() - TARGETS.keys():
-        raise option_error("run", group, "this is no group that takes code", TARGETS)
-    for override in overrides:
-        if key_of(override).partition(".")[0] in user_code:
-            raise ConfigError(f"{override}: this is passed from Python; write it there, or in the overrides alone.")
+    _require_once(user_code, overrides, lambda override: key_of(override).partition(".")[0])
     return {group: _target(group, value) for group, value in user_code.items()}
+
+
+def _require_once(passed: Mapping[str, Any], overrides: Iterable[str], key: Callable[[str], str]) -> None:
+    for override in overrides:
+        if key(override) in passed:
+            raise ConfigError(f"{override}: this is passed from Python; write it there, or in the overrides alone.")
+
+
+def _word(value: object) -> str:
+    """Return a value as Hydra reads it; quoted, if a text has special characters or looks like another value."""
+    text = as_typed(value)
+    is_plain = not isinstance(value, str | Path) or (UNQUOTED.fullmatch(text) and not NO_TEXT.fullmatch(text))
+    return text if is_plain else hydra_quote(text)
 
 
 def _target(key: str, value: Any) -> dict[str, Any]:

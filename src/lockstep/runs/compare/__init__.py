@@ -1,6 +1,7 @@
 """The differences of two runs: every quantity of their records, step by step, and everything else that they left."""
 
 import math
+import os
 from collections.abc import Mapping
 from functools import partial
 from itertools import accumulate
@@ -21,8 +22,9 @@ GIVEN = "the tolerance that was given"
 NONE = "–"  # shown for the option that a run does not have
 
 
-def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
+def compare(a: str | os.PathLike[str], b: str | os.PathLike[str], tolerance: float | None = None) -> Comparison:
     """Compare all that two runs left; `tolerance` replaces the expected agreement. Damaged files are a ConfigError."""
+    a, b = Path(a), Path(b)
     if tolerance is not None:
         reason = "it is the largest difference allowed"
         require(0 <= tolerance < math.inf, "tolerance", tolerance, reason, "tolerance=1e-10, or 0 for the same bits")
@@ -42,6 +44,9 @@ def compare(a: Path, b: Path, tolerance: float | None = None) -> Comparison:
         comparison.add_all(left.files(right), right.files(left))
         if (first := comparison.first_divergence) is not None:
             comparison.likely = likely_reason(*metadata, first.name)
+            commits = [run.results.get("commit") for run in (left, right)]
+            if comparison.likely is None and not options and None not in commits and commits[0] != commits[1]:
+                comparison.likely = "They ran the code of commits {} and {}.".format(*commits)
         return comparison
 
 

@@ -81,7 +81,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", "times", "metrics.json:", "*seconds epoch_seconds_* samples_per_second"),
     ("not", VERDICTS, "metrics.json:", "verdict within_tolerance max_diff"),
     ("exact", CONFIGURATION, "metrics.json:", "parameters"),
-    ("not", MONITORING, "metrics.json:", "monitor mode"),
+    ("not", MONITORING, "metrics.json:", "monitor mode commit"),
     ("bits", "best epoch", "metrics.json:", "best_epoch"),
     ("bound", "validation", "metrics.json:", "val/* best"),
     *(("bound", stage, "metrics.json:", f"{stage}/*") for stage in ("train", "test")),

@@ -118,7 +118,7 @@ def setup_of(view: RunView) -> dict[str, Any]:
         if key in typed or (group := key.partition(".")[0]) == key or options.get(group) == defaults.get(group)
     ]
     facts = {key: view.values.get(key) for key in ("seed", "parameters", "digest")}
-    facts |= {"folder": str(view.folder), "git commit": view.notes.get("commit")}
+    facts |= {"folder": str(view.folder), "git commit": view.values.get("commit") or view.notes.get("commit") or None}
     words = [word for word in view.words if not word.startswith(("resume=", "ckpt_path="))]
     program = "python train.py" if Path("train.py").is_file() else "lockstep"
     return {

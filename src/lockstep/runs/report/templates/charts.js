@@ -147,6 +147,7 @@ class Chart {
 
   key(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === "Escape") this.leave();
     if (!step || !this.x) return;
     event.preventDefault();
     const places = this.places(), now = places.indexOf(this.at);

@@ -1,0 +1,100 @@
+"""Lockstep from Python: what an IDE completes, and what keyword arguments stand for. mypy checks this file, too."""
+
+import json
+import shutil
+import typing
+from collections.abc import Callable
+from contextlib import nullcontext
+from inspect import signature
+from pathlib import Path
+
+import pytest
+import yaml
+from torch import nn
+
+import lockstep
+from lockstep import RunResult, run
+from lockstep.base.files import CONF
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas.groups import GROUPS
+from lockstep.plan.targets.from_python import EngineName, Precision, StrategyName, words_of
+from lockstep.runs.run_files import METRICS
+from tests.conftest import require_refused
+
+NAMES = {"ConfigError", "RankFailed", "RunResult", "compare", "load", "run"}
+
+
+def completed(line: str) -> set[str]:
+    jedi = pytest.importorskip("jedi", reason="needs jedi, of the extra dev")
+    code = f"import lockstep\nresult = lockstep.run()\n{line}"
+    return {each.name for each in jedi.Script(code).complete()}
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("lockstep.", NAMES),
+        ("lockstep.run(", {"model=", "data=", "strategy=", "engine=", "devices=", "max_epochs=", "precision="}),
+        ("result.", {"metrics", "history", "folder", "module", "compare"}),
+        ("result.compare(result).", {"verdict", "within_tolerance", "first_divergence"}),
+    ],
+)
+def test_an_ide_completes(line: str, names: set[str]) -> None:
+    assert names - completed(line) == set()
+
+
+def test_dir_shows_what_there_is() -> None:
+    assert {*dir(lockstep)} == {*lockstep.__all__} == NAMES
+    assert all(hasattr(lockstep, name) for name in NAMES)
+    assert (Path(lockstep.__file__).parent / "py.typed").is_file()
+
+
+def test_keywords_are_keys_and_their_types_the_options() -> None:
+    train = yaml.safe_load((CONF / "train.yaml").read_text())
+    keys = {*train, *(group for choice in train["defaults"] if isinstance(choice, dict) for group in choice)}
+    assert signature(run).parameters.keys() - keys == {"overrides"}
+    names = {"strategy": StrategyName, "engine": EngineName}
+    assert {key: {*typing.get_args(each)} for key, each in names.items()} == {key: {*GROUPS[key]} for key in names}
+    assert Precision == typing.get_type_hints(Plan)["precision"]
+
+
+def test_keywords_are_overrides_with_the_quotes_that_hydra_needs() -> None:
+    passed = {"name": "1e3", "ckpt_path": Path("it's"), "test": True, "logger": ["csv"], "model": "mlp"}
+    words = ["name='1e3'", r"ckpt_path='it\'s'", "test=true", "logger=[csv]", "model=mlp"]
+    assert words_of(passed, ()) == (words, {})
+    assert words_of({"model": nn.Linear, "seed": 1}, ()) == (["seed=1"], {"model": nn.Linear})
+
+
+TWICE = "this is passed from Python; write it there, or in the overrides alone."
+WRONG: dict[str, Callable[[], RunResult]] = {  # with an error of mypy each, but those of overrides
+    f"devices=2: {TWICE}": lambda: run(["devices=2"], devices=2),
+    f"++model.net.width=3: {TWICE}": lambda: run(["++model.net.width=3"], model=nn.Linear),
+    "strategy=dpd: there is no such option (did you mean dp?)": lambda: run(strategy="dpd"),  # type: ignore[arg-type]
+    "max_epochs=many: it takes a whole number": lambda: run(max_epochs="many"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_a_wrong_argument_is_one_sentence(sentence: str) -> None:
+    require_refused(sentence, WRONG[sentence])
+
+
+def test_a_run_by_keywords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result is all that one asks of a run, by typed names."""
+    # the module that one starts, which hides the function once another test has imported it
+    monkeypatch.delitem(vars(lockstep), "compare", raising=False)
+    monkeypatch.setattr("lockstep.command.job.git_commit", lambda: nullcontext(lambda: "cafe"))
+    words = ["data.val_size=20", "data.test_size=1740", "model.net.hidden=[5]", "strategy.in_process=true"]
+    one, other = (
+        run([*words, f"hydra.run.dir={tmp_path / name}"], engine="raw", max_epochs=epochs, batch_size=8, logger="none")
+        for name, epochs in (("one", 2), ("other", 1))
+    )
+    assert {"train/loss", "val/acc", "test/acc"} <= one.metrics.keys() < one.keys()
+    values = {"train/loss", "train/acc", "val/loss", "val/acc"}
+    assert [row.keys() >= values for row in one.history] == [True, True]
+    assert one.module().training is False
+    assert not one.compare(other).within_tolerance
+    assert lockstep.compare(one, tmp_path / "one").verdict == "identical"
+    later = shutil.copytree(one, tmp_path / "later")
+    (later / METRICS).write_text(json.dumps(one | {"commit": "c0ffee", "test/acc": 2.0}))
+    assert one.compare(later).text().endswith("They ran the code of commits cafe and c0ffee.")

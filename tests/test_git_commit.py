@@ -1,0 +1,73 @@
+"""The commit that a run records: of the working directory, and bounded whatever git does."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lockstep.runs.git_commit import git_commit
+
+GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+ANSWER = "# branch.oid " + "c" * 40
+
+
+def git(*words: str) -> str:
+    return subprocess.run([*GIT, *words], capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def answer() -> str:
+    with git_commit() as commit:
+        return commit()
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Replace git by a program with this body."""
+
+    def write(body: str) -> None:
+        (tmp_path / "git").write_text(f"#!{sys.executable}\n{body}")
+        (tmp_path / "git").chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return write
+
+
+def test_the_commit_and_whether_the_tree_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    assert answer() == "", "there is no repository"
+    git("init", "--quiet", "..")
+    assert answer() == "", "there is no commit"
+    Path("net.py").write_text("1")
+    git("add", "net.py")
+    git("commit", "--quiet", "-m", "first")
+    commit = git("rev-parse", "HEAD")[:12]
+    Path("untracked.py").touch()
+    os.utime("net.py", (1, 1))
+    index = (tmp_path / ".git" / "index").read_bytes()
+    assert answer() == commit
+    assert (tmp_path / ".git" / "index").read_bytes() == index, "git would have refreshed it under a lock"
+    Path("net.py").write_text("22")
+    assert answer() == f"{commit}-dirty"
+
+
+def test_without_an_answer_nothing_is_recorded(stub: Callable[[str], None], capfd: pytest.CaptureFixture[str]) -> None:
+    assert answer() == "", "there is no git"
+    for body in ("print('strange')", f"import sys; print('{ANSWER}'); print('strange', file=sys.stderr); sys.exit(1)"):
+        stub(body)
+        assert answer() == ""
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_slow_git_is_ended(stub: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep.runs.git_commit.LIMIT", 0.2)
+    stub(f"import time; print('{ANSWER}', flush=True); time.sleep(60)")
+    began = time.monotonic()
+    assert answer() == ""
+    with pytest.raises(KeyError), git_commit():
+        raise KeyError
+    assert time.monotonic() - began < 5
