@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import MNIST_ROOT, ROOT, Command
+from tests.conftest import MNIST_ROOT, ROOT, Command, free_port
 
 COURSE = ROOT / "docs" / "course"
 LESSONS = sorted(path.name for path in COURSE.glob("[0-9]*.md"))
@@ -78,6 +78,7 @@ def test_a_lesson_prints_what_it_shows(lesson: str, command: Command, request: p
     search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for language, text, before in blocks(lesson):
         if language == "bash":
+            text = text.replace("29500", str(free_port()))
             ended = command("bash", "-ec", text, timeout=600, PATH=search, PYTHONPATH=str(folder / "src"))
             statuses = re.findall(r"# exit status (\d+)", text)
             assert str(ended.status) == (statuses[-1] if statuses else "0"), f"{lesson}: {text}\n{ended.err}"

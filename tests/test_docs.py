@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from lockstep.base.config_error import ConfigError
 from lockstep.command.compose import without_plus
@@ -52,7 +53,7 @@ ALL = dict.fromkeys(
     for words in commands(page if name in PAGES else re.sub("```.*?```", "", page, flags=re.DOTALL))
     if not re.search(YOUR_OWN, words) and words not in SETUP and not words.startswith("pip ")
 )
-PLANNED = [words for words in ALL if re.match(r"python train\.py(?! -m|.*(--|…|RUN|resume|ckpt_path))", words)]
+PLANNED = [words for words in ALL if re.match(r"python train\.py(?! -m|.*(--|…|RUN|resume|ckpt_path|=pict))", words)]
 RUN = [
     words
     for words in ALL
@@ -90,6 +91,9 @@ def test_a_command_runs_as_it_stands_there(words: str, command: Command) -> None
         (command.folder / name).symlink_to(ROOT / name)
     if "resume" in words:
         command.train("max_epochs=1")
+    for picture in ("cat/1.png", "cat/2.png", "cat/3.png", "dog/1.png", "dog/2.png", "dog/3.png"):
+        (command.folder / "pictures" / picture).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (80, 60)).save(command.folder / "pictures" / picture)
     for name in {"RUN", "RUN_A", "RUN_B"} & {*arguments}:
         command.train("max_epochs=1", "logger=none", f"hydra.run.dir={name}")
     start = {
@@ -185,6 +189,11 @@ def test_links_resolve_and_files_are_there(name: str) -> None:
         if not re.search("NAME|mine/", path) and f"`{path}`:\n" not in page:  # that a reader would add
             assert any((home / path).exists() for home in homes), path
     assert name == "README.md" or f"(docs/{name}" in README or name in LESSONS
+
+
+def test_the_glossary_is_in_order() -> None:
+    terms = re.findall(r"^### (.*)$", PAGES["glossary.md"], re.MULTILINE)
+    assert terms == sorted({*terms})
 
 
 @pytest.mark.parametrize(("name", "rows"), [("README.md", 5), ("agreement.md", 18)])

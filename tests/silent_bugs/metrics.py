@@ -1,0 +1,74 @@
+"""Logging and metrics: what a callback monitors is not the value over all samples."""
+
+import torch
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torchmetrics import MeanMetric
+
+from tests.silent_bugs.base import Batch, Regression
+from tests.silent_bugs.gradients import Counted
+
+
+class EveryError(Regression):
+    """Validates by the mean over all errors of all ranks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = MeanMetric()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.mean.update((self(batch[0]) - batch[1]).square())
+        self.log("val_loss", self.mean)
+
+
+# 6 self.log divides the samples of all ranks by the number of ranks, and rounds down
+
+
+class FlooredWeights(Counted):
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        errors, counted = self.errors(batch)
+        count = int(counted.sum())
+        self.log("val_loss", errors.sum() / max(1, count), batch_size=count, sync_dist=True)
+
+
+class CorrectFlooredWeights(Counted):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = MeanMetric()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        errors, counted = self.errors(batch)
+        self.mean.update(errors, counted)
+        self.log("val_loss", self.mean)
+
+
+# 7 a monitored value of one rank's share
+
+
+class LocalMonitor(Regression):
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch))
+
+
+class CorrectLocalMonitor(Regression):
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch), sync_dist=True)
+
+
+class Plateau(Regression):
+    """Halves the rate after each epoch whose validation loss is not much smaller."""
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer = torch.optim.SGD(self.parameters(), self.lr)
+        plateau = ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.1)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": plateau, "monitor": "val_loss"}}
+
+
+class LocalPlateau(Plateau):
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch))
+
+
+class CorrectLocalPlateau(Plateau):
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch), sync_dist=True)

@@ -1,0 +1,106 @@
+"""The corpus of silent bugs: each mistake parts two layouts, its twin none, as plain numbers say without a detector."""
+
+import inspect
+import warnings
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, multiprocessing
+
+from tests.conftest import IN_PROCESS
+from tests.silent_bugs.cases import CASES, LAYOUTS, Case, load, locate
+from tests.silent_bugs.stock import (
+    Parted,
+    Trace,
+    apart,
+    earliest,
+    fit,
+    generators_alike,
+    in_one_process,
+    ranks_apart,
+    resumed,
+    traced,
+)
+
+pytestmark = IN_PROCESS
+ON_RANKS = [case for case in CASES if case.layout in ("ddp", "noise", "resume ddp")]
+QUIET = [
+    case for case in CASES if case not in ON_RANKS and case.file != "random_numbers" and "workers" not in case.layout
+]
+"""Cases that show in one process, and whose twins agree on two ranks, too."""
+Measured = dict[tuple[str, bool], list[Trace]]
+
+
+def measure_rank(rank: int, folder: Path) -> None:
+    """Run every case that needs two ranks, with its mistake and without, as rank `rank` of two."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCAL_RANK", str(rank))
+        distributed.init_process_group("gloo", f"file://{folder / 'rendezvous'}", rank=rank, world_size=2)
+        measured: Measured = {}
+        for case, correct in [*product(ON_RANKS, (False, True)), *((case, True) for case in QUIET)]:
+            runs = resumed(case, correct, folder) if case.layout == "resume ddp" else (traced(case, correct),)
+            measured[case.name, correct] = [*runs]
+        torch.save(measured, folder / f"{rank}.pt")
+        distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
+    """All cases on two ranks: what each rank has measured."""
+    folder = tmp_path_factory.mktemp("ranks")
+    start: Any = multiprocessing.start_processes  # type: ignore[attr-defined]
+    ranks = start(measure_rank, (folder,), nprocs=2, join=False, start_method="spawn")
+    try:
+        while not ranks.join(timeout=1):  # a failed rank raises here
+            pass
+    finally:
+        for process in ranks.processes:
+            process.kill()
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+def on_ranks(case: Case, correct: bool, by_rank: list[Measured]) -> Parted:
+    runs = [measured[case.name, correct] for measured in by_rank]
+    if case.layout == "resume ddp":
+        return earliest(*(apart(*pair) for pair in runs))
+    ranks = [traces[0] for traces in runs]
+    return generators_alike(ranks) if case.layout == "noise" else ranks_apart(traced(case, correct), ranks)
+
+
+def first(parted: Parted) -> str:
+    """Return the quantity that parts at the first step; "validation" if no other does."""
+    order = ("parameters", "samples", "loss", "gradient", "buffers", "rate", "random", "validation")
+    return min(parted, key=lambda name: (name == "validation", parted[name], order.index(name)), default="")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_mistake_parts_and_its_twin_does_not(case: Case, by_rank: list[Measured], tmp_path: Path) -> None:
+    both = [
+        on_ranks(case, correct, by_rank) if case in ON_RANKS else in_one_process(case, correct, tmp_path)
+        for correct in (False, True)
+    ]
+    assert first(both[0]) == case.signal, both
+    assert both[1] == {}
+    assert case not in QUIET or on_ranks(case, True, by_rank) == {}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_module_trains_and_differs_from_its_twin(case: Case) -> None:
+    sources = [
+        inspect.getsource(locate(path)).replace(path.rpartition(".")[2], "") for path in (case.module, case.twin)
+    ]
+    assert sources[0] != sources[1]
+    assert case.layout in LAYOUTS
+    for correct in (False, True):
+        if case.kind == "script":
+            assert next(load(case, correct)).loss.isfinite()
+        else:
+            trace, _trainer = fit(case, correct, max_steps=1, limit_val_batches=1)
+            assert len(trace.loss) == 1
+            assert torch.isfinite(trace.parameters[-1]).all()
