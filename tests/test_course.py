@@ -87,9 +87,9 @@ def test_a_lesson_prints_what_it_shows(lesson: str, command: Command, request: p
             shown = excerpt(text).search(printed)
             assert shown, f"{lesson}: shows\n{text}\nand there is\n{printed}"
             printed = printed[shown.end() :]
-        elif name := file_written(before):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+        elif file := file_written(before):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text)
 
 
 def test_a_lesson_has_all_its_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
