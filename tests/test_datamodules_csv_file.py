@@ -174,3 +174,16 @@ def test_another_file_gets_the_scale_of_a_checkpoint(tmp_path: Path) -> None:
     assert torch.equal(inputs_of(second, "val"), expected.float())
     with pytest.raises(ConfigError, match=r"its columns are x, and those of the checkpoint a, b, c; write"):
         other.load_state_dict(first.state_dict())
+
+
+def test_the_scale_is_computed_in_float64_by_both_loops_and_engines(tmp_path: Path) -> None:
+    """Hooks get the columns as they are: in float32, 1e6 ± 10 would have lost its last digits."""
+    file, _ = table(tmp_path / "a.csv")
+    job = ["data=csv", f"data.file={file}", "data.target=kind", "data.ignore=[id]", "model=mlp", "max_epochs=2"]
+    job += ["batch_size=8", "logger=none", "threads=1", "strategy.in_process=true"]
+    ways = (["engine.fast_loop=true"], ["engine.fast_loop=false"], ["engine=raw"])
+    digests = {
+        lockstep.run([*job, *way, f"hydra.run.dir={tmp_path / str(number)}"])["digest"]
+        for number, way in enumerate(ways)
+    }
+    assert len(digests) == 1

@@ -1,7 +1,7 @@
 """The README and docs/*.md: commands are valid, links resolve, and figures are those of the code.
 
 Each command of `train.py` makes a plan. Those of the README, and of other programs, run as they stand there. Commands
-whose row, or whose paragraph, says *needs …* are left out.
+whose row, or whose paragraph, says *needs …* are left out. test_course.py runs those of the lessons in docs/course.
 """
 
 import re
@@ -9,8 +9,10 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from lockstep.base.config_error import ConfigError
 from lockstep.command.compose import without_plus
@@ -22,7 +24,9 @@ from tests.comparing import metrics_in
 from tests.conftest import MNIST_ROOT, ROOT, Command, MakePlan
 from tests.test_layers import FILES
 
-PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+DOCS = ROOT / "docs"
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *sorted(DOCS.glob("*.md")))}
+LESSONS = {f"course/{path.name}": path.read_text() for path in sorted((DOCS / "course").glob("*.md"))}
 README = PAGES["README.md"]
 PROGRAMS = ("python ", "lockstep ", "torchrun ", "srun ", "tensorboard ", "pip ")
 SETUP = ["pip install -e . && python train.py strategy=ddp devices=2", "pip install -e '.[dev]' && pytest"]
@@ -44,14 +48,18 @@ YOUR_OWN = " mine|=mine"
 """In commands with the files of your_own.md, which a test below runs; CHANGELOG.md names old ones."""
 ALL = dict.fromkeys(
     words
-    for name, page in PAGES.items()
+    for name, page in (PAGES | LESSONS).items()
     if name not in ("your_own.md", "CHANGELOG.md")
-    for words in commands(page)
+    for words in commands(page if name in PAGES else re.sub("```.*?```", "", page, flags=re.DOTALL))
     if not re.search(YOUR_OWN, words) and words not in SETUP and not words.startswith("pip ")
 )
-PLANNED = [words for words in ALL if re.match(r"python train\.py(?! -m|.*(--|…|RUN|resume|ckpt_path))", words)]
-RUN = [words for words in ALL if words in README or (words not in PLANNED and not re.search(" -m |ckpt_path", words))]
-"""Other tests prove what the other commands do: sweeps, checkpoints, the tour of collectives."""
+PLANNED = [words for words in ALL if re.match(r"python train\.py(?! -m|.*(--|…|RUN|resume|ckpt_path|=pict))", words)]
+RUN = [
+    words
+    for words in ALL
+    if words in README or (words not in PLANNED and not re.search(" -m |ckpt_path|draw_c", words))
+]
+"""Other tests prove what the other commands do: sweeps, checkpoints, the tour of collectives, the course's pictures."""
 
 
 def overrides(words: str, request: pytest.FixtureRequest) -> list[str]:
@@ -83,6 +91,9 @@ def test_a_command_runs_as_it_stands_there(words: str, command: Command) -> None
         (command.folder / name).symlink_to(ROOT / name)
     if "resume" in words:
         command.train("max_epochs=1")
+    for picture in ("cat/1.png", "cat/2.png", "cat/3.png", "dog/1.png", "dog/2.png", "dog/3.png"):
+        (command.folder / "pictures" / picture).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (80, 60)).save(command.folder / "pictures" / picture)
     for name in {"RUN", "RUN_A", "RUN_B"} & {*arguments}:
         command.train("max_epochs=1", "logger=none", f"hydra.run.dir={name}")
     start = {
@@ -163,21 +174,26 @@ def test_the_readme_is_read_in_three_minutes() -> None:
     assert len(README.split()) <= 900
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, *LESSONS])
 def test_links_resolve_and_files_are_there(name: str) -> None:
-    home = ROOT if name == "README.md" else ROOT / "docs"
-    for link in re.findall(r"\]\(([^)\s]+)\)", PAGES[name]):
+    page, home = (PAGES | LESSONS)[name], ROOT if name == "README.md" else (DOCS / name).parent
+    for link in re.findall(r"\]\(([^)\s]+)\)", page):
         path, _, anchor = link.partition("#")
-        target = (home / path).resolve() if path else home / name
+        target = (home / path).resolve() if path else home / Path(name).name
         assert target.exists(), link
         headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if anchor else []
         names = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
         assert not anchor or anchor in names, link
     homes = (ROOT, ROOT / "src" / "lockstep", *(ROOT / "src" / "lockstep").glob("*/"))
-    for path in re.findall(r"`((?:conf/[\w/]+|[\w/]+\.py))`", PAGES[name]):
-        if not re.search("NAME|mine/", path):  # that a reader would add
+    for path in re.findall(r"`((?:conf/[\w/]+|[\w/]+\.py))`", page):
+        if not re.search("NAME|mine/", path) and f"`{path}`:\n" not in page:  # that a reader would add
             assert any((home / path).exists() for home in homes), path
-    assert name == "README.md" or f"(docs/{name}" in README
+    assert name == "README.md" or f"(docs/{name}" in README or name in LESSONS
+
+
+def test_the_glossary_is_in_order() -> None:
+    terms = re.findall(r"^### (.*)$", PAGES["glossary.md"], re.MULTILINE)
+    assert terms == sorted({*terms})
 
 
 @pytest.mark.parametrize(("name", "rows"), [("README.md", 5), ("agreement.md", 18)])

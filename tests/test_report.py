@@ -41,6 +41,7 @@ def write_run(folder: Path, finished: bool = True, shift: float = 0.0, lr: float
         results = {**metadata, "epochs": epochs, "steps": 10 * epochs, "test/acc": 0.5 + shift, "val/acc": 0.45}
         results |= {"train_seconds": 2.5, "samples_per_second": 64.0, "total_seconds": 3.5, "digest": f"abc{shift}"}
         results |= {"monitor": "val/acc", "mode": "max", "best": 0.9 - shift, "best_epoch": 1, "parameters": 10}
+        results["predict/7"] = 14.0  # of no split
         (folder / "metrics.json").write_text(json.dumps(results))
         save_confusion(folder, [[3, 1, 0], [0, 4, 0], [4, 0, 0]], ["cat", EVIL, "dog"])
     ranks = [{**PHASES, "communication": 2.0}, {**PHASES, "forward": 2.9, "communication": 0.1}]

@@ -13,7 +13,7 @@ class Case:
     """A mistake and where it shows.
 
     name: the class (of a script the function) with the mistake, in the module `file`; the twin has "Correct" before it.
-    entry: its number in the catalogue of silent bugs; 0 if the catalogue does not have it.
+    entry: the number of its kind; 0 for one of a kind of its own.
     source: where it was reported.
     layout: what has to be compared for it to show (see LAYOUTS).
     signal: the quantity that parts first there, or that parts alone.

@@ -185,7 +185,7 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
                     print("engine=raw keeps the record, the results and last.ckpt: no curves, pictures or best.ckpt")
                 metrics, verdict = _run_engine(plan, began), ""
     if is_first:
-        shows_board = plan.train and tensorboard_of(plan) and not keep_finished
+        shows_board = plan.train and tensorboard_of(plan) and plan.engine.name != "raw" and not keep_finished
         board = f"tensorboard --logdir {shlex.quote(str(short_path(run_dir)))}" if shows_board else ""
         print(f"\n{run_summary(metrics, next=board)}\n{verdict}\n  {run_dir}", flush=True)
     return metrics

@@ -14,7 +14,10 @@ from lockstep.models.net_module import NetModule
 
 
 class R2(R2Score):
-    """R², the mean over outputs; NaN for one sample, where torchmetrics raises. Small targets are not taken for equal."""
+    """R², the mean over outputs; NaN for one sample or equal targets.
+
+    torchmetrics raises for one sample, and takes targets that differ by little for equal.
+    """
 
     def compute(self) -> Tensor:
         spread = self.sum_squared_error - self.sum_error**2 / self.total

@@ -253,10 +253,9 @@ def loaders_of(trainer: Any, stage: str) -> list[Loader]:
 
 
 def transfer(trainer: Any, batch: Any, loader: int = 0) -> Any:
-    """Convert floats to the dtype of the run, and move the batch by the hooks of the data module or the module."""
-    batch = apply_to_collection(
-        batch, Tensor, lambda each: each.to(trainer.dtype) if each.is_floating_point() else each
-    )
+    """Move a batch by the hooks of the data module or the module; with 64-true floats become float64 first."""
+    if trainer.dtype == torch.float64:
+        batch = apply_to_collection(batch, Tensor, lambda each: each.double() if each.is_floating_point() else each)
     for name in ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"):
         owner = next((each for each in trainer.owners if overrides(each, name)), trainer.module)
         device = (trainer.device,) if name.startswith("transfer") else ()

@@ -24,25 +24,30 @@ def run(job: Job, context: RankContext) -> dict[str, Any]:
     """Train, validate and test as the configuration says; return the content of metrics.json, on every rank."""
     trainer = Trainer(job, context)  # with the data and the module, whose weights are alike on every rank
     with timeline(job.world.folder, context.rank, context.world_size, trainer.config.profiler):
-        trainer.prepare()
-        module, record = trainer.module, trainer.record
-        module.on_fit_start()
-        loaders_of(trainer, "val")  # `on_train_start` may read them
-        trainer.training = True
-        module.on_train_start()
-        while record.epoch < trainer.config.max_epochs and not trainer.is_over() and not trainer.should_stop:
-            train_epoch(trainer)
-        trainer.current_epoch = record.epoch + bool(record.batches)
-        module.on_train_end()
-        trainer.training = False
-        module.on_fit_end()
-        trainer.call("teardown", "fit")
-        record.end()
-        if trainer.config.test and trainer.runs("test"):
-            trainer.call("setup", "test")
-            evaluate(trainer, "test")
-            trainer.call("teardown", "test")
-        return record.results()
+        train_and_test(trainer)
+    return trainer.record.results()
+
+
+def train_and_test(trainer: Trainer) -> None:
+    """Train for all epochs, each with its validations, and test."""
+    trainer.prepare()
+    module, record = trainer.module, trainer.record
+    module.on_fit_start()
+    loaders_of(trainer, "val")  # `on_train_start` may read them
+    trainer.training = True
+    module.on_train_start()
+    while record.epoch < trainer.config.max_epochs and not trainer.is_over() and not trainer.should_stop:
+        train_epoch(trainer)
+    trainer.current_epoch = record.epoch + bool(record.batches)
+    module.on_train_end()
+    trainer.training = False
+    module.on_fit_end()
+    trainer.call("teardown", "fit")
+    record.end()
+    if trainer.config.test and trainer.runs("test"):
+        trainer.call("setup", "test")
+        evaluate(trainer, "test")
+        trainer.call("teardown", "test")
 
 
 def train_epoch(trainer: Trainer) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional as differentiable
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from omegaconf import OmegaConf
@@ -197,6 +196,23 @@ def configured(returned: Any) -> tuple[list[Any], list[LRSchedulerConfig]]:
     return optimizers, configs
 
 
+class SumOverRanks(torch.autograd.Function):
+    """The sum of each rank's values; of a value's gradient, too, since it is part of the sum on every rank.
+
+    That of torch.distributed.nn.functional is deprecated.
+    """
+
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Any:
+        return SumOverRanks.forward(context, gradients[0])
+
+
 class SyncBatchNorm(nn.BatchNorm1d):
     """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
 
@@ -226,7 +242,7 @@ class SyncBatchNorm(nn.BatchNorm1d):
 
     def over_ranks(self, sums: Tensor) -> Tensor:
         counted = sums if self.trainer.has_samples else sums * 0.0  # a rank without samples computes another's
-        return differentiable.all_reduce(counted) if dist.is_initialized() else counted
+        return SumOverRanks.apply(counted) if dist.is_initialized() else counted
 
 
 # manual optimization: the module goes backward and steps its optimizers itself

@@ -7,7 +7,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities import CombinedLoader
-from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from lockstep.base.config_error import ConfigError, config_error
@@ -158,13 +157,9 @@ class RankData:
         return self.by_stage[stage][loader].shares.popleft()
 
     def transfer(self, batch: Any, loader: int = 0) -> Any:
-        """Convert a batch to the plan's dtype, and move it by the hooks of the module or its LightningDataModule."""
-        dtype = dtype_of(self.plan)
-
-        def converted(tensor: Tensor) -> Tensor:
-            return tensor if tensor.dtype == dtype or not tensor.is_floating_point() else tensor.to(dtype)
-
-        batch = map_tensors(converted, batch)
+        """Move a batch by the hooks of the module or its LightningDataModule; with 64-true, floats become float64."""
+        if dtype_of(self.plan) == torch.float64:  # otherwise hooks get floats as the loader has them, as by Lightning
+            batch = map_tensors(lambda each: each.double() if each.is_floating_point() else each, batch)
         for name, hook in self._transfer_hooks.items():
             batch = hook(batch, self.device, loader) if name == TO_DEVICE else hook(batch, loader)
         return batch

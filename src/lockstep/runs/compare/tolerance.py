@@ -68,9 +68,8 @@ def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
 
 
 def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:
-    """Return why two runs of one LightningModule that split a batch differently probably differ first in a quantity."""
-    is_plain_net = "optimizer" in {**a, **b}
-    return None if is_plain_net or _batch_layout(a) == _batch_layout(b) or differs not in EFFECTS else LIKELY
+    """Return why two runs that split a batch differently probably differ first in a quantity."""
+    return None if _batch_layout(a) == _batch_layout(b) or differs not in EFFECTS else LIKELY
 
 
 def _arithmetic(run: RunMetadata) -> tuple[object, ...]:

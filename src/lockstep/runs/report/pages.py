@@ -5,14 +5,14 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
-from lockstep.base.files import read_json, short_path
+from lockstep.base.files import TIMELINE, read_json, short_path
 from lockstep.plan.schemas.groups import short_keys
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.compare import compare
 from lockstep.runs.report.chance import judgement
 from lockstep.runs.report.curves import curves, difference_chart
 from lockstep.runs.report.run_view import RunView, setup_of
-from lockstep.runs.run_files import COMPARISON, METRICS, PHASES, TIMELINE
+from lockstep.runs.run_files import COMPARISON, METRICS, PHASES
 
 FOLDERS = (*ENGINES,)  # of engine=both
 LARGEST_LIST = 12  # confusions that are listed

@@ -96,7 +96,8 @@ class RunView:
         best_epoch, tests_best = self.results.get("best_epoch"), str(self.config.get("test")) == "best"
         best = next((line for (epoch, _), line in self.run.lines["validation"].items() if epoch == best_epoch), {})
         is_both, rows = best_epoch == self.results.get("epochs"), []
-        for name in sorted(self.last, key=lambda name: ([*STAGES, name].index(name.partition("/")[0]), name)):
+        stages = [*STAGES, *sorted({name.partition("/")[0] for name in self.last} - {*STAGES})]
+        for name in sorted(self.last, key=lambda name: (stages.index(name.partition("/")[0]), name)):
             stage, _, metric = name.rpartition("/")
             is_known = stage != "test" or is_both or not tests_best
             best_value = best.get(name)
