@@ -165,8 +165,8 @@ CASES = (
     gradient("PenaltyOfBatch", 27, "many", "ddp", "loss", "term per batch"),
     Case("SlimCheckpoint", "state", 28, "many", "resume", "parameters", "optimizer not restored"),
     Case("AttributeLost", "state", 28, "many", "resume", "loss", "attribute not saved"),
-    Case("DisturbedNoise", "random_numbers", 0, "issue 39", "validation", "loss", "validation draws", corrected=True),
-    Case("EvalForgotten", "normalisation", 0, "issue 39", "validation", "buffers", "eval not called"),
+    Case("DisturbedNoise", "random_numbers", 0, "many loops", "validation", "loss", "validation draws", corrected=True),
+    Case("EvalForgotten", "normalisation", 0, "many loops", "validation", "buffers", "eval not called"),
     script("forgotten_set_epoch", 1, "pytorch#31771", "epochs", "samples", "set_epoch not called"),
 )
 
