@@ -17,8 +17,9 @@ from lockstep import RunResult, run
 from lockstep.base.files import CONF
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import GROUPS
-from lockstep.plan.targets.from_python import EngineName, Precision, StrategyName, words_of
+from lockstep.plan.targets.from_python import EngineName, Precision, words_of
 from lockstep.runs.run_files import METRICS
+from lockstep.strategies import StrategyName
 from tests.conftest import require_refused
 
 NAMES = {"ConfigError", "RankFailed", "RunResult", "compare", "load", "run"}

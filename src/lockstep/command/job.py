@@ -35,7 +35,7 @@ from lockstep.plan.schemas.groups import TARGETS, is_below, key_of
 from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.run import ENGINES, ONCE
 from lockstep.plan.schemas.target import tensorboard_of
-from lockstep.plan.targets.from_python import Code, EngineName, Precision, StrategyName, targets_of, words_of
+from lockstep.plan.targets.from_python import Code, EngineName, Precision, targets_of, words_of
 from lockstep.plan.targets.locate import FROM_DATA, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import Job
@@ -43,6 +43,7 @@ from lockstep.runs.checkpoint.files import choose_checkpoint, typed_words
 from lockstep.runs.git_commit import git_commit
 from lockstep.runs.report import reported
 from lockstep.runs.run_files import METRICS, Metrics, clear_records, removed_if_refused, run_of, save_config
+from lockstep.strategies import StrategyName
 
 TESTED = (
     *("--config-dir", "hydra.searchpath", *TARGETS, "experiment", "name", "seed"),

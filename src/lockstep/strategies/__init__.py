@@ -8,7 +8,7 @@ strategies is a method of `Strategy`. Files can be imported without torch; metho
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import get_args, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 from lockstep.strategies.strategy import Strategy
 
@@ -31,3 +31,4 @@ class _Strategies(Mapping[str, type[Strategy]]):
 
 
 STRATEGIES = _Strategies()  # the strategies by name
+StrategyName = Literal["ddp", "ddp_spawn", "dp", "fsdp", "model_parallel", "single", "virtual"]  # for editors

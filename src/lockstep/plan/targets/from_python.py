@@ -21,7 +21,6 @@ from lockstep.plan.schemas.target import ARGS, KEY
 MAIN = "__main__"
 Code = str | Callable[..., Any] | Mapping[str, Any]
 """The name of an option; or a class, a function, a functools.partial of one, or the content of a YAML file."""
-StrategyName = Literal["ddp", "ddp_spawn", "dp", "fsdp", "model_parallel", "single", "virtual"]
 EngineName = Literal["lightning", "raw", "both"]
 Precision = Literal["32-true", "64-true", "bf16-mixed", "16-mixed"]
 NO_TEXT = re.compile(r"null|true|false|[+-]?(nan|inf|[\d_.]+(e[+-]?\d+)?)", re.IGNORECASE)
