@@ -69,8 +69,8 @@ def is_below(key: str, groups: Iterable[str]) -> bool:
 
 
 def short_keys(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options by the last part of each key if that is unique."""
-    names = [key.rpartition(".")[2] for key in options]
+    """Return the options by the last part of each key if that is unique; a target keeps its group."""
+    names = [key if key.endswith(KEY) else key.rpartition(".")[2] for key in options]
     return {
         name if names.count(name) == 1 else key: value
         for name, (key, value) in zip(names, options.items(), strict=True)

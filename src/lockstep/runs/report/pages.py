@@ -113,17 +113,24 @@ def times_of(view: RunView, page: Path) -> Content:
     noted, trace = view.notes.get("ranks", []), view.notes.get("timeline") or {}
     ranks = [{phase: seconds.get(phase, 0.0) for phase in PHASES} for seconds in trace.get("ranks", noted)]
     others: Mapping[str, float] = noted[0] if noted else {}
-    path = view.folder / TIMELINE
+    path, slow = view.folder / TIMELINE, slowest(ranks)
     epochs = view.notes.get("epochs", [])  # each with the seconds of training, and of all else since the last
     return {
         "results": view.results,
         "ranks": ranks,
         "timeline": relpath(path, page) if path.is_file() else None,
         "steps": trace.get("steps"),
-        "slowest": slowest(ranks),
+        "slowest": slow,
+        "slow_phase": None if slow is None else slow_phase(ranks, slow),
         "others": {name: value for name, value in others.items() if name not in PHASES},
         "epochs": [[*epoch, view.epoch_samples.get(epoch[0], 0)] for epoch in epochs],
     }
+
+
+def slow_phase(ranks: Sequence[Mapping[str, float]], rank: int) -> str:
+    """Return the phase in which a rank loses most against the fastest one."""
+    losses = {phase: ranks[rank][phase] - min(each[phase] for each in ranks) for phase in PHASES}
+    return max(losses.keys() - {"communication"}, key=lambda phase: losses[phase])
 
 
 def slowest(ranks: Sequence[Mapping[str, float]]) -> int | None:
