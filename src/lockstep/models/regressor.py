@@ -1,7 +1,6 @@
 """A module that trains a net to predict real numbers."""
 
 from functools import partial
-from math import nan
 from typing import Any
 
 from torch import Tensor
@@ -14,14 +13,15 @@ from lockstep.models.net_module import NetModule
 
 
 class R2(R2Score):
-    """R², the mean over outputs; NaN for one sample or equal targets.
+    """R², the mean over outputs; for equal targets 1 if they are predicted exactly, else 0, as scikit-learn's r2_score.
 
     torchmetrics raises for one sample, and takes targets that differ by little for equal.
     """
 
     def compute(self) -> Tensor:
         spread = self.sum_squared_error - self.sum_error**2 / self.total
-        return (1 - self.residual / spread.where(spread > 0, nan)).mean()
+        unexplained = self.residual / spread.where(spread > 0, 1.0)
+        return (1 - unexplained.where(spread > 0, (self.residual > 0).double())).mean()
 
 
 class Regressor(NetModule):
