@@ -64,10 +64,11 @@ WORKERS = 3
 """Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
-    *("netns", "docs", "parity_matrix", "resume", "user_module", "user_code", "signals", "strategies_fsdp", "faults"),
+    *("course", "fuzz", "parity_matrix", "clusters", "netns", "docs", "paths", "resume", "user_module", "user_code"),
+    *("signals", "strategies_fsdp", "faults"),
     *("net_session", "parallel_divided_optimizer", "trainer_keys", "callbacks", "module_resume", "train"),
     *("trainer_keys_modules", "streams", "raw", "memory_format", "strangers", "private_dir", "exposure"),
-    *("strategies_virtual", "results", "in_process", "sweep", "monitor", "bad_input", "disk_full", "fuzz"),
+    *("strategies_virtual", "results", "in_process", "sweep", "monitor", "bad_input", "disk_full"),
 )
 """The files that take longest start first."""
 
