@@ -35,7 +35,7 @@ def test_the_rank_that_was_slowed_is_marked(tmp_path: Path) -> None:
     words += ["profiler=timeline", "engine.fast_loop=false"]  # as under engine=both
     result = lockstep.run([*words, f"hydra.run.dir={tmp_path}/run"])
     page, notes = (tmp_path / "run" / "report.html").read_text(), json.loads((tmp_path / "run/report.json").read_text())
-    assert "Rank 1 is the slowest" in page
+    assert "Rank 1 is the slowest</strong>: forward takes it" in page
     waits = [rank["communication"] for rank in notes["ranks"]]
     assert waits[0] > waits[1] + 0.4  # of 0.8 seconds
     assert {each["kind"] for each in notes["pictures"]} == {"wrong", "random"}

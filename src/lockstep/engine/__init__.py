@@ -50,12 +50,12 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     silence_warnings()
     session = Session(plan, context)
     plan, start, fitted = session.plan, session.start, {"datamodule": session.data.source.data_module}
-    ranks = plan.run_dir, context.rank, context.world_size
-    with session.running(), timeline(*ranks, plan.profiler) as recorded:
+    with session.running(), timeline(plan.run_dir, context.rank, context.world_size, plan.profiler) as recorded:
         if recorded is not None:
             session.phases.marks, session.notes.values["timeline"] = recorded.marks, recorded.summary
         state = RankState(session)
-        first = (EvaluationCallback(session), BatchCallback(session), training := TrainingCallback(session, state))
+        training = TrainingCallback(session, state)
+        first = (EvaluationCallback(session), BatchCallback(session), training)
         callbacks = monitoring_callbacks(session, create_callbacks(plan))
         if start.content and start.content["best"] and STOPPING not in start.content["results"]:
             for each in callbacks:  # its state has the name that it was saved under

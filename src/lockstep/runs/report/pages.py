@@ -129,8 +129,8 @@ def times_of(view: RunView, page: Path) -> Content:
 
 def slow_phase(ranks: Sequence[Mapping[str, float]], rank: int) -> str:
     """Return the phase in which a rank loses most against the fastest one."""
-    losses = {phase: ranks[rank][phase] - min(each[phase] for each in ranks) for phase in PHASES}
-    return max(losses.keys() - {"communication"}, key=lambda phase: losses[phase])
+    computing = [phase for phase in PHASES if phase != "communication"]
+    return max(computing, key=lambda phase: ranks[rank][phase] - min(each[phase] for each in ranks))
 
 
 def slowest(ranks: Sequence[Mapping[str, float]]) -> int | None:
