@@ -54,7 +54,7 @@ IN_PROCESS = [
     pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
 """Marks of tests that run engines in this process."""
-STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR")
+STARTED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "HYDRA_FULL_ERROR", "COLUMNS", "LINES")
 
 for _number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):  # ignored if the tests were started in the background
     if signal.getsignal(_number) is signal.SIG_IGN:
