@@ -19,16 +19,22 @@ from lockstep.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lockstep.base.config_error import ConfigError
+    from lockstep.check.command import check
     from lockstep.command.inference import load
     from lockstep.command.job import run
     from lockstep.command.run_result import RunResult
     from lockstep.launch.failure import RankFailed
     from lockstep.runs.compare import compare
 
-__all__ = ["ConfigError", "RankFailed", "RunResult", "compare", "load", "run"]
+__all__ = ["ConfigError", "RankFailed", "RunResult", "check", "compare", "load", "run"]
 
 MODULES = {
     **{"run": "command.job", "RunResult": "command.run_result", "load": "command.inference"},
-    **{"compare": "runs.compare", "ConfigError": "base.config_error", "RankFailed": "launch.failure"},
+    **{
+        "check": "check.command",
+        "compare": "runs.compare",
+        "ConfigError": "base.config_error",
+        "RankFailed": "launch.failure",
+    },
 }
 __getattr__, __dir__ = lazy_names(__name__, MODULES)
