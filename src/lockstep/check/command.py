@@ -3,7 +3,7 @@
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -37,6 +37,8 @@ from lockstep.strategies import STRATEGIES
 
 LEGS = "lockstep.check.legs"
 KEYS = {"devices": "2", "strategies": "ddp", "steps": "20"}
+FIXED = ("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false", "record.weights=step")
+"""Overrides of Lockstep's own runs."""
 PATIENCE = 60.0
 """Seconds that a rank waits for the others: a rank that fails alone leaves them in a collective."""
 
@@ -58,47 +60,43 @@ def check(
     Raises:
         ConfigError: an override or a keyword is invalid, or the module does not train in a single process.
     """
-    own = {key_of(word): word.partition("=")[2] for word in overrides if key_of(word) in KEYS}
+    began, folder = time.perf_counter(), output_dir("check")
+    typed = {key_of(word): word.partition("=")[2] for word in overrides}
     words = [word for word in overrides if key_of(word) not in KEYS]
     code = {name: value for name, value in (("model", model), ("data", data)) if value is not None}
-    worlds = numbers("devices", own.get("devices", devices))
-    [count] = numbers("steps", own.get("steps", steps))
-    names, choices = (
-        listed(own.get("strategies", strategies)),
-        [name for name, kind in STRATEGIES.items() if kind.distributed],
-    )
-    for name in names:
-        require(name in choices, "strategies", name, "it starts no ranks", f"strategies={','.join(choices)}")
-    began, folder = time.perf_counter(), output_dir("check")
+    worlds = numbers("devices", typed.get("devices", devices))
+    [count] = numbers("steps", typed.get("steps", steps))
+    names = names_of(typed.get("strategies", strategies), typed)
     plan = planned(words, code, folder)
     make_output_dir(folder)
     progress = Progress(3 + len(worlds) * (2 + len(names)))
     size, batches = divisible(plan.batch_size, worlds), max(1, count // 2)
-    subject = Subject(plan.model.call, plan.data.call, size, batches, plan.seed)
     progress("one process")
-    single, subject = in_one_process(subject, folder)
+    single, subject = in_one_process(Subject(plan.model.call, plan.data.call, size, batches, plan.seed), folder)
     legs = {}
     for world in worlds:
         progress(f"{world} ranks")
         legs[world] = ranks_of(subject, world, folder)
     evidence = Evidence(single, legs, measured(single["straight"][0], single["moved"][0], subject.precision))
-    shared = [f"batch_size={size}", f"precision={subject.precision}", f"trainer.limit_train_batches={batches}"]
-    fixed = [
-        "max_epochs=2",
-        f"trainer.limit_val_batches={VAL_BATCHES}",
-        "logger=none",
-        "test=false",
-        "record.weights=step",
-    ]
-    couples = evidence.coupling.get("coupling") == "layer"
-    runs = LockstepRuns([*words, *shared, *fixed], code, folder, bool(evidence.draws) or couples, progress)
-    ours = [*runs.answers(worlds, names)]
+    words += [f"batch_size={size}", f"precision={subject.precision}", f"trainer.limit_train_batches={batches}", *FIXED]
+    differs = bool(evidence.draws) or evidence.coupling.get("coupling") == "layer"
+    ours = [*LockstepRuns(words, code, folder, differs, progress).answers(worlds, names)]
     stock = [corrected(with_layer(answer, subject, folder), ours) for answer in answers(evidence)]
     report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, (*stock, *ours))
     progress.close()
     report.save()
     print(f"{report.text()}\n  {time.perf_counter() - began:.0f} s", flush=True)
     return report
+
+
+def names_of(strategies: object, typed: Mapping[str, str]) -> list[str]:
+    """Return the strategies of Lockstep's own runs, each with ranks."""
+    for key in ("strategy", "engine"):
+        require(key not in typed, key, typed.get(key), "a check has several", "strategies=ddp,fsdp, or nothing")
+    names, choices = listed(strategies), [name for name, kind in STRATEGIES.items() if kind.distributed]
+    for name in names:
+        require(name in choices, "strategies", name, "it starts no ranks", f"strategies={','.join(choices)}")
+    return names
 
 
 def numbers(key: str, value: object) -> list[int]:
@@ -139,6 +137,8 @@ def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
     if "error" in results["straight"][0]:
         subject = replace(subject, precision="32-true")
         results = ranks_of(subject, 1, folder)
+    if not results["straight"][0].get("steps", True):
+        raise ConfigError("model: no optimizer of it makes a step; call step() of self.optimizers().")
     for leg in ("straight", "moved"):
         if (reason := results[leg][0].get("error")) is not None:
             raise ConfigError(f"model: a stock Trainer cannot train it in one process: {reason}; mend the code.")

@@ -50,7 +50,9 @@ class Coupling(Callback):
         if layer is not None:
             facts |= {"coupling": "layer", "layer": layer}
         else:
-            facts["coupling"] = kind_of(loss, full, half)
+            splits = [(full[:half], full[half:]), (full[::2], full[1::2]), (full[: half // 2], full[half // 2 :])]
+            kinds = [kind_of(loss, full, *split) for split in splits]  # halves may have equal weights by chance
+            facts["coupling"] = next((kind for kind in kinds if kind != "mean"), "mean")
         module.load_state_dict(state)
 
 
@@ -64,10 +66,10 @@ def taken(batch: Any, size: int, rows: tuple[int, ...]) -> Any:
     return pytree.tree_map(of, batch)
 
 
-def kind_of(loss: Any, full: list[int], half: int) -> str:
-    """Return the kind of a loss from its values for halves and copies of a batch."""
-    whole, one, other, double = loss(*full), loss(*full[:half]), loss(*full[half:]), loss(*full, *full)
-    if close(whole, (one * half + other * (len(full) - half)) / len(full)) and close(double, whole):
+def kind_of(loss: Any, full: list[int], left: list[int], right: list[int]) -> str:
+    """Return the kind of a loss from its values for two parts and for copies of a batch."""
+    whole, one, other, double = loss(*full), loss(*left), loss(*right), loss(*full, *full)
+    if close(whole, (one * len(left) + other * len(right)) / len(full)) and close(double, whole):
         return "mean"
     if close(double, 2 * whole) and close(whole, one + other):
         return "summed"
@@ -77,7 +79,7 @@ def kind_of(loss: Any, full: list[int], half: int) -> str:
         return "across"
     weight = (whole - other) / (one - other)  # the share of the first half's weights
     expected = (2 * weight * one + (1 - weight) * other) / (1 + weight)
-    return "weighted" if 0 <= weight <= 1 and close(loss(*full[:half], *full), expected) else "across"
+    return "weighted" if 0 <= weight <= 1 and close(loss(*left, *full), expected) else "across"
 
 
 def coupling_layer(module: nn.Module, whole: Any, part: Any, rows: int) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.check.probe import Sketches, Trace
 
-ORDER = ("samples", "parameters", "optimizer", "loss", "gradient", "buffers", "rate")
+ORDER = ("samples", "parameters", "optimizer", "buffers", "loss", "gradient", "rate")
 """Quantities in the order in which they part within a step."""
 FACTOR, FLOOR, LOGGED = 100.0, 1000.0, 2e-6
 """Of the tolerance: times the measured difference; at least, in units of the last place; of logged values (float32)."""

@@ -1,5 +1,6 @@
 """The legs of a check on the ranks of one world: the user's code as a stock Trainer runs it, several times."""
 
+import logging
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -59,6 +60,7 @@ class Legs:
 def run(work: Legs, context: RankContext) -> list[Results]:
     """Run all legs of each subject; return on every rank the traces of all ranks."""
     warnings.simplefilter("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     return [legs_of(subject, Path(work.folder), number) for number, subject in enumerate(work.subjects)]
 
 

@@ -40,13 +40,14 @@ def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts:
     generator = loader.generator
     if stage == "val" and generator is None:  # each start of an iteration would draw from training's
         generator = torch.Generator()
+    count = workers if stage == "tra" and loader.num_workers else 0
     return DataLoader(
         loader.dataset,
         **batches,
-        num_workers=workers if stage == "tra" else 0,
+        num_workers=count,
         collate_fn=loader.collate_fn,
         worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
+        multiprocessing_context=loader.multiprocessing_context if count else None,
         generator=generator,
     )
 
@@ -70,6 +71,7 @@ def facts_of(loader: Any, size: int) -> dict[str, Any]:
         "batch": size if plain else batch,
         "shuffles": shuffles,
         "varies": varies(loader),
+        "workers": getattr(loader, "num_workers", 0),
     }
 
 

@@ -3,6 +3,7 @@
 import pickle
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -34,9 +35,13 @@ def sketch(tensors: Iterable[tuple[str, Tensor | None]]) -> Sketches:
     for name, tensor in tensors:
         if tensor is not None:
             values = tensor.detach().double().flatten()
-            direction = torch.arange(len(values), dtype=torch.float64).mul_(0.7).cos_()
-            sketches[name] = [float(values.norm()), float(values @ direction)]
+            sketches[name] = [float(values.norm()), float(values @ direction(len(values)))]
     return sketches
+
+
+@lru_cache(256)
+def direction(size: int) -> Tensor:
+    return torch.arange(size, dtype=torch.float64).mul_(0.7).cos_()
 
 
 def batch_size_of(batch: Any) -> int:
@@ -50,11 +55,15 @@ def rows_of(batch: Any) -> list[str]:
     tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()]
     if not size or any(len(tensor) != size for tensor in tensors):
         return [digest(pickle.dumps(pytree.tree_map(lambda leaf: getattr(leaf, "tolist", lambda: leaf)(), batch)))]
-    arrays = [
-        tensor.detach().cpu().contiguous().flatten(1).float().numpy()
-        for tensor in (t.reshape(size, -1) for t in tensors)
-    ]
-    return [digest(b"".join(array[row].tobytes() for array in arrays)) for row in range(size)]
+    arrays = [tensor.detach().cpu().reshape(size, -1).float().numpy() for tensor in tensors]
+    return [digest(b"".join(without_padding(array[row]) for array in arrays)) for row in range(size)]
+
+
+def without_padding(row: Any) -> bytes:
+    """Return the bytes of a row without the copies of its last element: the longest sample of a batch decides them."""
+    others = np.flatnonzero(row != row[-1:])
+    content: bytes = row[: others[-1] + 2 if len(others) else 1].tobytes()
+    return content
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -110,7 +119,8 @@ class Probe(Callback):
         self.seed, self.moves, self.stops = seed, moves, stops
         self.step: dict[str, Any] = {}
         self.calls: list[str] = []
-        self.known: set[str] = set()
+        self.known, self.names = set[str](), set[str]()
+        self.generators: dict[str, str] = {}
 
     def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
         if torch.initial_seed() == self.seed:
@@ -131,9 +141,7 @@ class Probe(Callback):
     validation: dict[str, Any] | None = None
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if not self.step:
-            self.step = {"samples": [], "loss": 0.0, "backwards": 0, "sizes": [], "drew": [], "calls": []}
-            self.step |= self.state(trainer, module) | {"hidden": hidden_state(module), "epoch": trainer.current_epoch}
+        self.begin(trainer, module)
         self.step["samples"] += rows_of(batch)
         self.step["sizes"].append(batch_size_of(batch))
         if self.moves:
@@ -142,7 +150,21 @@ class Probe(Callback):
         self.step["random"] = self.generators
         self.calls.clear()
 
+    def begin(self, trainer: Trainer, module: LightningModule) -> None:
+        """Begin a step, unless it has begun."""
+        if not self.step:
+            self.step = {
+                "samples": [],
+                "loss": 0.0,
+                "backwards": 0,
+                "sizes": [],
+                "random": self.generators,
+                "calls": [],
+            }
+            self.step |= self.state(trainer, module) | {"hidden": hidden_state(module), "epoch": trainer.current_epoch}
+
     def on_before_backward(self, trainer: Trainer, module: LightningModule, loss: Tensor) -> None:
+        self.begin(trainer, module)
         self.step["loss"] += float(loss.detach())
         self.step["backwards"] += 1
         self.step["calls"] += [call for call in self.calls if call not in self.step["calls"]]
@@ -151,6 +173,7 @@ class Probe(Callback):
         self.step["reduced"] = sketch((name, parameter.grad) for name, parameter in module.named_parameters())
 
     def on_before_optimizer_step(self, trainer: Trainer, module: LightningModule, optimizer: Any) -> None:
+        self.begin(trainer, module)
         step, named = self.step, [*module.named_parameters()]
         step["gradient"] = sketch((name, parameter.grad) for name, parameter in named)
         step["rate"] = [group["lr"] for each in trainer.optimizers for group in each.param_groups]
@@ -201,7 +224,9 @@ class Probe(Callback):
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
         if self.validation is not None:
-            values = {name: float(value) for name, value in trainer.callback_metrics.items() if name not in self.known}
+            if not self.trace["validations"]:  # later ones also have what epochs of training have logged
+                self.names = {*trainer.callback_metrics} - self.known
+            values = {name: float(value) for name, value in trainer.callback_metrics.items() if name in self.names}
             drew = [name for name, state in generators(module).items() if self.validation["random"].get(name) != state]
             self.trace["validations"].append({**self.validation, "values": values, "drew": drew})
         self.validation = None

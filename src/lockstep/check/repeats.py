@@ -37,6 +37,9 @@ def workers(evidence: Evidence) -> Iterator[Answer]:
         yield failure
         return
     trace = evidence.single["workers"][0]
+    if not trace["facts"].get("workers"):
+        yield Answer(question, "undecided", reason="the loader of training has no workers")
+        return
     epochs, without = ([samples_of(each, epoch) for epoch in (0, 1)] for each in (trace, evidence.straight))
     cause, is_new = "", not {*without[0]} & {*without[1]}
     for epoch in (0, 1):
