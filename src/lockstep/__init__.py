@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from lockstep.command.run_result import RunResult
     from lockstep.launch.failure import RankFailed
     from lockstep.runs.compare import compare
+    from lockstep.runs.recorder import Recorder
 
-__all__ = ["ConfigError", "RankFailed", "RunResult", "compare", "load", "run"]
+__all__ = ["ConfigError", "RankFailed", "Recorder", "RunResult", "compare", "load", "run"]
 
 MODULES = {
     **{"run": "command.job", "RunResult": "command.run_result", "load": "command.inference"},
-    **{"compare": "runs.compare", "ConfigError": "base.config_error", "RankFailed": "launch.failure"},
+    **{"compare": "runs.compare", "Recorder": "runs.recorder"},
+    **{"ConfigError": "base.config_error", "RankFailed": "launch.failure"},
 }
 __getattr__, __dir__ = lazy_names(__name__, MODULES)
