@@ -1,8 +1,8 @@
 """Mistakes that the source shows: those of the corpus are found, and none in their twins and in code that is right."""
 
-import inspect
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -34,13 +34,13 @@ def test_a_finding_names_the_line() -> None:
     assert "distributed.all_reduce(loss.detach())" in Path(path).read_text().splitlines()[int(line) - 1]
 
 
-@pytest.mark.parametrize("condition", ["not is_global_zero", "rank != 0", "dist.get_rank() > 0"])
+@pytest.mark.parametrize("condition", ["not is_global_zero", "rank != 0", "local_rank not in [-1, 0]"])
 def test_a_collective_of_all_ranks_in_two_branches_is_right(condition: str, tmp_path: Path) -> None:
     """As of scripts in which rank 0 downloads first, and of those that receive what rank 0 sends."""
     (tmp_path / "script.py").write_text(
         f"if {condition}:\n    dist.barrier()\nelse:\n    download()\n    dist.barrier()\nif rank == 0:\n    print()\n"
     )
-    module = inspect.ModuleType("script")
+    module = ModuleType("script")
     module.__file__ = str(tmp_path / "script.py")
     assert look(module) == []
 

@@ -7,7 +7,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,41 +20,34 @@ COLLECTIVE = re.compile(
     r"|(dist|distributed)\.(broadcast|reduce|gather|scatter)\w*$"
 )
 WRAPPER = re.compile(r"(^|\.)(DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP)$")
+FIRST = r"[\[(](-1, 0|0, -1)[\])]"  # -1 is the rank without a process group
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call, the loops around it, which ranks alone reach it ("0" or "others"), and whether it has no gradients."""
+    """A call of `owner.method`, and its place.
+
+    loops: those around it. ranks: "0" or "others", if these alone reach it. no_grad: whether it has no gradients.
+    """
 
     node: ast.Call
+    owner: str = ""
+    method: str = ""
     loops: tuple[ast.AST, ...] = ()
     ranks: str = ""
     no_grad: bool = False
 
     @property
     def name(self) -> str:
-        return ast.unparse(self.node.func)
+        return f"{self.owner}.{self.method}".lstrip(".")
 
-    @property
-    def method(self) -> str:
-        return self.name.rpartition(".")[2]
-
-    @property
-    def owner(self) -> str:
-        return self.name.rpartition(".")[0]
-
-    def has(self, keyword: str, value: str) -> bool:
-        return any(each.arg == keyword and ast.unparse(each.value) == value for each in self.node.keywords)
-
-    def trains(self, calls: list["Call"]) -> bool:
-        """Whether the outermost loop around it has a backward pass."""
-        return bool(self.loops) and any(
-            each.method == "backward" and each.loops[:1] == self.loops[:1] for each in calls
-        )
+    def has(self, argument: str) -> bool:
+        return argument in map(ast.unparse, self.node.keywords)
 
 
+Calls = Sequence[Call]
 Mistakes = Iterator[tuple[Call, str, str]]
-"""Calls, with the cause and what to change."""
+"""Calls, each with the cause and what to change."""
 
 
 def look(*objects: Any) -> list[Finding]:
@@ -89,7 +82,8 @@ def _scopes(tree: ast.Module) -> list[ast.AST]:
 def _calls(node: ast.AST, place: Call) -> Iterator[Call]:
     """Yield the calls within a node, which stands at a place."""
     if isinstance(node, ast.Call):
-        yield replace(place, node=node)
+        owner, _, method = ast.unparse(node.func).rpartition(".")
+        yield replace(place, node=node, owner=owner, method=method)
     places = dict.fromkeys(ast.iter_child_nodes(node), place)
     if isinstance(node, ast.For | ast.While):
         places |= dict.fromkeys(node.body, replace(place, loops=(*place.loops, node)))
@@ -111,73 +105,70 @@ def _ranks_of(test: ast.expr) -> str:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return {"0": "others", "others": "0", "": ""}[_ranks_of(test.operand)]
     text = ast.unparse(test)
-    if re.search(r"rank(\(\))? (==|in) .*\b0\b|is_(global_zero|(local_)?main_process)$", text):
+    if re.search(rf"rank(\(\))? (== 0|in {FIRST})$|is_(global_zero|(local_)?main_process)$", text):
         return "0"
-    return "others" if re.search(r"rank(\(\))? (!=|>|not in) .*\b0\b|^rank$", text) else ""
+    return "others" if re.search(rf"rank(\(\))? (!= 0|> 0|not in {FIRST})$|^rank$", text) else ""
 
 
 def _wrapped(tree: ast.AST) -> dict[str, str]:
     """Return the nets that are wrapped for several ranks, by the name of the wrapper."""
-    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    called = [
-        (node.targets[0], each) for node in assigned for each in ast.walk(node.value) if isinstance(each, ast.Call)
-    ]
-    return {
-        ast.unparse(target): ast.unparse(call.args[0])
-        for target, call in called
-        if call.args and WRAPPER.search(ast.unparse(call.func))
-    }
+    wrapped = {}
+    for node in ast.walk(tree):
+        for call in ast.walk(node.value) if isinstance(node, ast.Assign) else ():
+            if isinstance(call, ast.Call) and call.args and WRAPPER.search(ast.unparse(call.func)):
+                wrapped[ast.unparse(node.targets[0])] = ast.unparse(call.args[0])
+    return wrapped
 
 
-def _trained(calls: list[Call], tree: ast.AST) -> set[str]:
+def _trained(calls: Calls, tree: ast.AST) -> set[str]:
     """Return the names of the nets that an optimizer steps."""
-    made = [ast.unparse(call.node) for call in calls if call.method[:1].isupper() or "optim" in call.name]
-    names = {
-        call.owner for call in calls if call.method == "parameters" and any(f"{call.name}(" in each for each in made)
-    }
+    made = " ".join(ast.unparse(call.node) for call in calls if call.method[:1].isupper() or "optim" in call.name)
+    names = {call.owner for call in calls if call.method == "parameters" and f"{call.name}(" in made}
     return names.union(*(pair for pair in _wrapped(tree).items() if names & {*pair}))
 
 
-def set_epoch_missing(calls: list[Call], tree: ast.AST) -> Mistakes:
-    heads = [
-        ast.unparse(call.loops[0]).split("\n")[0] for call in calls if call.method == "backward" and call.loops[1:]
-    ]
-    if any("range(" in head or "epoch" in head for head in heads) and "set_epoch" not in {
-        call.method for call in calls
-    }:
+def _trains(call: Call, calls: Calls, depth: int = 0) -> bool:
+    """Whether a loop around a call, by default the outermost, has a backward pass."""
+    return bool(call.loops) and any(each.method == "backward" and call.loops[depth] in each.loops for each in calls)
+
+
+def set_epoch_missing(calls: Calls, tree: ast.AST) -> Mistakes:
+    loops = [call.loops[0] for call in calls if call.method == "backward" and call.loops[1:]]
+    has_epochs = any(re.search(r"range\(|epoch", ast.unparse(loop).split("\n")[0]) for loop in loops)
+    if has_epochs and all(call.method != "set_epoch" for call in calls):
         for call in calls:
-            if call.method == "DistributedSampler" and not call.has("shuffle", "False"):
+            if call.method == "DistributedSampler" and not call.has("shuffle=False"):
                 yield call, "set_epoch is not called, so each epoch has the same order", "call sampler.set_epoch(epoch)"
 
 
-def rank_0_alone(calls: list[Call], tree: ast.AST) -> Mistakes:
+def rank_0_alone(calls: Calls, tree: ast.AST) -> Mistakes:
     others = {call.name for call in calls if call.ranks == "others"}
     for call in (call for call in calls if call.ranks == "0"):
-        if call.has("sync_dist", "True") and not call.has("rank_zero_only", "True"):
+        if call.has("sync_dist=True") and not call.has("rank_zero_only=True"):
             yield call, "rank 0 alone logs with sync_dist, and waits for the other ranks", "log on every rank"
         elif COLLECTIVE.search(call.name) and call.name not in others:
             yield call, f"rank 0 alone calls {call.name}, and waits for the other ranks", "call it on every rank"
 
 
-def train_missing(calls: list[Call], tree: ast.AST) -> Mistakes:
+def train_missing(calls: Calls, tree: ast.AST) -> Mistakes:
     trained = _trained(calls, tree)
     right = {call.loops[:1] for call in calls if call.method == "train" and call.owner in trained}
     for call in calls:
-        if call.method == "eval" and call.owner in trained and call.trains(calls) and call.loops[:1] not in right:
+        if call.method == "eval" and call.owner in trained and _trains(call, calls) and call.loops[:1] not in right:
             yield call, "train is not called after eval, so training goes on in eval mode", f"call {call.owner}.train()"
 
 
-def eval_missing(calls: list[Call], tree: ast.AST) -> Mistakes:
+def eval_missing(calls: Calls, tree: ast.AST) -> Mistakes:
     if re.search("Dropout|BatchNorm", ast.unparse(tree)) and not {"eval", "train"} & {call.method for call in calls}:
         for call in calls:
-            is_validation = not any(each.method == "backward" and {*call.loops[-1:]} & {*each.loops} for each in calls)
-            if call.no_grad and call.name in _trained(calls, tree) and call.trains(calls) and is_validation:
+            is_validation = call.no_grad and _trains(call, calls) and not _trains(call, calls, depth=-1)
+            if is_validation and call.name in _trained(calls, tree):
                 yield call, "eval is not called, so the validation is in training mode", f"call {call.name}.eval()"
 
 
-def past_the_wrapper(calls: list[Call], tree: ast.AST) -> Mistakes:
+def past_the_wrapper(calls: Calls, tree: ast.AST) -> Mistakes:
     for wrapper, net in _wrapped(tree).items():
-        for call in (call for call in calls if call.trains(calls) and not call.no_grad):
+        for call in (call for call in calls if _trains(call, calls) and not call.no_grad):
             if call.name == f"{wrapper}.module" or (call.name == net and net != wrapper):
                 yield call, "DDP.forward is not called, so gradients stay on their ranks", f"call {wrapper}(…)"
 

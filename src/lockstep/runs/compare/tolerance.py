@@ -46,8 +46,9 @@ STATISTICS = Tolerance(sys.float_info.max, reason="each part of a batch is norma
 
 LIKELY = (
     "Their ranks have other shares of a batch: a loss across samples, statistics of a batch, noise, or a logged value "
-    "that is no mean over samples or is rounded to float32 depends on them (compare with strategy=virtual)."
+    "that is no mean over samples or is rounded to float32 depends on them{}."
 )
+HINT = " (compare with strategy=virtual)"
 EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "results"}  # may differ for this reason
 
 
@@ -69,7 +70,9 @@ def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
 
 def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:
     """Return why two runs that split a batch differently probably differ first in a quantity."""
-    return None if _batch_layout(a) == _batch_layout(b) or differs not in EFFECTS else LIKELY
+    if _batch_layout(a) == _batch_layout(b) or differs not in EFFECTS:
+        return None
+    return LIKELY.format("" if "other" in (a.get("engine"), b.get("engine")) else HINT)
 
 
 def _arithmetic(run: RunMetadata) -> tuple[object, ...]:
