@@ -1,10 +1,13 @@
 """Records of other programs: a loop and a stock Trainer agree to the last bit; planted differences are found."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +22,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from lockstep import ConfigError, Recorder, compare
 from lockstep.runs.recorder import summary_of
 from tests.comparing import lines
-from tests.conftest import IN_PROCESS
+from tests.conftest import IN_PROCESS, ROOT
 from tests.rank_helpers import wrong_on
 
 pytestmark = IN_PROCESS
@@ -172,6 +175,24 @@ def train_on_ranks(rank: int, world: int) -> list[str]:
                 recorder.step(loss, inputs)
                 optimizer.step()
     return []
+
+
+def test_the_page_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port's schedule is found, and with the page's repair the two are identical; Accelerate's loop runs."""
+    page = (ROOT / "docs" / "recorder.md").read_text()
+    old, port, accelerate = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(old, names)
+    exec(port, {})
+    comparison = compare("runs/old", "runs/port")
+    assert f"```\n{comparison.text()}\n```" in page
+    repaired = str(re.search(r"`(return \[optimizer\].*?)`", page)[1])  # type: ignore[index]
+    exec(port.replace("return [optimizer], [schedule]", repaired), {})
+    assert compare("runs/old", "runs/port").verdict == "identical"
+    stand_in = {"prepare": lambda *made: made, "backward": Tensor.backward, "accumulate": lambda _: nullcontext()}
+    exec(accelerate, {**names, "accelerator": SimpleNamespace(**stand_in, sync_gradients=True)})
+    assert len(lines(Path("runs/accelerate"), "step")) == 16
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from lockstep.base.structures import tensors_in, tensors_of
 from lockstep.runs.record import RecordFile, has_dropout
 from lockstep.runs.record.fingerprint import IMPLEMENTATION, digest, fingerprints
 from lockstep.runs.record.step_lines import Scalar, step_lines, to_scalar
-from lockstep.runs.run_files import CONFIG
+from lockstep.runs.run_files import CONFIG, RECORD
 from lockstep.strategies.parallel.tensor_layout import full_state_dict, gradient_norms, is_sharded
 
 PRECISIONS = {torch.float64: "64-true", torch.float16: "16-true", torch.bfloat16: "bf16-true"}
@@ -42,6 +42,8 @@ class Recorder:
         require(not (self.folder / CONFIG).exists(), "folder", folder, reason, "runs/port")
         self.rank, self.world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         self.epoch, self.last_step, self.last_batch = 1, 0, 0  # of the run, and of the epoch
+        if self.rank == 0:
+            (self.folder / RECORD).unlink(missing_ok=True)
         self.file: RecordFile | None = None
         self.metadata: dict[str, Any] = {}
         self.batches: list[tuple[Scalar, int, Tensor | int]] = []  # of the next step: loss, samples, hash
@@ -63,14 +65,14 @@ class Recorder:
         """Record an optimizer step with its last batch. Call it after `backward()`, before clipping and stepping."""
         self.add(loss, inputs)
         self.gradients(*self.optimizers)
+        reason = "no parameter of the net that the optimizer steps has a gradient"
+        require(bool(self.norms), "recorder.step", loss, reason, "loss.backward(); recorder.step(loss, inputs)")
         self.end_step()
 
     def gradients(self, *optimizers: Optimizer) -> None:
         """Record the norms of the gradients, and the learning rate, with which optimizers are about to step."""
         stepped = {each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
         gradients = [each.grad for each in self.net.parameters() if each.grad is not None and each in stepped]
-        reason = "no parameter of the net that the optimizer steps has a gradient"
-        require(bool(gradients), "recorder.step", "", reason, "loss.backward(); recorder.step(loss, inputs)")
         self.norms += map(to_scalar, gradient_norms(gradients))
         self.rate = learning_rate(self.optimizers)
         self.metadata = self.metadata or self._run_metadata()  # now that schedules have set their first rates
@@ -129,7 +131,7 @@ class Recorder:
                     for kind, values in line.items()
                 )
         if self.file and validation:
-            values = {name: float(value) for name, value in validation.items()}
+            values = {name: float(to_scalar(value)) for name, value in validation.items()}
             self.file.append([{"validation": {"epoch": self.epoch, **values}}])
 
     def _run_metadata(self) -> dict[str, Any]:

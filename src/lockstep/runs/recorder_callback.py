@@ -21,7 +21,8 @@ class RecorderCallback(Callback):
         self.validated: dict[str, Any] = {}
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        self.recorder = Recorder(self.folder, module, *trainer.optimizers, precision=str(trainer.precision))
+        precision = str(trainer.precision) if "mixed" in str(trainer.precision) else ""
+        self.recorder = Recorder(self.folder, module, *trainer.optimizers, precision=precision)
         self.recorder.epoch, self.recorder.last_step = trainer.current_epoch + 1, trainer.global_step
 
     def on_before_optimizer_step(self, trainer: Trainer, module: LightningModule, optimizer: Optimizer) -> None:
@@ -29,7 +30,8 @@ class RecorderCallback(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, _: int) -> None:
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-        self.recorder.add(math.nan if loss is None else loss * trainer.accumulate_grad_batches, batch)
+        if loss is not None or self.recorder.norms:  # else the module skips the batch
+            self.recorder.add(math.nan if loss is None else loss * trainer.accumulate_grad_batches, batch)
         if self.recorder.norms:
             self.recorder.end_step()
 
