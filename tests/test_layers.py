@@ -25,7 +25,7 @@ LAYERS = [
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 LIBRARIES = {
-    "lightning torchmetrics": "models datamodules engine raw strategies runs/loggers runs/recorder_callback base/private_api",
+    "lightning torchmetrics": "models datamodules engine raw strategies runs/loggers base/private_api",
     "hydra omegaconf": "command raw plan/targets runs/sweep base/private_api base/safe_loading",
 }
 """Libraries, and the only parts that import them."""

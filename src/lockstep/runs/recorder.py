@@ -53,7 +53,7 @@ class Recorder:
     @staticmethod
     def callback(folder: str | os.PathLike[str]) -> Any:
         """Return a callback that records `Trainer.fit` of Lightning in `folder`."""
-        return import_module("lockstep.runs.recorder_callback").RecorderCallback(folder)
+        return import_module("lockstep.runs.loggers.recorder_callback").RecorderCallback(folder)
 
     def add(self, loss: Tensor | float, inputs: Any) -> None:
         """Add a batch before the last one of an optimizer step: its mean loss, and its inputs or their number."""
