@@ -147,7 +147,12 @@ def test_torch_flags_hold_during_training(make_plan: MakePlan, monkeypatch: pyte
 def test_raw_repeats_a_run_where_it_is_asked_to(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     measured = torch.nn.utils.get_total_norm
-    monkeypatch.setattr(torch.nn.utils, "get_total_norm", lambda each: seen.append(flags()) or measured(each))
+
+    def seeing(gradients: Any) -> Any:
+        seen.append(flags())
+        return measured(gradients)
+
+    monkeypatch.setattr(torch.nn.utils, "get_total_norm", seeing)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     before = flags()
     with restored_process():
