@@ -21,12 +21,12 @@ LAYERS = [
     {"runs"},
     {"engine", "raw"},
     {"command"},
-    {"collectives", "compare", "new", "predict", "report", "__main__"},
+    {"check", "collectives", "compare", "new", "predict", "report", "__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 LIBRARIES = {
-    "lightning torchmetrics": "models datamodules engine raw strategies runs/loggers base/private_api",
-    "hydra omegaconf": "command raw plan/targets runs/sweep base/private_api base/safe_loading",
+    "lightning torchmetrics": "check models datamodules engine raw strategies runs/loggers base/private_api",
+    "hydra omegaconf": "check command raw plan/targets runs/sweep base/private_api base/safe_loading",
 }
 """Libraries, and the only parts that import them."""
 

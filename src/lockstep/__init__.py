@@ -19,6 +19,7 @@ from lockstep.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from lockstep.base.config_error import ConfigError
+    from lockstep.check.command import check
     from lockstep.command.inference import load
     from lockstep.command.job import run
     from lockstep.command.run_result import RunResult
@@ -26,11 +27,16 @@ if TYPE_CHECKING:
     from lockstep.runs.compare import compare
     from lockstep.runs.recorder import Recorder
 
-__all__ = ["ConfigError", "RankFailed", "Recorder", "RunResult", "compare", "load", "run"]
+__all__ = ["ConfigError", "RankFailed", "Recorder", "RunResult", "check", "compare", "load", "run"]
 
 MODULES = {
     **{"run": "command.job", "RunResult": "command.run_result", "load": "command.inference"},
-    **{"compare": "runs.compare", "Recorder": "runs.recorder"},
-    **{"ConfigError": "base.config_error", "RankFailed": "launch.failure"},
+    **{
+        "check": "check.command",
+        "compare": "runs.compare",
+        "Recorder": "runs.recorder",
+        "ConfigError": "base.config_error",
+        "RankFailed": "launch.failure",
+    },
 }
 __getattr__, __dir__ = lazy_names(__name__, MODULES)

@@ -115,7 +115,7 @@ class StreamOfRank(Stream):
         return islice(super().__iter__(), rank, None, world)
 
 
-class StreamOfWorker(Stream):
+class StreamOfWorker(StreamOfRank):
     def __iter__(self) -> Iterator[Sample]:
         worker = get_worker_info()
         return super().__iter__() if worker is None else islice(super().__iter__(), worker.id, None, worker.num_workers)
@@ -133,7 +133,7 @@ class CorrectStreamOnEveryRank(Points):
 
 class StreamInEveryWorker(Points):
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(Stream(), self.batch_size, num_workers=self.num_workers)
+        return DataLoader(StreamOfRank(), self.batch_size, num_workers=self.num_workers)
 
 
 class CorrectStreamInEveryWorker(Points):

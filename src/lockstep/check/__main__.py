@@ -1,0 +1,38 @@
+"""`python -m lockstep.check model=… data=…`: say whether N ranks compute what one does, and what is wrong if not."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lockstep.command.entry_point import exit_fast, run_command
+
+HELP = """Whether N ranks compute what one process does:  python -m lockstep.check model=… data=… devices=2,3
+
+Trains your module for a few steps, as a stock Trainer runs it and as Lockstep does, and compares. The exit status is 1
+if anything is apart.
+
+  model, data, …       as for train.py: options of conf/, and keys such as optimizer.lr=0.1
+  devices: 2           numbers of ranks, such as 2,3
+  strategies: ddp      of Lockstep's runs, such as ddp,fsdp
+  steps: 20            optimizer steps of each run, in two epochs
+"""
+
+
+def show(words: Sequence[str]) -> int:
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    from lockstep.check.command import check
+
+    report = check(words)
+    return 1 if report.is_apart else 0
+
+
+def main(words: Sequence[str]) -> int:
+    """Return exit status 0: nothing is apart; 1: something is; 2: invalid input."""
+    return run_command(show, words, HELP)
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    exit_fast(status)
+    raise SystemExit(status)

@@ -1,0 +1,198 @@
+"""One check, from overrides to check.json: the stock legs, their verdicts, and Lockstep's own runs."""
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import open_dict
+
+from lockstep.base.config_error import ConfigError, require
+from lockstep.check.differences import measured
+from lockstep.check.evidence import Evidence
+from lockstep.check.findings import Answer, Report
+from lockstep.check.layers import first_layer
+from lockstep.check.legs import VAL_BATCHES, Legs, Results, Subject
+from lockstep.check.lockstep_runs import LockstepRuns
+from lockstep.check.ranks import layouts
+from lockstep.check.repeats import QUESTIONS
+from lockstep.command.build import plan_from
+from lockstep.command.compose import compose_job
+from lockstep.command.entry_point import make_output_dir, output_dir
+from lockstep.command.hydra_errors import planning
+from lockstep.command.job import with_earlier_words
+from lockstep.launch import forkserver
+from lockstep.launch.failure import RankFailed
+from lockstep.launch.start import start_ranks
+from lockstep.plan.plan import Plan
+from lockstep.plan.schemas import ProcessGroup
+from lockstep.plan.schemas.groups import key_of
+from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
+from lockstep.plan.targets.from_python import Code, targets_of
+from lockstep.plan.world import World
+from lockstep.strategies import STRATEGIES
+
+LEGS = "lockstep.check.legs"
+KEYS = {"devices": "2", "strategies": "ddp", "steps": "20"}
+PATIENCE = 60.0
+"""Seconds that a rank waits for the others: a rank that fails alone leaves them in a collective."""
+
+
+def check(
+    overrides: Sequence[str] = (),
+    *,
+    model: Code | None = None,
+    data: Code | None = None,
+    devices: int | Sequence[int] = 2,
+    strategies: str | Sequence[str] = "ddp",
+    steps: int = 20,
+) -> Report:
+    """Do what `python -m lockstep.check OVERRIDES` does: print the verdicts, and return them.
+
+    Args:
+        overrides: as for train.py; devices=, strategies= and steps= replace the keywords.
+
+    Raises:
+        ConfigError: an override or a keyword is invalid, or the module does not train in a single process.
+    """
+    own = {key_of(word): word.partition("=")[2] for word in overrides if key_of(word) in KEYS}
+    words = [word for word in overrides if key_of(word) not in KEYS]
+    code = {name: value for name, value in (("model", model), ("data", data)) if value is not None}
+    worlds = numbers("devices", own.get("devices", devices))
+    [count] = numbers("steps", own.get("steps", steps))
+    names, choices = (
+        listed(own.get("strategies", strategies)),
+        [name for name, kind in STRATEGIES.items() if kind.distributed],
+    )
+    for name in names:
+        require(name in choices, "strategies", name, "it starts no ranks", f"strategies={','.join(choices)}")
+    began, folder = time.perf_counter(), output_dir("check")
+    plan = planned(words, code, folder)
+    make_output_dir(folder)
+    progress = Progress(3 + len(worlds) * (2 + len(names)))
+    size, batches = divisible(plan.batch_size, worlds), max(1, count // 2)
+    subject = Subject(plan.model.call, plan.data.call, size, batches, plan.seed)
+    progress("one process")
+    single, subject = in_one_process(subject, folder)
+    legs = {}
+    for world in worlds:
+        progress(f"{world} ranks")
+        legs[world] = ranks_of(subject, world, folder)
+    evidence = Evidence(single, legs, measured(single["straight"][0], single["moved"][0], subject.precision))
+    shared = [f"batch_size={size}", f"precision={subject.precision}", f"trainer.limit_train_batches={batches}"]
+    fixed = [
+        "max_epochs=2",
+        f"trainer.limit_val_batches={VAL_BATCHES}",
+        "logger=none",
+        "test=false",
+        "record.weights=step",
+    ]
+    couples = evidence.coupling.get("coupling") == "layer"
+    runs = LockstepRuns([*words, *shared, *fixed], code, folder, bool(evidence.draws) or couples, progress)
+    ours = [*runs.answers(worlds, names)]
+    stock = [corrected(with_layer(answer, subject, folder), ours) for answer in answers(evidence)]
+    report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, (*stock, *ours))
+    progress.close()
+    report.save()
+    print(f"{report.text()}\n  {time.perf_counter() - began:.0f} s", flush=True)
+    return report
+
+
+def numbers(key: str, value: object) -> list[int]:
+    """Return the whole numbers of a list, each at least 2."""
+    words = listed(value)
+    fits = bool(words) and all(word.isdigit() and int(word) >= 2 for word in words)
+    require(fits, key, ",".join(words), "it takes whole numbers from 2 on", f"{key}={KEYS[key]}")
+    return [*map(int, words)]
+
+
+def listed(value: object) -> list[str]:
+    """Return the words of a list: `2,3`, `[2,3]` or a sequence."""
+    words = value if isinstance(value, list | tuple) else str(value).strip("[]").split(",")
+    return [str(word).strip() for word in words]
+
+
+def planned(words: Sequence[str], code: dict[str, Any], folder: Path) -> Plan:
+    """Return the plan of a single process with the module and the data."""
+    forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN, LEGS)
+    typed = [*words, "strategy=single", "logger=none"]
+    with planning(typed):
+        words = with_earlier_words(typed)
+        config, _ = compose_job(words)
+        with open_dict(config):
+            config.update(targets_of(code, words))
+        return plan_from(config, folder)
+
+
+def divisible(size: int, worlds: Sequence[int]) -> int:
+    """Return the batch size, or one near it, that all worlds and two accumulated halves divide."""
+    unit = math.lcm(2, *worlds)
+    return max(1, size // unit) * unit
+
+
+def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
+    """Return the legs of one process, in float32 if the module does not train in float64."""
+    results = ranks_of(subject, 1, folder)
+    if "error" in results["straight"][0]:
+        subject = replace(subject, precision="32-true")
+        results = ranks_of(subject, 1, folder)
+    for leg in ("straight", "moved"):
+        if (reason := results[leg][0].get("error")) is not None:
+            raise ConfigError(f"model: a stock Trainer cannot train it in one process: {reason}; mend the code.")
+    return results, subject
+
+
+def ranks_of(subject: Subject, world: int, folder: Path) -> Results:
+    """Return all legs of a world, whose ranks are started once."""
+    group = ProcessGroup("gloo" if world > 1 else "auto", "auto", PATIENCE)
+    described = World("check", world > 1, world, 1, "cpu", False, 1, group, str(folder))
+    try:
+        return cast(Results, start_ranks(Legs(described, (subject,), str(folder)), LEGS)[0])
+    except RankFailed as error:
+        return {"straight": [{"error": error.reason}]}
+
+
+def answers(evidence: Evidence) -> Iterator[Answer]:
+    """Yield the answers to all questions about a stock Trainer."""
+    for question in (layouts, *QUESTIONS):
+        yield from question(evidence)
+
+
+def with_layer(answer: Answer, subject: Subject, folder: Path) -> Answer:
+    """Run the step at which ranks part again, and add the first layer that does."""
+    finding = answer.finding
+    if finding is None or answer.world == 1 or finding.quantity not in ("loss", "gradient"):
+        return answer
+    subject = replace(subject, layers_at=finding.step)
+    single, ranks = (ranks_of(subject, world, folder).get("layers", [{"error": ""}]) for world in (1, answer.world))
+    if "error" in single[0] or any("error" in rank for rank in ranks):
+        return answer
+    return replace(answer, finding=replace(finding, where=first_layer(single[0], ranks)))
+
+
+def corrected(answer: Answer, ours: Sequence[Answer]) -> Answer:
+    """Mark what is apart in a stock Trainer and right in all of Lockstep's runs on as many ranks."""
+    verdicts = {each.verdict for each in ours if each.world == answer.world}
+    is_right = answer.verdict == "apart" and answer.world > 1 and bool(verdicts) and verdicts <= {"identical", "within"}
+    return replace(answer, corrected=is_right)
+
+
+class Progress:
+    """A line on a terminal: which part runs, and how many there are."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.count = total, 0
+
+    def __call__(self, what: str) -> None:
+        self.count += 1
+        if sys.stderr.isatty():
+            print(
+                f"\r\x1b[Kcheck {min(self.count, self.total)}/{self.total}: {what}", end="", file=sys.stderr, flush=True
+            )
+
+    def close(self) -> None:
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,159 @@
+"""The legs of a check on the ranks of one world: the user's code as a stock Trainer runs it, several times."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import DDPStrategy
+
+from lockstep.base.config_error import shorten
+from lockstep.base.messages import all_gather_json
+from lockstep.base.random_state import seed_all
+from lockstep.check.coupling import Coupling
+from lockstep.check.layers import Layers
+from lockstep.check.loaders import adapt
+from lockstep.check.probe import CollectiveSpy, Probe, Trace
+from lockstep.launch.topology import RankContext
+from lockstep.plan.schemas.target import KEY
+from lockstep.plan.targets.locate import create, locate, parameters_of
+from lockstep.plan.world import World
+
+QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+VAL_BATCHES = 10
+
+
+Results = dict[str, list[Trace]]
+"""The traces of all ranks by leg; one with an `error` in place of steps has failed."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is trained: calls of the module and the data, the global batch size, and the batches of each epoch."""
+
+    model: dict[str, Any]
+    data: dict[str, Any]
+    batch_size: int
+    batches: int = 10
+    seed: int = 0
+    precision: str = "64-true"
+    layers_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Legs:
+    """The input of the ranks. folder: for checkpoints, which all ranks see."""
+
+    world: World
+    subjects: tuple[Subject, ...]
+    folder: str
+
+
+def run(work: Legs, context: RankContext) -> list[Results]:
+    """Run all legs of each subject; return on every rank the traces of all ranks."""
+    warnings.simplefilter("ignore")
+    return [legs_of(subject, Path(work.folder), number) for number, subject in enumerate(work.subjects)]
+
+
+def legs_of(subject: Subject, folder: Path, number: int) -> Results:
+    """Return the traces of one subject in this world; with `layers_at` of its layers at this step alone."""
+    world, results = dist.get_world_size() if dist.is_initialized() else 1, Results()
+    path = folder / f"{number}_{world}.ckpt"
+
+    def leg(name: str, create: Callable[[], Any], **keys: Any) -> bool:
+        try:
+            trace = fit(subject, world, create, **keys)
+        except Exception as error:  # of the user's code
+            trace = {"error": shorten(" ".join(f"{type(error).__name__}: {error}".split()))}
+        results[name] = all_gather_json(trace)
+        return all("error" not in each for each in results[name])
+
+    step, probe = subject.layers_at, partial(Probe, subject.seed)
+    if step is not None:
+        leg("layers", partial(Layers, step))
+    elif leg("straight", probe, again=world == 1):
+        if leg("half", partial(probe, stops=True), save=path):
+            leg("resumed", probe, resume=path)
+        if world == 1:
+            leg("moved", partial(probe, moves=True))
+            leg("coupling", Coupling)
+            leg("accumulated", probe, accumulate=2)
+            leg("workers", probe, workers=2)
+            if results["straight"][0]["validations"]:
+                leg("unvalidated", probe, validates=False)
+    return results
+
+
+def fit(
+    subject: Subject,
+    world: int,
+    create_probe: Callable[[], Any],
+    accumulate: int = 1,
+    workers: int = 0,
+    validates: bool = True,
+    again: bool = False,
+    save: Path | None = None,
+    resume: Path | None = None,
+    distributes: bool = True,
+) -> Trace:
+    """Train on global batches for two epochs, unless the probe stops it; return the trace of this rank."""
+    keys = dict(locals())
+    size = subject.batch_size // world // accumulate
+    model, data, owner = created(subject, size, workers)
+    probe = create_probe()
+    facts = probe.trace["facts"]
+    adapt(owner, size, world, workers, facts)
+    torch.manual_seed(subject.seed)
+    environment = {"strategy": DDPStrategy(cluster_environment=LightningEnvironment(), process_group_backend="gloo")}
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=world,
+        max_epochs=2,
+        precision=subject.precision,
+        num_sanity_val_steps=0,
+        accumulate_grad_batches=accumulate,
+        limit_train_batches=subject.batches * accumulate,
+        limit_val_batches=VAL_BATCHES * accumulate if validates else 0,
+        use_distributed_sampler=distributes,
+        callbacks=[probe],
+        **(environment if world > 1 else {}) | QUIET,
+    )
+    try:
+        with CollectiveSpy(probe.calls):
+            trainer.fit(model, data, ckpt_path=resume)
+            seen = len(probe.trace["validations"])
+            for _ in range(2 if again and seen else 0):
+                trainer.validate(model, data, verbose=False)
+    except TypeError as error:
+        if "sampler" not in str(error) or not distributes:
+            raise
+        return fit(**{**keys, "distributes": False})  # Lightning cannot divide a batch sampler, which divides itself
+    if facts.get("batch") not in (None, size):
+        raise ValueError(f"its loader has batches of {facts['batch']}, whatever its batch_size")
+    if save is not None:
+        trainer.save_checkpoint(save)
+    return {**probe.trace, "validations": probe.trace["validations"][:seen], "again": probe.trace["validations"][seen:]}
+
+
+def created(subject: Subject, size: int, workers: int) -> tuple[Any, Any, Any]:
+    """Return the module, the data module or None, and the one with the loaders, which are told the batch size."""
+    seed_all(subject.seed)
+    model, data, call = create("model", subject.model), None, subject.data
+    if call:
+        known = parameters_of(locate(f"data.{KEY}", call[KEY]))
+        wanted = {"batch_size": size, "num_workers": workers}
+        data = create("data", {**call, **{name: value for name, value in wanted.items() if name in known}})
+    owner = model if data is None else data
+    for each in (owner, owner.hparams) if hasattr(owner, "batch_size") else ():
+        with suppress(AttributeError):  # of a property
+            each.batch_size = size
+    if subject.precision == "64-true":
+        model.double()  # Lightning restores weights before it makes them float64: they would be rounded
+    return model, data, owner

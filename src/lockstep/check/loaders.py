@@ -1,0 +1,91 @@
+"""The user's loaders for a stock Trainer: batches of the wanted size, and shuffles that are the same on any ranks."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
+
+from lockstep.base.random_state import preserve_generators
+from lockstep.check.probe import rows_of
+from lockstep.plan.targets.kinds import overrides, replace_method
+
+
+def adapt(owner: Any, size: int, world: int, workers: int, facts: dict[str, Any]) -> None:
+    """Replace the loaders of a module or data module; note facts about that of training."""
+    for name in ("train_dataloader", "val_dataloader"):
+        if overrides(owner, name):
+            replace_method(
+                owner, name, lambda create, name=name: adapted(create(), name[:3], size, world, workers, facts)
+            )
+
+
+def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts: dict[str, Any]) -> Any:
+    """Return a plain loader with other batches and workers; another object is returned as it is."""
+    if isinstance(loader, list | tuple):
+        return [adapted(each, stage, size, world, workers, facts) for each in loader]
+    if stage == "tra":
+        facts |= facts_of(loader, size)
+    if type(loader) is not DataLoader:
+        return loader
+    batches: dict[str, Any] = {"batch_size": size, "sampler": loader.sampler, "drop_last": loader.drop_last}
+    if isinstance(loader.dataset, IterableDataset):
+        del batches["sampler"]
+    elif type(loader.sampler) is RandomSampler and world == 1:  # as a Trainer shuffles for several ranks
+        batches["sampler"] = DistributedSampler(loader.dataset, 1, 0, shuffle=stage == "tra")
+    if loader.batch_size is None:
+        own = loader.batch_sampler
+        batches = {"batch_size": None, "sampler": loader.sampler} if own is None else {"batch_sampler": own}
+    generator = loader.generator
+    if stage == "val" and generator is None:  # each start of an iteration would draw from training's
+        generator = torch.Generator()
+    return DataLoader(
+        loader.dataset,
+        **batches,
+        num_workers=workers if stage == "tra" else 0,
+        collate_fn=loader.collate_fn,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=generator,
+    )
+
+
+def facts_of(loader: Any, size: int) -> dict[str, Any]:
+    """Return the kind of order that a loader has, whether it shuffles, and whether its batches can have the size."""
+    sampler, batch_sampler = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+    kinds = {SequentialSampler: "sequential", RandomSampler: "random"}
+    order = (
+        "stream" if isinstance(getattr(loader, "dataset", None), IterableDataset) else kinds.get(type(sampler), "own")
+    )
+    batch = getattr(loader, "batch_size", None) or getattr(batch_sampler, "batch_size", None)
+    plain = type(loader) is DataLoader and loader.batch_size is not None
+    holders = [each for each in holders_of(loader) if callable(getattr(each, "set_epoch", None))]
+    shuffles = any(getattr(each, "shuffle", True) is not False for each in holders) or any(
+        isinstance(each, RandomSampler) for each in holders_of(loader)
+    )
+    return {
+        "order": order,
+        "sampler_given": type(sampler).__name__,
+        "batch": size if plain else batch,
+        "shuffles": shuffles,
+        "varies": varies(loader),
+    }
+
+
+def varies(loader: Any) -> bool:
+    """Whether a sample is another each time it is read."""
+    dataset = getattr(loader, "dataset", None)
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        return False
+    with preserve_generators(), suppress(Exception):  # of a dataset with other keys
+        return rows_of([dataset[0]]) != rows_of([dataset[0]])
+    return False
+
+
+def holders_of(loader: Any) -> Iterator[Any]:
+    """Yield what decides the order of a loader: samplers and the dataset, and the attributes of these."""
+    for each in (getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset")):
+        if each is not None:
+            yield each
+            yield from (value for value in getattr(each, "__dict__", {}).values() if hasattr(value, "set_epoch"))
