@@ -49,7 +49,7 @@ YOUR_OWN = " mine|=mine"
 ALL = dict.fromkeys(
     words
     for name, page in (PAGES | LESSONS).items()
-    if name not in ("your_own.md", "CHANGELOG.md")
+    if name not in ("your_own.md", "recorder.md", "CHANGELOG.md")
     for words in commands(page if name in PAGES else re.sub("```.*?```", "", page, flags=re.DOTALL))
     if not re.search(YOUR_OWN, words) and words not in SETUP and not words.startswith("pip ")
 )

@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from lockstep.command.run_result import RunResult
     from lockstep.launch.failure import RankFailed
     from lockstep.runs.compare import compare
+    from lockstep.runs.recorder import Recorder
 
-__all__ = ["ConfigError", "RankFailed", "RunResult", "check", "compare", "load", "run"]
+__all__ = ["ConfigError", "RankFailed", "Recorder", "RunResult", "check", "compare", "load", "run"]
 
 MODULES = {
     **{"run": "command.job", "RunResult": "command.run_result", "load": "command.inference"},
     **{
         "check": "check.command",
         "compare": "runs.compare",
+        "Recorder": "runs.recorder",
         "ConfigError": "base.config_error",
         "RankFailed": "launch.failure",
     },

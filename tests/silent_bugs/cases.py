@@ -63,6 +63,7 @@ LAYOUTS = {
     "workers, epochs": "the same over two epochs, for samples drawn anew in each",
     "validation": "training with and without validation",
     "noise": "the generators of two ranks, which must differ where noise is drawn",
+    "source": "none: what hangs, or is wrong in every layout, is seen in the source alone",
 }
 
 
@@ -168,6 +169,10 @@ CASES = (
     Case("DisturbedNoise", "random_numbers", 0, "many loops", "validation", "loss", "validation draws", corrected=True),
     Case("EvalForgotten", "normalisation", 0, "many loops", "validation", "buffers", "eval not called"),
     script("forgotten_set_epoch", 1, "pytorch#31771", "epochs", "samples", "set_epoch not called"),
+    script("reduced_by_rank_0", 0, "composer#239", "source", "source", "rank 0 alone"),
+    script("train_forgotten", 0, "vsepp#4, clevr-iep PR 22", "source", "source", "train not called"),
+    script("eval_forgotten", 0, "pytorch-3dunet#53", "source", "source", "eval not called"),
+    Case("SyncedByRankZero", "metrics", 0, "modelforge PR 313", "source", "source", "rank 0 alone"),
 )
 
 NOT_SHOWN = {
@@ -177,6 +182,5 @@ NOT_SHOWN = {
     "24 pytorch#5059": "torch 2.14.1 seeds numpy and random in workers; the case has a generator of its own",
     "24 lightning#20412": "Lightning 2.6.6: seeds of seed_everything(workers=True) differ; the case seeds by number",
     "25 lightning#17702": "needs FSDP; the case shards a running mean by hand",
-    "a collective on rank 0 alone": "hangs, or ends by a time limit; it is not silent",
 }
 """Mistakes as they were reported that do not show on CPUs, or no longer, and what stands for them."""

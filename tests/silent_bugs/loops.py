@@ -1,6 +1,7 @@
 """Loops by hand, in plain torch: mistakes that a Trainer does not let its users make.
 
 Each function trains on the ranks of the process group, or alone. Before each step it yields what a recorder records.
+The last three show in their source alone: what is wrong there hangs, or trains to other numbers in any layout.
 """
 
 from collections.abc import Iterator
@@ -186,3 +187,109 @@ def correct_scale_of_rank() -> Iterator[Step]:
         scale = scale / 2 if overflow else scale
         yield Step(inputs, loss, net)
         optimizer.step()
+
+
+# 0 a collective that rank 0 alone calls
+
+
+def reduced_by_rank_0() -> Iterator[Step]:
+    rank, world = rank_and_world()
+    net = new_net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for inputs, targets in share_in_order():
+        loss = mse_loss(net(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        average_gradients(net)
+        if rank == 0 and world > 1:
+            distributed.all_reduce(loss.detach())
+        yield Step(inputs, loss, net)
+        optimizer.step()
+
+
+def correct_reduced_by_rank_0() -> Iterator[Step]:
+    rank, world = rank_and_world()
+    net = new_net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for inputs, targets in share_in_order():
+        loss = mse_loss(net(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        average_gradients(net)
+        total = loss.detach().clone()
+        if world > 1:
+            distributed.all_reduce(total)
+        if rank == 0:
+            assert total.isfinite()
+        yield Step(inputs, loss, net)
+        optimizer.step()
+
+
+# 0 a validation that leaves the net in eval mode, and one in training mode
+
+
+def train_forgotten() -> Iterator[Step]:
+    net = nn.Sequential(new_net(), nn.Dropout(0.1))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _epoch in range(2):
+        for inputs, targets in share_in_order():
+            loss = mse_loss(net(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            average_gradients(net)
+            yield Step(inputs, loss, net)
+            optimizer.step()
+        net.eval()
+        with torch.no_grad():
+            assert net(inputs).isfinite().all()
+
+
+def correct_train_forgotten() -> Iterator[Step]:
+    net = nn.Sequential(new_net(), nn.Dropout(0.1))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _epoch in range(2):
+        net.train()
+        for inputs, targets in share_in_order():
+            loss = mse_loss(net(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            average_gradients(net)
+            yield Step(inputs, loss, net)
+            optimizer.step()
+        net.eval()
+        with torch.no_grad():
+            assert net(inputs).isfinite().all()
+
+
+def eval_forgotten() -> Iterator[Step]:
+    net = nn.Sequential(new_net(), nn.Dropout(0.1))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _epoch in range(2):
+        for inputs, targets in share_in_order():
+            loss = mse_loss(net(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            average_gradients(net)
+            yield Step(inputs, loss, net)
+            optimizer.step()
+        with torch.no_grad():
+            for inputs, _targets in share_in_order():
+                assert net(inputs).isfinite().all()
+
+
+def correct_eval_forgotten() -> Iterator[Step]:
+    net = nn.Sequential(new_net(), nn.Dropout(0.1))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _epoch in range(2):
+        for inputs, targets in share_in_order():
+            loss = mse_loss(net(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            average_gradients(net)
+            yield Step(inputs, loss, net)
+            optimizer.step()
+        net.eval()
+        with torch.no_grad():
+            for inputs, _targets in share_in_order():
+                assert net(inputs).isfinite().all()
+        net.train()

@@ -72,3 +72,19 @@ class LocalPlateau(Plateau):
 class CorrectLocalPlateau(Plateau):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self.log("val_loss", self.loss(batch), sync_dist=True)
+
+
+# 0 a log that waits for the other ranks, on rank 0 alone
+
+
+class SyncedByRankZero(Regression):
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        if self.trainer.is_global_zero:
+            self.log("val_loss", self.loss(batch), sync_dist=True)
+
+
+class CorrectSyncedByRankZero(Regression):
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(batch), sync_dist=True)
+        if self.trainer.is_global_zero:
+            self.log("val_batch", float(batch_idx), rank_zero_only=True)

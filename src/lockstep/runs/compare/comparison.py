@@ -16,6 +16,8 @@ from lockstep.runs.compare.comparison_rules import (
     CONFIGURATION,
     EXPECTED,
     FILES,
+    NAMED,
+    ONE_WRITES,
     OPTIONAL,
     UNWRITTEN,
     rule_of,
@@ -72,8 +74,16 @@ class Comparison:
     likely: str | None = None
 
     def add_all(self, a: Values, b: Values) -> None:
-        """Compare the values of two runs; one that only one of them has is different."""
+        """Compare the values of two runs; one that only one of them has is different.
+
+        If another program wrote a record, keys that only one of them has, and fingerprints, are left out.
+        """
+        left_out = {key for key, _ in a} ^ {key for key, _ in b}
+        left_out |= {key for key, _ in a if key.startswith(NAMED)}
         for (key, where), (_, step) in {**a, **b}.items():
+            if "other" in self.engines and key in left_out:
+                self.left_out.setdefault(ONE_WRITES, set()).add(rule_of(key).pattern)
+                continue
             left, right = (values.get((key, where), (MISSING, step))[0] for values in (a, b))
             self.add(key, left, right, where, step)
 

@@ -32,10 +32,12 @@ MONITORING = "how a run is named, watched and saved"
 CURVES = "curves and logs"
 VERDICTS = "verdicts of comparing"
 UNWRITTEN = "what engine=raw does not write"
+ONE_WRITES = "what only one of them records, and fingerprints"
 
 FILES = ("last.ckpt", "best.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
 WORLD = (
     "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng memory_format compile"
+    " deterministic"
 )
 NAMES = "name tags* run_dir data.root ckpt_path resume"
 LOADERS = "num_workers pin_memory persistent_workers prefetch_factor timeout"
@@ -45,6 +47,7 @@ CHECKS = "deterministic benchmark detect_anomaly"
 HPARAMS = "hparams* hyper_parameters* datamodule_h*"
 OPTIONAL = ("confusion.csv:", "best.ckpt:", "last.ckpt:lockstep.", "last.ckpt:Mixed", "record.jsonl:fingerprint.")
 """Beginnings of keys that a run of engine=raw may leave out."""
+NAMED = "record.jsonl:fingerprint."  # they count the names of parameters, which another program chooses
 
 RULES: tuple[tuple[How, str, str, str], ...] = (
     *(("exact", name, name, ":") for name in FILES),
@@ -63,10 +66,11 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", MONITORING, "config.yaml:trainer.", f"limit_test_batches fast_dev_run enable_progress_bar {CHECKS}"),
     ("exact", CONFIGURATION, "config.yaml:", "*"),
     ("not", EXPECTED, RUN, f"{WORLD} world_size gradient_sync backend micro_batches per_rank_buffers"),
-    ("exact", CONFIGURATION, RUN, "model data optimizer lr scheduler batch_size seed"),
+    ("exact", CONFIGURATION, RUN, "model data optimizer lr scheduler batch_size seed optimizers.*"),
     ("exact", "steps", "record.jsonl:step.", "epoch step"),
     ("exact", "samples", "record.jsonl:step.", "samples"),
     ("exact", "sample ids", "record.jsonl:step.", "ids"),
+    ("exact", "contents of batches", "record.jsonl:step.", "contents"),
     ("exact", "learning rate", "record.jsonl:step.", "lr"),
     ("bound", "loss", "record.jsonl:step.", "loss_sum"),
     ("bound", "gradient norm", "record.jsonl:step.", "grad_norm"),
