@@ -1,9 +1,11 @@
 """One check, from overrides to check.json: the stock legs, their verdicts, and Lockstep's own runs."""
 
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +13,8 @@ from typing import Any, cast
 from omegaconf import open_dict
 
 from lockstep.base.config_error import ConfigError, require
+from lockstep.base.private_api.cpython import kill_forkserver
+from lockstep.base.streams import redirect_to_null
 from lockstep.check.differences import measured
 from lockstep.check.evidence import Evidence
 from lockstep.check.findings import Answer, Report
@@ -39,6 +43,8 @@ LEGS = "lockstep.check.legs"
 KEYS = {"devices": "2", "strategies": "ddp", "steps": "20"}
 FIXED = ("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false", "record.weights=step")
 """Overrides of Lockstep's own runs."""
+HANGS = "waits for the other ranks"
+"""In a cause that the source shows: ranks are not started."""
 PATIENCE = 60.0
 """Seconds that a rank waits for the others: a rank that fails alone leaves them in a collective."""
 
@@ -67,22 +73,29 @@ def check(
     worlds = numbers("devices", typed.get("devices", devices))
     [count] = numbers("steps", typed.get("steps", steps))
     names = names_of(typed.get("strategies", strategies), typed)
-    plan = planned(words, code, folder)
-    make_output_dir(folder)
-    progress = Progress(3 + len(worlds) * (2 + len(names)))
-    size, batches = divisible(plan.batch_size, worlds), max(1, count // 2)
-    progress("one process")
-    single, subject = in_one_process(Subject(plan.model.call, plan.data.call, size, batches, plan.seed), folder)
-    legs = {}
-    for world in worlds:
-        progress(f"{world} ranks")
-        legs[world] = ranks_of(subject, world, folder)
-    evidence = Evidence(single, legs, measured(single["straight"][0], single["moved"][0], subject.precision))
-    words += [f"batch_size={size}", f"precision={subject.precision}", f"trainer.limit_train_batches={batches}", *FIXED]
-    differs = bool(evidence.draws) or evidence.coupling.get("coupling") == "layer"
-    ours = [*LockstepRuns(words, code, folder, differs, progress).answers(worlds, names)]
-    stock = [corrected(with_layer(answer, subject, folder), ours) for answer in answers(evidence)]
-    report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, (*stock, *ours))
+    with silent_ranks():
+        plan = planned(words, code, folder)
+        make_output_dir(folder)
+        progress = Progress(3 + len(worlds) * (2 + len(names)))
+        size, batches = divisible(plan.batch_size, worlds), max(1, count // 2)
+        progress("one process")
+        single, subject = in_one_process(Subject(plan.model.call, plan.data.call, size, batches, plan.seed), folder)
+        legs = {}
+        for world in worlds:
+            progress(f"{world} ranks")
+            hangs = [each["cause"] for each in single["source"][0]["findings"] if HANGS in each["cause"]]
+            legs[world] = {"straight": [{"error": hangs[0]}]} if hangs else ranks_of(subject, world, folder)
+        evidence = Evidence(single, legs, measured(single["straight"][0], single["moved"][0], subject.precision))
+        words += [
+            f"batch_size={size}",
+            f"precision={subject.precision}",
+            f"trainer.limit_train_batches={batches}",
+            *FIXED,
+        ]
+        differs = bool(evidence.draws) or evidence.coupling.get("coupling") == "layer"
+        ours = [*LockstepRuns(words, code, folder, differs, progress).answers(worlds, names)]
+        stock = [corrected(with_layer(answer, subject, folder), ours) for answer in answers(evidence)]
+        report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, (*stock, *ours))
     progress.close()
     report.save()
     print(f"{report.text()}\n  {time.perf_counter() - began:.0f} s", flush=True)
@@ -115,7 +128,6 @@ def listed(value: object) -> list[str]:
 
 def planned(words: Sequence[str], code: dict[str, Any], folder: Path) -> Plan:
     """Return the plan of a single process with the module and the data."""
-    forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN, LEGS)
     typed = [*words, "strategy=single", "logger=none"]
     with planning(typed):
         words = with_earlier_words(typed)
@@ -178,6 +190,25 @@ def corrected(answer: Answer, ours: Sequence[Answer]) -> Answer:
     verdicts = {each.verdict for each in ours if each.world == answer.world}
     is_right = answer.verdict == "apart" and answer.world > 1 and bool(verdicts) and verdicts <= {"identical", "within"}
     return replace(answer, corrected=is_right)
+
+
+@contextmanager
+def silent_ranks() -> Iterator[None]:
+    """Start a fork server whose ranks print nothing, and end it afterwards; errors come another way."""
+    kill_forkserver()
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    redirect_to_null(1)
+    try:
+        forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN, LEGS)
+        forkserver.ensure_forkserver()
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+    try:
+        yield
+    finally:
+        kill_forkserver()
 
 
 class Progress:

@@ -4,7 +4,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from lockstep.check.coupling import Coupling
 from lockstep.check.layers import Layers
 from lockstep.check.loaders import adapt
 from lockstep.check.probe import CollectiveSpy, Probe, Trace
+from lockstep.check.source import look
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas.target import KEY
 from lockstep.plan.targets.locate import create, locate, parameters_of
@@ -84,6 +85,8 @@ def legs_of(subject: Subject, folder: Path, number: int) -> Results:
         if leg("half", partial(probe, stops=True), save=path):
             leg("resumed", probe, resume=path)
         if world == 1:
+            model, data, _ = created(subject, subject.batch_size, 0)
+            results["source"] = [{"findings": [asdict(finding) for finding in look(model, data)]}]
             leg("moved", partial(probe, moves=True))
             leg("coupling", Coupling)
             leg("accumulated", probe, accumulate=2)

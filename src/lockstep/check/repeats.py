@@ -18,9 +18,14 @@ from lockstep.check.differences import (
     relative,
 )
 from lockstep.check.evidence import LAST, STATE, Evidence, answered, failed, found, samples_of
-from lockstep.check.findings import Answer
+from lockstep.check.findings import Answer, Finding
 
 WHOLE = "a batch is computed as a whole, or changes a state: its halves are another computation"
+
+
+def source(evidence: Evidence) -> Iterator[Answer]:
+    findings = [Finding(**values) for values in evidence.single.get("source", [{"findings": []}])[0]["findings"]]
+    yield from (Answer(finding.question, "apart", finding=finding) for finding in findings)
 
 
 def epochs(evidence: Evidence) -> Iterator[Answer]:
@@ -146,4 +151,4 @@ def cause_of_resume(quantity: str, part: Part, is_right_alone: bool) -> str:
     return ""
 
 
-QUESTIONS = (epochs, workers, accumulation, resumed, validation, twice)
+QUESTIONS = (source, epochs, workers, accumulation, resumed, validation, twice)
