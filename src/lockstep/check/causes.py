@@ -18,14 +18,10 @@ CAUSES: dict[str, dict[str, str]] = tomllib.loads((Path(__file__).parent / "caus
 
 @dataclass(frozen=True)
 class Pair:
-    """One process and several ranks, and where they part.
-
-    coupling: what `Coupling` has noted. total: the factor of the norm of all gradients at the step.
-    """
+    """One process and several ranks. between: where the ranks part from each other. coupling: see `Coupling`."""
 
     single: Trace
     ranks: Sequence[Trace]
-    parted: Parted
     between: Parted
     coupling: dict[str, Any]
 
@@ -46,15 +42,7 @@ def near(value: float | None, expected: float) -> bool:
 
 def cause_between(pair: Pair, quantity: str, part: Part) -> str:
     """Return the name of the cause, or an empty text if no rule fits."""
-    rules = {
-        "samples": of_samples,
-        "parameters": of_state,
-        "buffers": of_state,
-        "loss": of_loss,
-        "gradient": of_gradient,
-        "rate": of_rate,
-    }
-    return rules[quantity](pair, part) if quantity in rules else ""
+    return RULES[quantity](pair, part) if quantity in RULES else ""
 
 
 def of_samples(pair: Pair, part: Part) -> str:
@@ -77,24 +65,19 @@ def repeated_on_ranks(ranks: Sequence[Trace]) -> bool:
     return all(samples == first[0] for samples in first)
 
 
-def of_state(pair: Pair, part: Part) -> str:
-    facts, quantity = pair.single["facts"], "buffers" if pair.parted.get("parameters") is not part else "parameters"
-    if quantity == "buffers":
-        owners = {name.rpartition(".")[0] for name in part.names}
-        return "BatchNorm per rank" if owners <= {*facts["norms"]} else "local buffer update"
+def of_buffers(pair: Pair, part: Part) -> str:
+    owners = {name.rpartition(".")[0] for name in part.names}
+    return "BatchNorm per rank" if owners <= {*pair.single["facts"]["norms"]} else "local buffer update"
+
+
+def of_parameters(pair: Pair, part: Part) -> str:
     if part.step == 0:
         return "other initial weights"
-    moved = [
-        [name for name in part.names if distances(*(_named(trace, step, name) for step in (0, part.step)))[name]]
-        for trace in pair.ranks
-    ]
+    states = [[trace["steps"][0], [*trace["steps"], trace["end"]][part.step]] for trace in pair.ranks]
+    moved = [any(distances(*(each["parameters"] for each in pairs))[name] for name in part.names) for pairs in states]
     if moved[0] and not any(moved[1:]):
         return "rank 0 alone"
-    return "local state update" if not {*part.names} & {*facts["trainable"]} else ""
-
-
-def _named(trace: Trace, step: int, name: str) -> dict[str, Any]:
-    return {name: [*trace["steps"], trace["end"]][step]["parameters"][name]}
+    return "" if {*part.names} & {*pair.single["facts"]["trainable"]} else "local state update"
 
 
 def of_loss(pair: Pair, part: Part) -> str:
@@ -138,3 +121,9 @@ def of_rate(pair: Pair, part: Part) -> str:
     if "rate" in pair.between:
         return "sync_dist missing"
     return "rate times world" if part.step == 0 else "schedule stepped per rank"
+
+
+RULES = {
+    **{"samples": of_samples, "parameters": of_parameters, "buffers": of_buffers},
+    **{"loss": of_loss, "gradient": of_gradient, "rate": of_rate},
+}

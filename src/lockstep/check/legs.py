@@ -80,8 +80,11 @@ def legs_of(subject: Subject, folder: Path, number: int) -> Results:
 
     step, probe = subject.layers_at, partial(Probe, subject.seed)
     if step is not None:
-        leg("layers", partial(Layers, step))
+        leg("layers", partial(Layers, step), aligns=True, validates=False)
     elif leg("straight", probe, again=world == 1):
+        facts = results["straight"][0]["facts"]
+        if world > 1 and facts["sampler"] != facts.get("sampler_given") and facts.get("order") in ("sequential", "own"):
+            leg("aligned", probe, aligns=True)
         if leg("half", partial(probe, stops=True), save=path):
             leg("resumed", probe, resume=path)
         if world == 1:
@@ -106,6 +109,7 @@ def fit(
     again: bool = False,
     save: Path | None = None,
     resume: Path | None = None,
+    aligns: bool = False,
     distributes: bool = True,
 ) -> Trace:
     """Train on global batches for two epochs, unless the probe stops it; return the trace of this rank."""
@@ -114,7 +118,7 @@ def fit(
     model, data, owner = created(subject, size, workers)
     probe = create_probe()
     facts = probe.trace["facts"]
-    adapt(owner, size, world, workers, facts)
+    adapt(owner, size, world, workers, facts, aligns)
     torch.manual_seed(subject.seed)
     environment = {"strategy": DDPStrategy(cluster_environment=LightningEnvironment(), process_group_backend="gloo")}
     trainer = Trainer(

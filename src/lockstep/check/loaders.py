@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
 from lockstep.base.random_state import preserve_generators
@@ -12,19 +14,34 @@ from lockstep.check.probe import rows_of
 from lockstep.plan.targets.kinds import overrides, replace_method
 
 
-def adapt(owner: Any, size: int, world: int, workers: int, facts: dict[str, Any]) -> None:
-    """Replace the loaders of a module or data module; note facts about that of training."""
+class SliceOfRank(DistributedSampler[Any]):
+    """Every W-th index of a sampler. A Trainer replaces no DistributedSampler."""
+
+    def __init__(self, sampler: Any) -> None:
+        super().__init__(sampler, dist.get_world_size(), dist.get_rank(), shuffle=False)
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self.sampler), self.rank, None, self.num_replicas)
+
+
+def adapt(owner: Any, size: int, world: int, workers: int, facts: dict[str, Any], aligns: bool) -> None:
+    """Replace the loaders of a module or data module; note facts about that of training.
+
+    aligns: give each rank its share of the order in one process, which a Trainer would shuffle.
+    """
+    aligns = aligns and world > 1
     for name in ("train_dataloader", "val_dataloader"):
         if overrides(owner, name):
             replace_method(
-                owner, name, lambda create, name=name: adapted(create(), name[:3], size, world, workers, facts)
+                owner, name, lambda create, name=name: adapted(create(), name[:3], size, world, workers, facts, aligns)
             )
 
 
-def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts: dict[str, Any]) -> Any:
+def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts: dict[str, Any], aligns: bool) -> Any:
     """Return a plain loader with other batches and workers; another object is returned as it is."""
     if isinstance(loader, list | tuple):
-        return [adapted(each, stage, size, world, workers, facts) for each in loader]
+        return [adapted(each, stage, size, world, workers, facts, aligns) for each in loader]
     if stage == "tra":
         facts |= facts_of(loader, size)
     if type(loader) is not DataLoader:
@@ -34,6 +51,8 @@ def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts:
         del batches["sampler"]
     elif type(loader.sampler) is RandomSampler and world == 1:  # as a Trainer shuffles for several ranks
         batches["sampler"] = DistributedSampler(loader.dataset, 1, 0, shuffle=stage == "tra")
+    elif aligns and stage == "tra" and not isinstance(loader.sampler, RandomSampler | DistributedSampler):
+        batches["sampler"] = SliceOfRank(loader.sampler)
     if loader.batch_size is None:
         own = loader.batch_sampler
         batches = {"batch_size": None, "sampler": loader.sampler} if own is None else {"batch_sampler": own}

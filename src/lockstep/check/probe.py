@@ -67,31 +67,21 @@ def without_padding(row: Any) -> bytes:
 
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of a module and its submodules that no state_dict holds, also of what lists hold."""
+    """Yield what lies in plain attributes of a module and its submodules, by its name."""
     for prefix, part in module.named_modules():
-        for name, value in [*vars(part).items()]:
-            if not name.startswith("_") and name not in ("training", "trainer", "generator"):
-                yield f"{prefix}.{name}".lstrip("."), value
+        yield from ((f"{prefix}.{name}".lstrip("."), value) for name, value in vars(part).items())
 
 
 def hidden_state(module: nn.Module) -> Sketches:
-    """Return sketches of tensors and numbers in plain attributes."""
-    found = (
-        (name, torch.as_tensor(value)) for name, value in attributes(module) if isinstance(value, Tensor | int | float)
-    )
-    return sketch((name, value) for name, value in found if value.dtype != torch.bool)
+    """Return sketches of the tensors and numbers in plain attributes, which no state_dict has."""
+    numbers = {name: value for name, value in attributes(module) if isinstance(value, Tensor | float)}
+    return sketch((name, torch.as_tensor(value)) for name, value in numbers.items())
 
 
 def generators(module: nn.Module) -> dict[str, str]:
     """Return hashes of the states of all generators that the module may draw from."""
-    named = {
-        f"{prefix}.{name}".lstrip("."): value
-        for prefix, part in module.named_modules()
-        for name, value in vars(part).items()
-    }
-    states = {
-        name: value.get_state().numpy().tobytes() for name, value in named.items() if isinstance(value, torch.Generator)
-    }
+    named = {name: value for name, value in attributes(module) if isinstance(value, torch.Generator)}
+    states = {name: value.get_state().numpy().tobytes() for name, value in named.items()}
     states |= {"torch": torch.get_rng_state().numpy().tobytes(), "random": repr(random.getstate()).encode()}
     states["numpy"] = pickle.dumps(np.random.get_state(legacy=True)[1:3])
     return {name: digest(state) for name, state in states.items()}

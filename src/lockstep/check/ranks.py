@@ -32,16 +32,20 @@ def layouts(evidence: Evidence) -> Iterator[Answer]:
             yield failure
             continue
         ranks = legs["straight"]
+        if "aligned" in legs and not failed(question, legs["aligned"]):  # to go on, in the order of one process
+            yield replace(training(evidence, f"samples of {question}", ranks, ("samples",)), world=world)
+            ranks = legs["aligned"]
         trained = training(evidence, question, ranks)
         others = drawn(world, ranks), logged(evidence, world, ranks, trained.verdict == "apart")
         yield from (replace(answer, world=world) for answer in (trained, *others))
 
 
-def training(evidence: Evidence, question: str, ranks: Sequence[Trace]) -> Answer:
-    quantities = [name for name in ORDER if not (name == "samples" and evidence.varies)]
+def training(evidence: Evidence, question: str, ranks: Sequence[Trace], quantities: Sequence[str] = ORDER) -> Answer:
+    """Compare each step of the ranks with that of one process, and with each other."""
+    quantities = [name for name in quantities if not (name == "samples" and evidence.varies)]
+    among = [name for name in quantities if name not in ("samples", "loss")]
     if evidence.draws:
         quantities = [name for name in quantities if name in ("samples", "rate")]
-    among = [name for name in ORDER if name not in ("samples", "loss")]
     joined = together(ranks)
     between = earliest(*(apart(ranks[0], rank, evidence.tolerance, among) for rank in ranks[1:]))
     alone = apart(evidence.straight, joined, evidence.tolerance, quantities)
@@ -54,7 +58,7 @@ def training(evidence: Evidence, question: str, ranks: Sequence[Trace]) -> Answe
     if quantity == "samples" and other_order(evidence, ranks):
         reason = "each step has other samples than in one process, and each epoch the same"
         return answered(question, difference, 0.0, None, reason)
-    cause = cause_between(Pair(evidence.straight, ranks, parted, between, evidence.coupling), quantity, part)
+    cause = cause_between(Pair(evidence.straight, ranks, between, evidence.coupling), quantity, part)
     ratio = None
     if part.step < len(evidence.straight["steps"]):
         ratio = ratio_of(evidence.straight["steps"][part.step], ranks[0]["steps"][part.step])
