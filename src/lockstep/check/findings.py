@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Literal
 
-from lockstep.base.files import save_json, save_text
+from lockstep.base.files import finite, save_json, save_text
 from lockstep.runs.run_files import REPORT
 
 Verdict = Literal["identical", "within", "apart", "undecided"]
@@ -98,7 +98,7 @@ class Report:
         return "\n".join([f"{self.title}, {self.precision}", "", *lines, "", verdict, f"  {self.folder}"])
 
     def save(self) -> None:
-        answers = [asdict(answer) for answer in self.answers]
+        answers = [finite(asdict(answer)) for answer in self.answers]
         save_json(self.folder / "check.json", {"title": self.title, "precision": self.precision, "answers": answers})
         page = (
             f"<!doctype html><meta charset=utf-8><title>{escape(self.title)}</title><pre>{escape(self.text())}</pre>\n"
