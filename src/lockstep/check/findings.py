@@ -63,7 +63,8 @@ class Answer:
         yield f"  {self.verdict:<10} {self.question}{self.details()}"
         if self.finding is not None and self.finding.cause:
             yield f"{'':13}{CORRECTED if self.corrected else 'likely cause: '}{self.finding.cause}."
-            yield f"{'':13}to change: {self.finding.advice}."
+            if self.finding.advice:
+                yield f"{'':13}to change: {self.finding.advice}."
         elif self.finding is not None:
             yield f"{'':13}{CORRECTED if self.corrected else ''}no known cause fits."
 
