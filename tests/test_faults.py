@@ -30,11 +30,7 @@ slow = pytest.mark.slow
         ("ddp", "raise", 0, "step:5"),
         ("ddp", "kill", 1, "starting"),
         pytest.param("ddp_spawn", "exit", 1, "validation:3", marks=slow),
-        pytest.param("ddp_spawn", "raise", 1, "saving:2", marks=slow),
-        pytest.param("ddp", "kill", 0, "saving:2", marks=slow),
         pytest.param("ddp_spawn", "stop", 0, "saving:2", marks=slow),
-        pytest.param("ddp", "memory", 0, "validation:3", marks=slow),
-        pytest.param("torchrun", "raise", 1, "validation:3", marks=slow),
         pytest.param("torchrun", "kill", 0, "step:5", marks=slow),
     ],
 )

@@ -71,7 +71,7 @@ def test_loops_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None
     assert not compare(single, other).within_tolerance
 
 
-@pytest.mark.parametrize("name", ["classifier", pytest.param("stream", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["classifier"])
 def test_virtual_ranks_equal_ddp(name: str, make_user_plan: MakeUserPlan) -> None:
     """With dropout and BatchNorm per rank."""
     overrides = () if name == "stream" else ("+model.dropout=0.3",)
