@@ -87,7 +87,9 @@ def test_the_pages_hold_commands() -> None:
     assert ALL.keys() >= ELSEWHERE.keys()
 
 
-@pytest.mark.parametrize("words", PLANNED)
+@pytest.mark.parametrize(
+    "words", [pytest.param(words, marks=[pytest.mark.slow] * (words not in README)) for words in PLANNED]
+)
 def test_a_command_makes_a_plan(words: str, make_plan: MakePlan, request: pytest.FixtureRequest) -> None:
     make_plan(*overrides(words.removeprefix("python train.py"), request))
 
@@ -207,7 +209,7 @@ def test_the_glossary_is_in_order() -> None:
     assert terms == sorted({*terms})
 
 
-@pytest.mark.parametrize(("name", "rows"), [("README.md", 5), ("agreement.md", 18)])
+@pytest.mark.parametrize(("name", "rows"), [("README.md", 5), pytest.param("agreement.md", 18, marks=pytest.mark.slow)])
 def test_expected_agreement_is_what_compare_expects(name: str, rows: int, make_plan: MakePlan) -> None:
     """Rows have overrides of the one run and the other, of both, and what is expected."""
     row = r"^\| `([^`]*)` and `([^`]*)`(?:, with `([^`]*)`)? \| ([^|]*) \|"

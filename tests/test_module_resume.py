@@ -41,9 +41,14 @@ def test_frozen_layers_are_resumed(make_user_plan: MakeUserPlan) -> None:
 
 KILLS = [
     ("classifier", DDP, 7),
-    ("autoencoder", SINGLE, 3),  # checks in on_load_checkpoint the arrays that it has saved
-    pytest.param("gan", DDP, 3, marks=pytest.mark.slow),
-    pytest.param("stream", VIRTUAL, 7, marks=pytest.mark.slow),
+    *(
+        pytest.param(*kill, marks=pytest.mark.slow)
+        for kill in (
+            ("autoencoder", SINGLE, 3),  # checks in on_load_checkpoint the arrays that it has saved
+            ("gan", DDP, 3),
+            ("stream", VIRTUAL, 7),
+        )
+    ),
 ]
 
 

@@ -41,8 +41,8 @@ def in_folder(plan: Plan, folder: Path) -> Plan:
     return replace(plan, run_dir=str(folder))
 
 
-KILLS: list[tuple[str, Sequence[int]]] = [("ddp", (1, 5, 11))]
-"""Before any checkpoint; behind one, within the first epoch; within the second."""
+KILLS: list[tuple[str, Sequence[int]]] = [("ddp", (2, 11))]
+"""Before any checkpoint; behind one, within the second epoch."""
 TODAY = random.Random(datetime.date.today().toordinal())
 SLOW_KILLS = ("single", sorted(TODAY.sample(range(1, 15), 3)))
 """In other steps each day."""
@@ -95,10 +95,11 @@ QUICK = (
 )
 
 
+@pytest.mark.slow
 def test_resume_and_last_on_the_command_line(command: Command) -> None:
     """A run of one epoch, resumed in its folder to the second, and in a new folder to the third.
 
-    A damaged checkpoint is refused by its path; the run resumes from the one before it.
+    The checkpoint before a damaged one is taken.
     """
     reference = command.train(*QUICK, "name=whole", "hydra.run.dir=whole")
     assert reference.status == 0, reference.err
@@ -118,9 +119,6 @@ def test_resume_and_last_on_the_command_line(command: Command) -> None:
     content[len(content) // 2] ^= 1
     last.unlink()
     last.write_bytes(content)
-    ended = command.train(*QUICK, f"ckpt_path={last}")
-    assert ended.status == 2
-    assert ended.err.startswith(f"ckpt_path={last}: its checksums are wrong; write ckpt_path=last")
     ended = command.train(*QUICK, "resume=true", f"hydra.run.dir={folder}")
     assert ended.status == 0, ended.err
     assert ended.err == f"{last}: damaged; resuming from {last.with_name('previous.ckpt')}\n", "once"

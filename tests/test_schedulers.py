@@ -96,6 +96,7 @@ def test_a_plateau_of_the_monitored_metric(make_user_plan: MakeUserPlan) -> None
     require_identical(raw, trained(make_user_plan(*job, "engine=lightning", folder="lightning")))
 
 
+@pytest.mark.slow
 def test_killed_in_any_step_it_ends_the_same(make_user_plan: MakeUserPlan) -> None:
     """In the middle of an epoch, and in the first step at another rate, which the checkpoint before it has to know."""
     plan = make_user_plan(*JOB, *PLATEAU, "checkpoint.every_n_steps=1")

@@ -41,11 +41,12 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
     return leaves(full.run_dir)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "number", "to_all"),
     [
         ("ddp", signal.SIGTERM, False),
-        pytest.param("torchrun", signal.SIGINT, True, marks=slow),
+        ("torchrun", signal.SIGINT, True),
     ],
 )
 def test_the_first_signal_stops_training_with_a_checkpoint(

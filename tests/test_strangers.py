@@ -36,7 +36,7 @@ SENTENCES = ("model=sentences", "data=table", "batch_size=8")
 @pytest.mark.parametrize(
     ("job", "bound"),
     [
-        pytest.param(BORING, 1e-10, id="boring"),
+        pytest.param(BORING, 1e-10, id="boring", marks=pytest.mark.slow),
         # 1.2e-8: it logs a mean of float32 by itself
         pytest.param(SENTENCES, 1e-7, id="bert", marks=[needs("transformers", "datasets"), pytest.mark.slow]),
     ],

@@ -45,7 +45,7 @@ def equal_to_single(make_user_plan: MakeUserPlan, job: tuple[str, ...], *world: 
     ("job", "world"),
     [
         pytest.param(RAGGED, DP3, id="dp-3"),
-        pytest.param((*RAGGED, *ACCUMULATED), FSDP3, id="fsdp-3"),
+        pytest.param((*RAGGED, *ACCUMULATED), FSDP3, id="fsdp-3", marks=pytest.mark.slow),
     ],
 )
 def test_in_float64_it_is_single(job: tuple[str, ...], world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
@@ -74,6 +74,7 @@ def test_stages_are_single_bit_for_bit(make_user_plan: MakeUserPlan) -> None:
     assert compare(divided, own).verdict != "identical"
 
 
+@pytest.mark.slow
 def test_averages_of_weights_beside_a_replaced_net(make_user_plan: MakeUserPlan) -> None:
     """As in one process; the averages are not the weights without the callback."""
     single, *_ = equal_to_single(make_user_plan, (*STAGED, "callbacks=ema", "callbacks.ema.decay=0.5"), *DP2)
@@ -97,6 +98,7 @@ def test_synchronized_batchnorm_of_ragged_batches(make_user_plan: MakeUserPlan) 
     require_close(single, trained(make_user_plan(*JOB, *job, "strategy=ddp", "devices=3", folder="ranks")))
 
 
+@pytest.mark.slow
 def test_fsdp_ranks_hold_shards_of_the_net(make_user_plan: MakeUserPlan) -> None:
     """A module with weights outside its net, or one that cannot be divided, keeps all of them on each rank."""
     for words, differing in (("WithNet", 2), ("Outside", 1), ("WithNet +model.kind=scalar", 1)):

@@ -29,6 +29,7 @@ def trained(plan: Plan, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_equals_ddp(make_plan: MakePlan, tmp_path: Path) -> None:
     """In float64 to 1e-10; of the ragged last batch a rank has none. Another number of ranks is another run."""
     job = (*SMALL, *DROPOUT, "max_epochs=2", "precision=64-true")

@@ -59,7 +59,10 @@ def in_both_worlds(make_user_plan: MakeUserPlan, *job: str, single: Sequence[str
     return runs_by_world
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "late"])  # LBFGS has one rank
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("gan", "autoencoder")]
+
+
+@pytest.mark.parametrize("name", ["classifier", "stream", *OTHERS])
 def test_loops_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None:
     """Loops are bit-equal; in float64 two ranks equal one process to 1e-10; another seed gives another run."""
     job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
@@ -71,11 +74,9 @@ def test_loops_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None
     assert not compare(single, other).within_tolerance
 
 
-@pytest.mark.parametrize("name", ["classifier"])
-def test_virtual_ranks_equal_ddp(name: str, make_user_plan: MakeUserPlan) -> None:
+def test_virtual_ranks_equal_ddp(make_user_plan: MakeUserPlan) -> None:
     """With dropout and BatchNorm per rank."""
-    overrides = () if name == "stream" else ("+model.dropout=0.3",)
-    job = (*MODULES[name], *overrides, "precision=64-true")
+    job = (*MODULES["classifier"], "+model.dropout=0.3", "precision=64-true")
     ddp = trained(make_user_plan(*job, *DDP, folder="ddp"))
     require_close(ddp, trained(make_user_plan(*job, *VIRTUAL, folder="virtual")))
 
