@@ -166,6 +166,7 @@ def test_your_code_as_it_stands_there(command: Command) -> None:
 FROM_TEMPLATE = re.findall(r"^\| (`.*) \| (.*) \|$", PAGES["coming_from_lightning_hydra_template.md"], re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("there", "here"), [row for row in FROM_TEMPLATE if row[0] != row[1]])
 def test_words_of_the_template_are_understood(
     there: str, here: str, make_plan: MakePlan, request: pytest.FixtureRequest

@@ -13,7 +13,7 @@ NET = ("model=example", "data=example", "optimizer.lr=0.01")
 MODULE = ("model=example_module", "data=example_module", "optimizer=example")
 
 
-@pytest.mark.parametrize("user_code", [NET, pytest.param(MODULE, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("user_code", [NET, MODULE])
 def test_two_ranks_learn_what_one_does(
     user_code: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ JOB = (
 )
 
 
+@pytest.mark.slow
 def test_counts_are_of_every_sample_once(make_plan: MakePlan) -> None:
     """361 test digits on three ranks: 121, 120, 120. The net is bad enough for all classes to be confused."""
     plan = make_plan("strategy=ddp", "devices=3", "data.val_size=179", "data.test_size=361", *JOB)

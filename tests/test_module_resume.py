@@ -7,6 +7,7 @@ from tests.resuming import same_after_kill, start
 from tests.test_user_module import DDP, MODULES, SINGLE, TUNED, VIRTUAL, trained
 
 
+@pytest.mark.slow
 def test_a_metric_of_all_epochs_is_resumed(make_user_plan: MakeUserPlan) -> None:
     """Also one that on_train_start resets, as in lightning-hydra-template."""
     plan = make_user_plan("model=uneven", "data=uneven_data", *SINGLE, "max_epochs=3")

@@ -129,8 +129,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("word", REFUSED)
-@pytest.mark.parametrize("engine", ["raw", "both"])
+@pytest.mark.parametrize(("engine", "word"), [*(("raw", word) for word in REFUSED), ("both", "compile=true")])
 def test_refused(word: str, engine: str, make_plan: MakePlan) -> None:
     require_refused(REFUSED[word], make_plan, f"engine={engine}", "logger=none", *word.split())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, OneCycleLR, SequentialLR, StepLR
+from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, OneCycleLR, SequentialLR
 
 from lockstep.base.config_error import ConfigError
 from tests import test_user_code
@@ -37,11 +37,6 @@ SEQUENCE = (
 )
 Make = Callable[[torch.optim.Optimizer], LRScheduler]
 SCHEDULES: dict[str, tuple[tuple[str, ...], int, Make]] = {
-    "epochs": (
-        named(f"{TORCH}.StepLR", "step_size:2"),
-        STEPS,
-        lambda optimizer: StepLR(optimizer, 2),
-    ),
     "whole run": (
         named(f"{TORCH}.OneCycleLR", "max_lr:0.5", "cycle_momentum:false"),
         1,

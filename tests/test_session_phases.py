@@ -26,6 +26,7 @@ def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (phases.seconds, phases.steps, phases.samples) == (4.0, 0, 8)
 
 
+@pytest.mark.slow
 def test_what_follows_an_interrupted_epoch_is_not_training(
     make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

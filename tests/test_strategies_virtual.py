@@ -38,9 +38,6 @@ def test_equals_ddp(make_plan: MakePlan, tmp_path: Path) -> None:
     comparison = compare(ddp, virtual)
     assert (comparison.within_tolerance, str(comparison.tolerance)) == (True, "within 1e-10"), comparison.text()
     assert 0 < comparison.max_diff < 1e-10
-    single = trained(make_plan(*job, "strategy=single", "devices=1"), tmp_path / "single")
-    other = compare(ddp, single)
-    assert other.max_diff > 1e-3, "control: ranks do draw, or take statistics, of their own"
 
 
 @pytest.mark.slow

@@ -63,6 +63,7 @@ def test_a_fast_run_does_each_stage_once(make_plan: MakePlan, tmp_path: Path) ->
         assert sum(int(count) for row in list(csv.reader(file))[1:] for count in row[1:]) == 120
 
 
+@pytest.mark.slow
 def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
     """One step of SGD with rate 1: no weight moves further than the bound, and many by just that."""
     one = ("optimizer=sgd", "optimizer.lr=1", "max_epochs=1", "trainer.limit_train_batches=1", "test=false")

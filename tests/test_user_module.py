@@ -21,7 +21,7 @@ from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.compare import compare
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
-from tests.conftest import QUIET, USER_CODE, Command, MakeUserPlan
+from tests.conftest import MakeUserPlan
 from tests.rank_helpers import LOOPS, by_loops, on_ranks
 
 MODULES = {
@@ -129,6 +129,7 @@ def test_evaluations_have_a_separate_batch_size(make_user_plan: MakeUserPlan) ->
     assert metrics_in(larger)["val_size"] == 12
 
 
+@pytest.mark.slow
 def test_a_rank_without_samples_draws_nothing(make_user_plan: MakeUserPlan) -> None:
     job = (*THAWING, "+model.dropout=0.3", "+model.counts=false")
     ddp, virtual = (trained(make_user_plan(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))
@@ -244,20 +245,3 @@ def require_same_history(*files: Path) -> None:
             values.pop("train/loss", None)
             names.pop("train/loss", None)
             assert values == pytest.approx(names, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
-    job = (*MODULES["classifier"], *DDP, "+data.workers=2", *QUIET[1:], "logger=csv")
-    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
-    assert ended.status == 0, ended.err
-    metrics = metrics_in(ended.run_dir)
-    assert (metrics["model"], metrics["data"]) == ("Classifier", "BlobsData")
-    assert metrics["val_count/dataloader_idx_0"] == 13
-    assert metrics["val_count/dataloader_idx_1"] == 11
-    assert metrics["batch_size"] == 8
-    assert command.survivors() == []
-    steps = lines(ended.run_dir, "step")
-    assert [step["samples"] for step in steps] == [8, 8, 8, 8, 6] * 2
-    assert all({"train_loss_step"} == step["logged"].keys() for step in steps)
-    assert steps[0]["logged"]["train_loss_step"] == pytest.approx(steps[0]["loss_sum"] / 8, rel=1e-12)

@@ -50,6 +50,7 @@ def test_steps_that_are_refused(job: tuple[str, ...], sentence: str, make_user_p
     assert str(refused.value) == sentence
 
 
+@pytest.mark.slow
 def test_steps_of_no_optimizer_are_counted_alike(make_user_plan: MakeUserPlan) -> None:
     require_identical(*by_both(make_user_plan("model=untrained", "data=uneven_data", *DDP)))
 
