@@ -97,31 +97,3 @@ def test_text_that_cannot_be_encoded_is_escaped() -> None:
     assert printed(code, '"$@"', PYTHONIOENCODING="utf-8").stdout == b"r\\udcff \xe2\x80\xa6\n"
     ended = printed(code, '"$@"', PYTHONIOENCODING="ascii")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"r\\udcff \\u2026\n", b"e\\udcff\n")
-
-
-BYTES = os.fsdecode(b"r\xff\xe4n")
-
-
-@pytest.fixture
-def bytes_folder(command: Command) -> Command:
-    """A working folder whose name is not UTF-8."""
-    command.folder /= BYTES
-    try:
-        command.folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"this file system has no such names: {error}")
-    return command
-
-
-@pytest.mark.slow
-def test_tensorboard_needs_utf8_folders(bytes_folder: Command) -> None:
-    shell = ("bash", "-c", '"$@" 2>err', "bash", sys.executable, str(ROOT / "train.py"))
-    ended = bytes_folder(*shell, *SMALL, "logger=tensorboard", "hydra.run.dir=run")
-    said = (bytes_folder.folder / "err").read_bytes()
-    assert ended.status == 2
-    assert said == (
-        b"logger=TensorBoard: TensorBoard writes to folders with UTF-8 names only, and the run's is "
-        + str(bytes_folder.folder / "run").encode(errors="backslashreplace")
-        + b"; write logger=csv or logger=none, or another hydra.run.dir.\n"
-    )
-    assert not (bytes_folder.folder / "run").exists()
