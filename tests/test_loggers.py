@@ -48,9 +48,7 @@ def make_user_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePlan:
     ("words", "names"),
     [
         ((), ["TensorBoard"]),
-        (("logger=[csv,tensorboard]",), ["CSVLogger", "TensorBoard"]),
         (("logger=none",), []),
-        (("logger=[]",), []),
         (("~logger",), []),
         (("logger=[csv,recording]", "+logger.file=a"), ["Recording", "CSVLogger"]),
         (("logger=[csv,second]", "logger.second.file=a"), ["CSVLogger", "Recording"]),

@@ -42,7 +42,7 @@ def chosen(make_plan: MakePlan, metrics: str, *words: str) -> tuple[nn.Module, d
     return load(folder), metrics_in(folder)
 
 
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
+@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
 def test_metrics_of_a_yaml_beside_a_classifier(engine: str, make_plan: MakePlan) -> None:
     """By names and by targets, which get the number of classes; exact in float32, too."""
     recall = "recall:{_target_:torchmetrics.classification.MulticlassRecall}"

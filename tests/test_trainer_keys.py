@@ -54,6 +54,7 @@ def test_limits_end_an_epoch_early(make_plan: MakePlan, tmp_path: Path) -> None:
     assert shares == pytest.approx([round(share) for share in shares], abs=1e-9), "of 2 batches of 60"
 
 
+@pytest.mark.slow
 def test_a_fast_run_does_each_stage_once(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*SMALL, *DDP, "trainer.fast_dev_run=2", "logger=csv", "max_epochs=5")
     folder = by_both(plan, tmp_path / "fast")

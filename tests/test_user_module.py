@@ -59,10 +59,10 @@ def in_both_worlds(make_user_plan: MakeUserPlan, *job: str, single: Sequence[str
     return runs_by_world
 
 
-OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("gan", "autoencoder")]
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("gan", "autoencoder", "stream")]
 
 
-@pytest.mark.parametrize("name", ["classifier", "stream", *OTHERS])
+@pytest.mark.parametrize("name", ["classifier", *OTHERS])
 def test_loops_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None:
     """Loops are bit-equal; in float64 two ranks equal one process to 1e-10; another seed gives another run."""
     job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
