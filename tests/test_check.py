@@ -124,7 +124,8 @@ def test_the_corpus(corpus: dict[tuple[str, bool], list[Answer]]) -> None:
     assert not {name: apart(found) for (name, correct), found in corpus.items() if correct and apart(found)}
     in_source = {case.name: look(locate(case.module)) for case in CASES if case not in RUNNABLE}
     in_runs = {case.name: [answer.finding for answer in apart(corpus[case.name, False])] for case in RUNNABLE}
-    rows = [row_of(case, next(iter({**in_source, **in_runs}[case.name]), None)) for case in CASES]
+    findings: dict[str, Any] = {**in_source, **in_runs}
+    rows = [row_of(case, next(iter(findings[case.name]), None)) for case in CASES]
     assert sum("missed" not in row for row in rows) >= 0.9 * len(CASES)
     assert sum(row.endswith("| yes |") for row in rows) >= 0.75 * len(CASES)
     page = (ROOT / "docs" / "check.md").read_text()

@@ -33,7 +33,8 @@ class Layers(Callback):
             if isinstance(output, Tensor) and output.dim() and len(output) == self.size:
                 self.trace["forward"].setdefault(name, projected(output))
                 if output.requires_grad:
-                    output.register_hook(lambda gradient: self.trace["backward"].update({name: projected(gradient)}))
+                    tensor: Any = output
+                    tensor.register_hook(lambda gradient: self.trace["backward"].update({name: projected(gradient)}))
 
         return hook
 

@@ -28,7 +28,9 @@ from lockstep.plan.schemas.target import KEY
 from lockstep.plan.targets.locate import create, locate, parameters_of
 from lockstep.plan.world import World
 
-QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+QUIET: dict[str, Any] = dict.fromkeys(
+    ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
+)
 VAL_BATCHES = 10
 
 
@@ -120,20 +122,14 @@ def fit(
     facts = probe.trace["facts"]
     adapt(owner, size, world, workers, facts, aligns)
     torch.manual_seed(subject.seed)
-    environment = {"strategy": DDPStrategy(cluster_environment=LightningEnvironment(), process_group_backend="gloo")}
-    trainer = Trainer(
-        accelerator="cpu",
-        devices=world,
-        max_epochs=2,
-        precision=subject.precision,
-        num_sanity_val_steps=0,
-        accumulate_grad_batches=accumulate,
-        limit_train_batches=subject.batches * accumulate,
-        limit_val_batches=VAL_BATCHES * accumulate if validates else 0,
-        use_distributed_sampler=distributes,
-        callbacks=[probe],
-        **(environment if world > 1 else {}) | QUIET,
-    )
+    options: dict[str, Any] = {
+        **{"precision": subject.precision, "devices": world, "accumulate_grad_batches": accumulate},
+        **{"max_epochs": 2, "limit_train_batches": subject.batches * accumulate, "num_sanity_val_steps": 0},
+        **{"limit_val_batches": VAL_BATCHES * accumulate if validates else 0, "use_distributed_sampler": distributes},
+    }
+    if world > 1:
+        options["strategy"] = DDPStrategy(cluster_environment=LightningEnvironment(), process_group_backend="gloo")
+    trainer = Trainer(accelerator="cpu", callbacks=[probe], **options, **QUIET)
     try:
         with CollectiveSpy(probe.calls):
             trainer.fit(model, data, ckpt_path=resume)

@@ -83,7 +83,7 @@ def generators(module: nn.Module) -> dict[str, str]:
     named = {name: value for name, value in attributes(module) if isinstance(value, torch.Generator)}
     states = {name: value.get_state().numpy().tobytes() for name, value in named.items()}
     states |= {"torch": torch.get_rng_state().numpy().tobytes(), "random": repr(random.getstate()).encode()}
-    states["numpy"] = pickle.dumps(np.random.get_state(legacy=True)[1:3])
+    states["numpy"] = pickle.dumps(np.random.get_state())
     return {name: digest(state) for name, state in states.items()}
 
 
