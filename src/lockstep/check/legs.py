@@ -120,7 +120,7 @@ def fit(
     model, data, owner = created(subject, size, workers)
     probe = create_probe()
     facts = probe.trace["facts"]
-    adapt(owner, size, world, workers, facts, aligns)
+    adapt(owner, subject.seed, size, world, workers, facts, aligns)
     torch.manual_seed(subject.seed)
     options: dict[str, Any] = {
         **{"precision": subject.precision, "devices": world, "accumulate_grad_batches": accumulate},

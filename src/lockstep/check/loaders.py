@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
-from lockstep.base.random_state import preserve_generators
+from lockstep.base.random_state import preserve_generators, seeded
 from lockstep.check.probe import rows_of
 from lockstep.plan.targets.kinds import overrides, replace_method
 
@@ -25,24 +25,22 @@ class SliceOfRank(DistributedSampler[Any]):
         return islice(iter(self.sampler), self.rank, None, self.num_replicas)
 
 
-def adapt(owner: Any, size: int, world: int, workers: int, facts: dict[str, Any], aligns: bool) -> None:
-    """Replace the loaders of a module or data module; note facts about that of training.
-
-    aligns: give each rank its share of the order in one process, which a Trainer would shuffle.
-    """
-    aligns = aligns and world > 1
+def adapt(owner: Any, seed: int, *arguments: Any) -> None:
+    """Replace the loaders of a module or data module by adapted ones, which are created alike on every rank."""
     for name in ("train_dataloader", "val_dataloader"):
         if overrides(owner, name):
-            replace_method(
-                owner, name, lambda create, name=name: adapted(create(), name[:3], size, world, workers, facts, aligns)
-            )
+            stage = name.partition("_")[0]
+            replace_method(owner, name, lambda create, stage=stage: adapted(seeded(seed, create), stage, *arguments))
 
 
 def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts: dict[str, Any], aligns: bool) -> Any:
-    """Return a plain loader with other batches and workers; another object is returned as it is."""
+    """Return a plain loader with other batches and workers; another object is returned as it is.
+
+    facts: to note some of training's. aligns: give ranks shares of the order in one process, which a Trainer would shuffle.
+    """
     if isinstance(loader, list | tuple):
         return [adapted(each, stage, size, world, workers, facts, aligns) for each in loader]
-    if stage == "tra":
+    if stage == "train":
         facts |= facts_of(loader, size)
     if type(loader) is not DataLoader:
         return loader
@@ -50,8 +48,10 @@ def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts:
     if isinstance(loader.dataset, IterableDataset):
         del batches["sampler"]
     elif type(loader.sampler) is RandomSampler and world == 1:  # as a Trainer shuffles for several ranks
-        batches["sampler"] = DistributedSampler(loader.dataset, 1, 0, shuffle=stage == "tra")
-    elif aligns and stage == "tra" and not isinstance(loader.sampler, RandomSampler | DistributedSampler):
+        batches["sampler"] = DistributedSampler(loader.dataset, 1, 0, shuffle=stage == "train")
+    elif (
+        aligns and world > 1 and stage == "train" and not isinstance(loader.sampler, RandomSampler | DistributedSampler)
+    ):
         batches["sampler"] = SliceOfRank(loader.sampler)
     if loader.batch_size is None:
         own = loader.batch_sampler
@@ -59,7 +59,7 @@ def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts:
     generator = loader.generator
     if stage == "val" and generator is None:  # each start of an iteration would draw from training's
         generator = torch.Generator()
-    count = workers if stage == "tra" and loader.num_workers else 0
+    count = workers if stage == "train" and loader.num_workers else 0
     return DataLoader(
         loader.dataset,
         **batches,
