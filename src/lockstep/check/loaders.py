@@ -36,7 +36,7 @@ def adapt(owner: Any, seed: int, *arguments: Any) -> None:
 def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts: dict[str, Any], aligns: bool) -> Any:
     """Return a plain loader with other batches and workers; another object is returned as it is.
 
-    facts: to note some of training's. aligns: give ranks shares of the order in one process, which a Trainer would shuffle.
+    facts: to note some of training's. aligns: give ranks their shares of the order in one process.
     """
     if isinstance(loader, list | tuple):
         return [adapted(each, stage, size, world, workers, facts, aligns) for each in loader]
@@ -96,12 +96,11 @@ def facts_of(loader: Any, size: int) -> dict[str, Any]:
 
 def varies(loader: Any) -> bool:
     """Whether a sample is another each time it is read."""
-    dataset = getattr(loader, "dataset", None)
+    dataset: Any = getattr(loader, "dataset", None)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         return False
-    read: Any = dataset.__getitem__
     with preserve_generators(), suppress(Exception):  # of a dataset with other keys
-        return rows_of([read(0)]) != rows_of([read(0)])
+        return rows_of([dataset[0]]) != rows_of([dataset[0]])
     return False
 
 
