@@ -60,7 +60,7 @@ def training(evidence: Evidence, question: str, ranks: Sequence[Trace], quantiti
         return answered(question, difference, 0.0, None, reason)
     cause = cause_between(Pair(evidence.straight, ranks, between, evidence.coupling), quantity, part)
     ratio = None
-    if part.step < len(evidence.straight["steps"]):
+    if quantity in ("loss", "gradient"):
         ratio = ratio_of(evidence.straight["steps"][part.step], ranks[0]["steps"][part.step])
     where = "" if part.names in ((), ("",)) else part.names[0]
     where = evidence.coupling.get("layer", where) if quantity == "loss" else where
