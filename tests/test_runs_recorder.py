@@ -21,6 +21,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from lockstep import ConfigError, Recorder, compare
 from lockstep.runs.recorder import summary_of
+from lockstep.runs.report import render
+from lockstep.runs.report.pages import pair_page
 from tests.comparing import lines
 from tests.conftest import IN_PROCESS, ROOT
 from tests.rank_helpers import wrong_on
@@ -186,7 +188,9 @@ def test_the_page_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
     exec(old, names)
     exec(port, {})
     comparison = compare("runs/old", "runs/port")
-    assert f"```\n{comparison.text()}\n```" in page
+    [shown] = re.findall(r"```\n(runs/old\n.*?)```", page, re.DOTALL)
+    assert all(line.partition("…")[0].strip() in comparison.text() for line in shown.splitlines())
+    assert "another program" in render(pair_page(Path("runs/old"), Path("runs/port"), comparison.content()))
     repaired = str(re.search(r"`(return \[optimizer\].*?)`", page)[1])  # type: ignore[index]
     exec(port.replace("return [optimizer], [schedule]", repaired), {})
     assert compare("runs/old", "runs/port").verdict == "identical"
