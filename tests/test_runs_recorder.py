@@ -94,11 +94,10 @@ def train_port(folder: Path, interval: str = "step") -> None:
     trainer.fit(Port(interval), DataLoader(halves, batch_size=None), loader(32))
 
 
-@pytest.fixture(scope="module")
-def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("by_hand")
-    train_by_hand(folder)
-    return folder
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Path:
+    train_by_hand(tmp_path / "by_hand")
+    return tmp_path / "by_hand"
 
 
 def test_a_loop_and_its_port_agree(by_hand: Path, tmp_path: Path) -> None:
