@@ -24,8 +24,8 @@ from lockstep.runs.recorder import summary_of
 from lockstep.runs.report import render
 from lockstep.runs.report.pages import pair_page
 from tests.comparing import lines
-from tests.conftest import IN_PROCESS, ROOT
-from tests.rank_helpers import wrong_on
+from tests.conftest import IN_PROCESS, ROOT, MakePlan
+from tests.rank_helpers import trained, wrong_on
 
 pytestmark = IN_PROCESS
 Batch = tuple[Tensor, Tensor]
@@ -176,6 +176,17 @@ def train_on_ranks(rank: int, world: int) -> list[str]:
                 recorder.step(loss, inputs)
                 optimizer.step()
     return []
+
+
+def test_a_run_of_lockstep_can_be_compared(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Its Trainer takes the callback, which records the run once more."""
+    target = "lockstep.runs.loggers.recorder_callback.RecorderCallback"
+    callback = f"+callbacks.recorder={{_target_: {target}, folder: {tmp_path / 'other'}}}"
+    words = ("data=points", "model.net.hidden=[4]", "logger=none", "accelerator=cpu", "test=false", "max_epochs=2")
+    trained("lightning", make_plan(*words, "threads=1", callback))
+    comparison = compare(tmp_path / "lightning", tmp_path / "other")
+    assert comparison.verdict == "identical", comparison.text()
+    assert {"samples", "learning rate", "loss", "gradient norm"} <= comparison.quantities.keys()
 
 
 def test_the_page_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
