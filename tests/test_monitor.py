@@ -72,6 +72,7 @@ def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:
     assert hparams_of(make_plan())["gradient_clip_val"] == "null", "told apart from a number, and not left out"
 
 
+@pytest.mark.slow
 def test_run_in_tensorboard(make_plan: MakePlan) -> None:
     """Groups by meaning, hyper-parameters beside them, no blank card; and pictures."""
     plan = make_plan(*SMALL, "strategy=ddp", "devices=2")
