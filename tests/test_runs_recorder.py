@@ -21,9 +21,11 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from lockstep import ConfigError, Recorder, compare
 from lockstep.runs.recorder import summary_of
+from lockstep.runs.report import render
+from lockstep.runs.report.pages import pair_page
 from tests.comparing import lines
-from tests.conftest import IN_PROCESS, ROOT
-from tests.rank_helpers import wrong_on
+from tests.conftest import IN_PROCESS, ROOT, MakePlan
+from tests.rank_helpers import trained, wrong_on
 
 pytestmark = IN_PROCESS
 Batch = tuple[Tensor, Tensor]
@@ -92,11 +94,10 @@ def train_port(folder: Path, interval: str = "step") -> None:
     trainer.fit(Port(interval), DataLoader(halves, batch_size=None), loader(32))
 
 
-@pytest.fixture(scope="module")
-def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("by_hand")
-    train_by_hand(folder)
-    return folder
+@pytest.fixture
+def by_hand(tmp_path: Path) -> Path:
+    train_by_hand(tmp_path / "by_hand")
+    return tmp_path / "by_hand"
 
 
 def test_a_loop_and_its_port_agree(by_hand: Path, tmp_path: Path) -> None:
@@ -177,6 +178,17 @@ def train_on_ranks(rank: int, world: int) -> list[str]:
     return []
 
 
+def test_a_run_of_lockstep_can_be_compared(make_plan: MakePlan, tmp_path: Path) -> None:
+    """Its Trainer takes the callback, which records the run once more."""
+    target = "lockstep.runs.loggers.recorder_callback.RecorderCallback"
+    callback = f"+callbacks.recorder={{_target_: {target}, folder: {tmp_path / 'other'}}}"
+    words = ("data=points", "model.net.hidden=[4]", "logger=none", "accelerator=cpu", "test=false", "max_epochs=2")
+    trained("lightning", make_plan(*words, "threads=1", callback))
+    comparison = compare(tmp_path / "lightning", tmp_path / "other")
+    assert comparison.verdict == "identical", comparison.text()
+    assert {"samples", "learning rate", "loss", "gradient norm"} <= comparison.quantities.keys()
+
+
 def test_the_page_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The port's schedule is found, and with the page's repair the two are identical; Accelerate's loop runs."""
     page = (ROOT / "docs" / "recorder.md").read_text()
@@ -186,7 +198,9 @@ def test_the_page_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
     exec(old, names)
     exec(port, {})
     comparison = compare("runs/old", "runs/port")
-    assert f"```\n{comparison.text()}\n```" in page
+    [shown] = re.findall(r"```\n(runs/old\n.*?)```", page, re.DOTALL)
+    assert all(line.partition("…")[0].strip() in comparison.text() for line in shown.splitlines())
+    assert "another program" in render(pair_page(Path("runs/old"), Path("runs/port"), comparison.content()))
     repaired = str(re.search(r"`(return \[optimizer\].*?)`", page)[1])  # type: ignore[index]
     exec(port.replace("return [optimizer], [schedule]", repaired), {})
     assert compare("runs/old", "runs/port").verdict == "identical"

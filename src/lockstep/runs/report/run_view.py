@@ -38,7 +38,8 @@ class RunView:
 
     @property
     def work(self) -> str:
-        return f"{self.values['model']} on {self.values['data']}"
+        model, data = self.values.get("model"), self.values.get("data")
+        return f"{model} on {data}" if model else "another program"
 
     @cached_property
     def last_steps(self) -> dict[int, int]:
