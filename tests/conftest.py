@@ -33,6 +33,8 @@ from tests.zygote import MARK, Forked, zygote
 if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+GPUS = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all but test_gpu.py is of CPUs, and gives each its devices
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would each compile the same sources
 sys.dont_write_bytecode = False
 
