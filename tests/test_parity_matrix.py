@@ -88,9 +88,7 @@ def run_of(folders: dict[str, Path], make_user_plan: MakeUserPlan, tmp_path_fact
     def pair(job: str, words: Sequence[str], folder: Path) -> list[Plan]:
         own = () if any("batch_size" in word for word in words) else COMMON[:1]
         name = f"{job} {len(list(folder.parent.iterdir()))} {folder.name}"
-        plan = make_user_plan(
-            *own, *COMMON[1:], "engine.fast_loop=false", "memory_format=contiguous", *words, folder=name
-        )
+        plan = make_user_plan(*own, *COMMON[1:], *ALIKE, *words, folder=name)
         engine, (strategy, devices) = schemas.Raw("raw", "ddp"), plan.strategy.mirrored(plan)
         raw = replace(plan, engine=engine, strategy=strategy, devices=devices, run_dir=str(folder / "raw"))
         return [replace(plan, run_dir=str(folder / "lightning")), raw]
