@@ -113,8 +113,8 @@ def _ranks_of(test: ast.expr) -> str:
 def _wrapped(tree: ast.AST) -> dict[str, str]:
     """Return the nets that are wrapped for several ranks, by the name of the wrapper."""
     wrapped = {}
-    for node in ast.walk(tree):
-        for call in ast.walk(node.value) if isinstance(node, ast.Assign) else ():
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.Assign)):
+        for call in ast.walk(node.value):
             if isinstance(call, ast.Call) and call.args and WRAPPER.search(ast.unparse(call.func)):
                 wrapped[ast.unparse(node.targets[0])] = ast.unparse(call.args[0])
     return wrapped
