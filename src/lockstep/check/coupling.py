@@ -23,7 +23,7 @@ class Coupling(Callback):
 
     mean: the loss is the mean of the samples' losses. summed: their sum. weighted: their mean, with weights.
     term: their mean, and a term that is divided by the size of the batch. across: it compares samples with each other.
-    layer: a layer's output for a sample depends on the other samples.
+    layer: a layer's output for a sample depends on the other samples. inputs: what the first layer takes does so.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Coupling(Callback):
         half, full = size // 2, [*range(size)]
         layer = coupling_layer(module, lambda: loss(*full), lambda: loss(*full[:half]), half)
         if layer is not None:
-            facts |= {"coupling": "layer", "layer": layer}
+            facts |= {"coupling": "layer", "layer": layer} if layer else {"coupling": "inputs"}
         else:
             splits = [(full[:half], full[half:]), (full[::2], full[1::2]), (full[: half // 2], full[half // 2 :])]
             kinds = [kind_of(loss, full, *split) for split in splits]  # halves may have equal weights by chance
@@ -83,10 +83,10 @@ def kind_of(loss: Any, full: list[int], left: list[int], right: list[int]) -> st
 
 
 def coupling_layer(module: nn.Module, whole: Any, part: Any, rows: int) -> str | None:
-    """Return the first submodule, in the order of calls, whose output for the first rows depends on the others."""
-    outputs: list[tuple[str, Tensor]] = []
+    """Return the first submodule whose output for the first rows depends on the others; "" if its inputs do already."""
+    outputs: list[tuple[str, Any, Any]] = []
     hooks = [
-        layer.register_forward_hook(lambda _, __, output, name=name: outputs.append((name, output)))
+        layer.register_forward_hook(lambda _, inputs, output, name=name: outputs.append((name, inputs[:1], output)))
         for name, layer in module.named_modules()
         if name and not [*layer.children()]
     ]
@@ -98,8 +98,18 @@ def coupling_layer(module: nn.Module, whole: Any, part: Any, rows: int) -> str |
     finally:
         for hook in hooks:
             hook.remove()
-    for (name, all_rows), (_, some) in zip(first, outputs, strict=False):
-        is_tensor = isinstance(all_rows, Tensor) and isinstance(some, Tensor) and some.dim() and len(some) == rows
-        if is_tensor and not torch.allclose(all_rows[:rows], some, rtol=CLOSE, atol=CLOSE):
+    for (name, inputs, output), (_, few_inputs, few) in zip(first, outputs, strict=False):
+        if differs([*inputs], [*few_inputs], rows):
+            return ""
+        if differs([output], [few], rows):
             return name
     return None
+
+
+def differs(all_rows: list[Any], some: list[Any], rows: int) -> bool:
+    """Whether the first rows are others in a batch of these rows alone."""
+    for one, other in zip(all_rows, some, strict=True):
+        has_rows = isinstance(one, Tensor) and isinstance(other, Tensor) and other.dim() and len(other) == rows
+        if has_rows and not torch.allclose(one[:rows].double(), other.double(), rtol=CLOSE, atol=CLOSE):
+            return True
+    return False

@@ -113,6 +113,7 @@ def fit(
     resume: Path | None = None,
     aligns: bool = False,
     distributes: bool = True,
+    finds_unused: bool = False,
 ) -> Trace:
     """Train on global batches for two epochs, unless the probe stops it; return the trace of this rank."""
     keys = dict(locals())
@@ -128,7 +129,8 @@ def fit(
         **{"limit_val_batches": VAL_BATCHES * accumulate if validates else 0, "use_distributed_sampler": distributes},
     }
     if world > 1:
-        options["strategy"] = DDPStrategy(cluster_environment=LightningEnvironment(), process_group_backend="gloo")
+        group: dict[str, Any] = {"cluster_environment": LightningEnvironment(), "process_group_backend": "gloo"}
+        options["strategy"] = DDPStrategy(**group, find_unused_parameters=finds_unused)
     trainer = Trainer(accelerator="cpu", callbacks=[probe], **options, **QUIET)
     try:
         with CollectiveSpy(probe.calls):
@@ -136,10 +138,12 @@ def fit(
             seen = len(probe.trace["validations"])
             for _ in range(2 if again and seen else 0):
                 trainer.validate(model, data, verbose=False)
-    except TypeError as error:
-        if "sampler" not in str(error) or not distributes:
-            raise
-        return fit(**{**keys, "distributes": False})  # Lightning cannot divide a batch sampler, which divides itself
+    except (TypeError, RuntimeError) as error:
+        if "sampler" in str(error) and distributes:  # Lightning cannot divide a batch sampler, which divides itself
+            return fit(**{**keys, "distributes": False})
+        if "find_unused_parameters" in str(error) and not finds_unused:
+            return fit(**{**keys, "finds_unused": True})
+        raise
     if facts.get("batch") not in (None, size):
         raise ValueError(f"its loader has batches of {facts['batch']}, whatever its batch_size")
     if save is not None:

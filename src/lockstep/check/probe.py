@@ -60,9 +60,9 @@ def rows_of(batch: Any) -> list[str]:
 
 
 def without_padding(row: Any) -> bytes:
-    """Return the bytes of a row without the copies of its last element: the longest sample of a batch decides them."""
-    others = np.flatnonzero(row != row[-1:])
-    content: bytes = row[: others[-1] + 2 if len(others) else 1].tobytes()
+    """Return the bytes of a row without 0 and -100 at its end: as many as the longest sample of the batch needs."""
+    others = np.flatnonzero((row != 0) & (row != -100))
+    content: bytes = row[: others[-1] + 1 if len(others) else 0].tobytes()
     return content
 
 
@@ -165,7 +165,8 @@ class Probe(Callback):
     def on_before_optimizer_step(self, trainer: Trainer, module: LightningModule, optimizer: Any) -> None:
         self.begin(trainer, module)
         step, named = self.step, [*module.named_parameters()]
-        step["gradient"] = sketch((name, parameter.grad) for name, parameter in named)
+        stepped = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+        step["gradient"] = sketch((name, parameter.grad) for name, parameter in named if parameter in stepped)
         step["rate"] = [group["lr"] for each in trainer.optimizers for group in each.param_groups]
         now = generators(module)
         step["drew"] = [name for name, state in self.generators.items() if now.get(name) != state]
@@ -173,10 +174,7 @@ class Probe(Callback):
         step["unfrozen"] = [
             name for name, each in named if each.requires_grad and name in self.trace["facts"]["frozen"]
         ]
-        parameters = {parameter for _, parameter in named}
-        step["unregistered"] = any(
-            each not in parameters for group in optimizer.param_groups for each in group["params"]
-        )
+        step["unregistered"] = bool(stepped - {parameter for _, parameter in named})
         self.trace["steps"].append(step)
         self.step = {}
 

@@ -131,6 +131,9 @@ def twice(evidence: Evidence) -> Iterator[Answer]:
     if len(rounds) < 2 or not rounds[0]["values"]:
         yield Answer(question, "undecided", reason="no validation logs a value")
         return
+    if rounds[0]["samples"] != rounds[1]["samples"]:
+        yield Answer(question, "undecided", reason="setup has split the samples anew")
+        return
     pairs = {
         name: relative(value, rounds[1]["values"].get(name, math.nan)) for name, value in rounds[0]["values"].items()
     }
