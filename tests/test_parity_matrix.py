@@ -66,7 +66,7 @@ for _name in OTHERS:
 FLOAT64, BFLOAT16 = "precision=64-true", "precision=bf16-mixed"
 CELLS = [
     *((job, "ddp 2", FLOAT64) for job in JOBS),
-    *((job, "single", FLOAT64) for job in ("mlp", "within", "manual", "stream")),
+    *((job, "single", FLOAT64) for job in ("mlp", "clipped", "split", "text", "manual", "stream")),
     *((job, "ddp 3", "precision=32-true") for job in ("clipped", "text", "masked")),  # a sum has several orders
     ("wide", "ddp 4", "precision=32-true"),
     ("mlp", "spawn 2", FLOAT64),
