@@ -104,7 +104,7 @@ def test_several_loggers_get_the_same_points(make_user_plan: MakePlan, tmp_path:
     assert calls[-1][0] == "success"
     events = events_of(tmp_path)
     curves = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
-    assert curves["withheld_test/acc"][0].value == pytest.approx(metrics["test/acc"])
+    assert curves["test/acc"][0].value == pytest.approx(metrics["test/acc"])
     steps = lines(tmp_path, "step")
     halves = [steps[:7], steps[7:]]
     losses = [sum(step["loss_sum"] for step in half) / sum(step["samples"] for step in half) for half in halves]
