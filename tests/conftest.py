@@ -65,7 +65,7 @@ WORKERS = 3
 
 LONGEST = (
     *("course", "fuzz", "parity_matrix", "clusters", "netns", "docs", "paths", "resume", "user_module", "user_code"),
-    *("signals", "strategies_fsdp", "faults"),
+    *("signals", "strategies_fsdp", "strategies_zero1", "faults"),
     *("net_session", "parallel_divided_optimizer", "trainer_keys", "callbacks", "module_resume", "train"),
     *("trainer_keys_modules", "streams", "raw", "memory_format", "strangers", "private_dir", "exposure"),
     *("strategies_virtual", "results", "in_process", "sweep", "monitor", "bad_input", "disk_full"),
