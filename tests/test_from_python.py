@@ -14,6 +14,7 @@ from torch import nn
 
 import lockstep
 from lockstep import RunResult, run
+from lockstep.base.config_error import ConfigError
 from lockstep.base.files import CONF
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import GROUPS
@@ -78,6 +79,13 @@ WRONG: dict[str, Callable[[], RunResult]] = {  # with an error of mypy each, but
 @pytest.mark.parametrize("sentence", WRONG)
 def test_a_wrong_argument_is_one_sentence(sentence: str) -> None:
     require_refused(sentence, WRONG[sentence])
+
+
+def test_a_module_that_starts_a_run_as_it_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "endless.py").write_text("import lockstep\n\nclass Net: ...\n\nlockstep.run(logger='none')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"endless calls lockstep\.run as it is imported"):
+        run(["model.net._target_=endless.Net"], logger="none")
 
 
 def test_a_run_by_keywords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ REFUSED = [
         "model.net=CNN: it takes images, and the data has samples of shape (2,)",
         "model=mlp",
     ),
+    (["process_group.backend=nccl"], "process_group.backend=nccl: nccl sends between GPUs alone", "gloo"),
     (["precision=16-mixed"], "precision=16-mixed: it needs a GPU", "precision=bf16-mixed"),
     (["drop_last=maybe"], "drop_last=maybe: it takes true or false", "drop_last=true"),
     (["data=points", "drop_last=true"], "drop_last=true:", "batch_size=5"),

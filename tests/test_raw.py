@@ -117,7 +117,6 @@ REFUSED = {
     "compile=true": "compile=true: engine=raw only repeats",
     "profiler=simple": "profiler=simple: engine=raw only repeats",
     "trainer.detect_anomaly=true": "trainer.detect_anomaly=true: engine=raw only repeats",
-    "trainer.deterministic=true": "trainer.deterministic=true: engine=raw only repeats",
     "trainer.benchmark=true": "trainer.benchmark=true: engine=raw only repeats",
     "test=best": "test=best: engine=raw keeps the final weights alone",
     "memory_format=channels_last": "memory_format=channels_last: engine=raw computes contiguous nets alone",

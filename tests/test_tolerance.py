@@ -12,6 +12,7 @@ from lockstep.runs.compare.tolerance import (
     MASKS,
     MIXED,
     STATISTICS,
+    TF32,
     Tolerance,
     likely_reason,
     tolerance_between,
@@ -28,6 +29,7 @@ ALONE = {"strategy": "single", "world_size": 1, "devices": 1, "gradient_sync": "
 PIPELINE = {**ALONE, "strategy": "model_parallel", "devices": 2}
 DROPOUT = {"dropout_rng": "per_rank"}
 FOUR_RANKS = {"world_size": 4}
+GPU = {"accelerator": "gpu"}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +45,10 @@ FOUR_RANKS = {"world_size": 4}
         (DROPOUT, {**DROPOUT, "strategy": "ddp_spawn"}, IDENTICAL),
         ({**ALONE, **DROPOUT}, DROPOUT, MASKS),
         (DROPOUT, {**DROPOUT, "threads": 2}, FLOAT32),
+        (GPU, GPU, TF32),  # its kernels add in any order
+        ({**GPU, "precision": "64-true"}, {**GPU, "precision": "64-true"}, FLOAT64),
+        ({**GPU, "deterministic": True}, {**GPU, "deterministic": True}, IDENTICAL),
+        ({**GPU, "deterministic": True}, {}, TF32),
     ],
 )
 def test_tolerance_between_two_runs(a: dict[str, object], b: dict[str, object], tolerance: Tolerance) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lockstep.base.config_error import ConfigError
+from lockstep.launch.in_process import restored_process
 from lockstep.launch.start import start_ranks
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES
@@ -140,6 +141,23 @@ def test_torch_flags_hold_during_training(make_plan: MakePlan, monkeypatch: pyte
     before = flags()
     RUN["lightning"](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), ALONE)
     assert seen == [(True, True, False, True)]
+    assert flags() == before
+
+
+def test_raw_repeats_a_run_where_it_is_asked_to(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    measured = torch.nn.utils.get_total_norm
+
+    def seeing(gradients: Any) -> Any:
+        seen.append(flags())
+        return measured(gradients)
+
+    monkeypatch.setattr(torch.nn.utils, "get_total_norm", seeing)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    before = flags()
+    with restored_process():
+        RUN["raw"](make_plan(*SMALL, "engine=raw", "trainer.fast_dev_run=1", "trainer.deterministic=warn"), ALONE)
+    assert {*seen} == {(True, True, False)}
     assert flags() == before
 
 

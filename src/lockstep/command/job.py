@@ -36,7 +36,7 @@ from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.run import ENGINES, ONCE
 from lockstep.plan.schemas.target import tensorboard_of
 from lockstep.plan.targets.from_python import Code, EngineName, Precision, targets_of, words_of
-from lockstep.plan.targets.locate import FROM_DATA, targets_within
+from lockstep.plan.targets.locate import FROM_DATA, importing, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import Job
 from lockstep.runs.checkpoint.files import choose_checkpoint, typed_words
@@ -88,6 +88,9 @@ def run(
         RankFailed: a rank failed.
     """
     began, passed = time.perf_counter(), {key: value for key, value in locals().items() if value is not None}
+    if importing:  # each rank would import the module, too, and start a run
+        reason = f"{importing[0]} calls lockstep.run as it is imported"
+        raise ConfigError(f"{reason}; call it below if __name__ == '__main__'.")
     words, user_code = words_of(passed, passed.pop("overrides"))
     typed = [*overrides, *words]
     if sweeping := {"-m", "--multirun"} & {*typed}:
@@ -194,7 +197,7 @@ def execute(plan: Plan, began: float, keep_finished: bool = False) -> Metrics:
 
 def _run_engine(plan: Plan, began: float) -> Metrics:
     if plan.engine.name == "raw":
-        plan = with_one_layout(plan)
+        plan = repeatable(plan)
     write_config(plan)
     metrics: Metrics = start_ranks(for_ranks(plan), ENGINES[plan.engine.name])
     metrics |= {"commit": plan.command.commit} if plan.command.commit else {}
@@ -208,7 +211,7 @@ def _run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     """Run the plan by Lightning's own loop, then by the raw engine, each in a subfolder; return the verdict, too."""
     folder = Path(plan.run_dir)
     write_config(plan)
-    plan = with_one_layout(plan)
+    plan = repeatable(plan)
     lightning = replace(plan, engine=schemas.Lightning("lightning", False), run_dir=str(folder / "lightning"))
     engine, (strategy, devices) = schemas.Raw("raw", plan.engine.gradient_sync), plan.strategy.mirrored(plan)
     raw = replace(plan, engine=engine, strategy=strategy, devices=devices, run_dir=str(folder / "raw"))
@@ -234,9 +237,12 @@ def _run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     return metrics, f"\n{comparison.text()}{note}\n"
 
 
-def with_one_layout(plan: Plan) -> Plan:
-    """Return a plan without `memory_format=auto`: the layout decides the last bits, and raw chooses none."""
-    return replace(plan, memory_format="contiguous") if plan.memory_format == "auto" else plan
+def repeatable(plan: Plan) -> Plan:
+    """Return a plan whose last bits are the same in both engines: one memory layout, and on a GPU one order of sums."""
+    trainer, memory_format = plan.trainer, plan.memory_format
+    if plan.accelerator == "gpu" and trainer.deterministic is None:
+        trainer = replace(trainer, deterministic="warn")
+    return replace(plan, trainer=trainer, memory_format="contiguous" if memory_format == "auto" else memory_format)
 
 
 def write_config(plan: Plan) -> None:
@@ -258,6 +264,7 @@ def config_of(plan: Plan) -> Any:
     if config.strategy.name != plan.strategy.name:
         config.strategy, config.devices = {**vars(plan.strategy)}, plan.devices
     config.batch_size, config.memory_format = config.batch_size or plan.batch_size, plan.memory_format
+    config.trainer.deterministic = plan.trainer.deterministic
     model: Any = plan.model.call
     for path in ((), *targets_within(model)):
         node, call = reduce(getitem, path, config.model), reduce(getitem, path, model)

@@ -37,6 +37,7 @@ IRRELEVANT_WARNINGS = (
     "It is recommended to use `self.log.*sync_dist=True",  # logged values are already summed over ranks
     "The number of training batches .* is smaller than the logging interval",
     "You're resuming from a checkpoint that ended before the epoch ended",  # RankLoader resumes within it
+    "GPU available but not used",  # accelerator=cpu was typed
     "Be aware that when using `ckpt_path`, callbacks",  # a test writes no checkpoint
     "You defined a `validation_step` but have no `val_dataloader`",  # a run may go without
     "Total length of `list` across ranks is zero",  # no validation split

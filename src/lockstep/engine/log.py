@@ -96,7 +96,7 @@ class ExactLog:
                 self._add_step(entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)
             return
         value = full_tensor(value)
-        number = to_scalar(value.double().reshape(()) if getattr(value, "is_cuda", False) else value)
+        number = to_scalar(value.reshape(()) if getattr(value, "is_cuda", False) else value)
         if self.in_batch:
             weight = float(self.samples if batch_size is None else batch_size) if self.samples else 0.0
         else:  # a value of the epoch stands for the samples of this rank in it

@@ -59,6 +59,7 @@ def run_in_process(work: Launchable, engine: str, launched: RankContext | None) 
 def restored_process() -> Iterator[None]:
     """Restore what a rank changes: it expects a process of its own, which ends with it."""
     environment, threads, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
+    deterministic = torch.get_deterministic_debug_mode()
     gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
     devices = gpus if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
@@ -69,3 +70,4 @@ def restored_process() -> Iterator[None]:
         os.environ.update(environment)
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)
+        torch.set_deterministic_debug_mode(deterministic)

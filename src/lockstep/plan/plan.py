@@ -124,6 +124,8 @@ class Plan:
             "micro_batches": self.strategy.micro_batches,
         }
         names = [name for name in SUMMARY_KEYS if name not in left_out]
+        if self.accelerator == "gpu":
+            names, derived["deterministic"] = [*names, "deterministic"], bool(self.trainer.deterministic)
         values = ((name, derived[name] if name in derived else getattr(self, name)) for name in names)
         return {name: getattr(value, "name", value) for name, value in values}
 
@@ -149,6 +151,9 @@ def _rules(plan: Plan) -> Rules:
     fits = tensorboard_of(plan) is None or is_utf8(plan.run_dir)
     reason = f"TensorBoard writes to folders with UTF-8 names only, and the run's is {plan.run_dir}"
     yield fits, "logger", reason, "logger=csv or logger=none, or another hydra.run.dir"
+    fits = plan.process_group.backend != "nccl" or plan.accelerator == "gpu"
+    reason, hint = "nccl sends between GPUs alone", "process_group.backend=gloo, or accelerator=gpu"
+    yield fits, "process_group.backend", reason, hint
     if plan.compile:
         yield from only(plan, "it runs beside the net, and would not be compiled", show_shapes=False)
     if not plan.train:

@@ -85,7 +85,7 @@ def before_update(trainer: Any, optimizer: Optimizer) -> None:
             dist.all_reduce(total)
         for gradient in gradients if total else ():
             gradient.div_(total.item())
-    norms = [torch.linalg.vector_norm(gradient).item() for gradient in gradients]
+    norms = [nn.utils.get_total_norm([gradient]).item() for gradient in gradients]
     trainer.updates.append((float(optimizer.param_groups[0]["lr"]), norms))
     trainer.module.on_before_optimizer_step(optimizer)
 

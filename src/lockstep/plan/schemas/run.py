@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ONLY_OF_RAW: dict[str, Any] = {
     **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
     **{"trainer.detect_anomaly": False, "trainer.reload_dataloaders_every_n_epochs": 0},
-    **{"trainer.deterministic": None, "trainer.benchmark": None},
+    "trainer.benchmark": None,
 }
 """The only values of some keys under engine=raw and engine=both."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -26,6 +27,10 @@ NUMERIC = {"int", "float", "Union", "Optional", "None", "NoneType", "Tensor"}
 
 FROM_DATA = ("sample_shape", "num_classes", "num_outputs")
 """Arguments of a module and its net that come from its data, as LightningCLI links arguments."""
+
+
+importing: list[str] = []
+"""The modules of the user that this process imports at the moment."""
 
 
 class UserCodeError(ConfigError):
@@ -78,7 +83,7 @@ def locate(key: str, path: Any) -> Any:
     with user_errors(f"{key}={path}", "its module cannot be imported."), preserve_generators():
         for count, name in enumerate(names, start=1):
             try:
-                module = None if hasattr(target, name) else importlib.import_module(".".join(names[:count]))
+                module = None if hasattr(target, name) else import_guarded(".".join(names[:count]))
             except ModuleNotFoundError as error:
                 if not f"{path}.".startswith(f"{error.name}."):
                     raise  # a module that the user's imports
@@ -90,6 +95,15 @@ def locate(key: str, path: Any) -> Any:
         hint = "import lightning.pytorch as pl in its file"  # the classes of the other package are others
         raise config_error(key, path, "it derives from pytorch_lightning, not from lightning", hint)
     return target
+
+
+def import_guarded(name: str) -> ModuleType:
+    """Import a module of the user; `run` refuses to start from within: each rank would import it and start a run."""
+    importing.append(name)
+    try:
+        return importlib.import_module(name)
+    finally:
+        importing.pop()
 
 
 def require_package(key: str, path: str) -> None:

@@ -36,6 +36,7 @@ UNWRITTEN = "what engine=raw does not write"
 FILES = ("last.ckpt", "best.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
 WORLD = (
     "engine* strategy* devices num_nodes accelerator threads precision sync_batchnorm dropout_rng memory_format compile"
+    " deterministic"
 )
 NAMES = "name tags* run_dir data.root ckpt_path resume"
 LOADERS = "num_workers pin_memory persistent_workers prefetch_factor timeout"

@@ -39,6 +39,7 @@ ROUNDED = "sums in another order, or in another precision, round differently; tr
 IDENTICAL = Tolerance(0.0, reason="the same arithmetic in the same order")
 FLOAT64 = Tolerance(1e-10, reason="sums in another order, in float64")
 FLOAT32 = Tolerance(1e-4, 3, ROUNDED)
+TF32 = Tolerance(0.01, 3, "a GPU adds in any order and convolves in TF32; trainer.deterministic=true repeats a run")
 MIXED = Tolerance(0.1, 3, ROUNDED)  # the last two are ten times or more what was measured (docs/agreement.md)
 MASKS = Tolerance(sys.float_info.max, reason="independent dropout masks; strategy=virtual draws those of ddp")
 STATISTICS = Tolerance(sys.float_info.max, reason="each part of a batch is normalized by itself")
@@ -54,7 +55,8 @@ EFFECTS = {"loss", "gradient norm", "logged", "validation", "train", "test", "re
 def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
     """Return the expected agreement of two runs, whichever engine runs them."""
     dropout = {run["dropout_rng"] for run in (a, b) if "dropout_rng" in run}
-    if _arithmetic(a) == _arithmetic(b) and len(dropout) < 2:
+    repeatable = all(run["accelerator"] != "gpu" or run.get("deterministic") for run in (a, b))
+    if repeatable and _arithmetic(a) == _arithmetic(b) and len(dropout) < 2:
         return IDENTICAL
     is_split_alike = _batch_layout(a) == _batch_layout(b)
     if "per_rank" in dropout and (len(dropout) > 1 or not is_split_alike):
@@ -64,7 +66,9 @@ def tolerance_between(a: RunMetadata, b: RunMetadata) -> Tolerance:
     precisions = {a["precision"], b["precision"]}
     if precisions == {"64-true"}:
         return FLOAT64
-    return FLOAT32 if precisions <= {"64-true", "32-true"} else MIXED
+    if not precisions <= {"64-true", "32-true"}:
+        return MIXED
+    return TF32 if "gpu" in (a["accelerator"], b["accelerator"]) else FLOAT32
 
 
 def likely_reason(a: RunMetadata, b: RunMetadata, differs: str) -> str | None:

@@ -22,9 +22,9 @@ LoggedValues = Mapping[str, Mapping[str, tuple[Scalar, float, str]]]
 
 
 def to_scalar(number: Any) -> Scalar:
-    """Return the value of a number or tensor, but on a GPU the tensor; small CPU tensors would fragment memory."""
+    """Return the value of a number or tensor, but on a GPU a float64 tensor; on a CPU they would fragment memory."""
     if getattr(number, "is_cuda", False):
-        return cast(Tensor, number.detach())
+        return cast(Tensor, number.detach().double())
     return float(number.item() if isinstance(number, Tensor) else number)  # `float` warns if it requires a gradient
 
 
