@@ -55,8 +55,8 @@ def test_each_token_is_drawn_by_the_logits_of_the_window_before_it() -> None:
 @pytest.mark.parametrize(
     ("run", "words", "sentence"),
     [
-        ("lightning", ["7"], "text=7: the characters that the net has learned are '\\n !&"),
-        ("lightning", [""], "text='': the characters that the net has learned are"),
+        ("lightning", ["7"], "text=7: the characters that the net has learned are \"\\n !',-"),
+        ("lightning", [""], "text=: the characters that the net has learned are"),
         ("lightning", ["a", "--tokens", "0"], "--tokens=0: it must be 1 or more; write --tokens 400."),
         ("lightning", ["a", "--temperature", "nan"], "--temperature=nan: it must be 0 or more; write --temp"),
         ("digits", ["a"], "digits: its data, Digits, is no text; write a run with data=text."),
