@@ -57,7 +57,7 @@ CASES = {
     "stages micro-batches": f"{SPLIT} accumulate_grad_batches=2 strategy.micro_batches=2 {by('model_parallel', 2)}",
     "virtual 3 lenet": f"{LENET} {DECAY} {CYCLE} drop_last=true {by('virtual', 3, 'lightning')}",
 }
-QUICK = ("mlp raw", "softmax regression", "line", "ddp mlp accumulate cycle clip", "ddp autoencoder")
+QUICK = ("mlp raw", "ddp mlp accumulate cycle clip")
 """Cases that `pytest` runs; `pytest -m slow` runs the others."""
 
 

@@ -33,6 +33,8 @@ from tests.zygote import MARK, Forked, zygote
 if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+GPUS = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all but test_gpu.py is of CPUs, and gives each its devices
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would each compile the same sources
 sys.dont_write_bytecode = False
 
@@ -64,11 +66,10 @@ WORKERS = 3
 """Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
-    *("course", "fuzz", "parity_matrix", "clusters", "netns", "docs", "paths", "resume", "user_module", "user_code"),
-    *("signals", "strategies_fsdp", "strategies_zero1", "faults"),
-    *("net_session", "parallel_divided_optimizer", "trainer_keys", "callbacks", "module_resume", "train"),
-    *("trainer_keys_modules", "streams", "raw", "memory_format", "strangers", "private_dir", "exposure"),
-    *("strategies_virtual", "results", "in_process", "sweep", "monitor", "bad_input", "disk_full"),
+    *("course", "netns", "clusters", "docs", "resume", "signals", "fuzz", "wheel", "parity_matrix", "compile"),
+    *("strategies_modules", "strangers", "user_module", "silent_bugs", "sweep", "strategies_virtual", "in_process"),
+    *("faults", "user_code", "paths", "train", "raw", "both", "module_resume", "strategies_fsdp", "callbacks"),
+    *("trainer_keys_modules", "trainer_keys", "user_steps", "results", "metric_values", "bad_input", "disk_full"),
 )
 """The files that take longest start first."""
 

@@ -12,8 +12,6 @@ from tests.conftest import Command
 TYPED: list[tuple[str, str, str]] = [
     ("devices=0", "devices=0:", "write devices=1."),
     ("ckpt_path=file", "file: it is no complete checkpoint", "write ckpt_path=last"),
-    ("--config-name=nope", "--config-name=nope: there is no such file", "write --config-dir=FOLDER beside it"),
-    ("=3", "=3: this cannot be parsed", "write KEY=VALUE"),
     ("hydra.run.dir=file", "hydra.run.dir=file:", "File exists"),
     ("--max_epochs 3", "unrecognized arguments: --max_epochs", "then KEY=VALUE without dashes"),
     ("-m model.lr=8,9", "model.lr=8,9: there is no such key", "write optimizer.lr=8,9"),

@@ -77,38 +77,10 @@ def test_engines_that_are_apart(command: Command) -> None:
 
 
 @pytest.mark.slow
-def test_engines_that_are_apart_in_a_sweep(command: Command) -> None:
-    code = APART.format(script=str(ROOT / "train.py"))
-    ended = command(
-        sys.executable, "-c", code, "-m", "engine=both,lightning", *QUICK, PYTHONPATH=f"{ROOT / 'src'}:{ROOT}"
-    )
-    assert ended.status == 1
-    assert "engines differ" in ended.out
-    assert "sweep: 2 finished, 0 refused, 0 failed" in ended.out
-
-
-IN_PLACE = {
-    ("strategy=dp", "devices=2", "batch_size_per_device=6", "scale_lr=true"): "single devices=1",
-    ("strategy=virtual", "devices=2"): "ddp devices=2",
-    ("strategy=fsdp", "devices=2"): "ddp devices=2",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", IN_PLACE, ids=" ".join)
-def test_raw_runs_another_strategy_in_place(words: tuple[str, ...], command: Command) -> None:
+def test_raw_runs_another_strategy_in_place(command: Command) -> None:
+    words = ("strategy=dp", "devices=2", "batch_size_per_device=6", "scale_lr=true")
     ended = command.train("engine=both", "precision=64-true", *QUICK[:-1], *words)
     assert (ended.status, ended.err) == (0, ""), ended.err
-    assert f"raw ran strategy={IN_PLACE[words]}, in place of {words[0]}" in ended.out
+    assert "raw ran strategy=single devices=1, in place of strategy=dp" in ended.out
     assert "expected: within 1e-10" in ended.out
     assert 0 <= metrics_in(ended.run_dir)["max_diff"] < 1e-10
-
-
-@pytest.mark.slow
-def test_replicas_with_statistics_are_compared_by_samples_alone(command: Command) -> None:
-    few = ("trainer.limit_train_batches=3", "max_epochs=1", "threads=1", "batch_size=12")
-    ended = command.train("engine=both", "model=cnn", "strategy=dp", "devices=2", *few)
-    assert ended.status == 0, ended.err
-    assert "expected: the same samples alone (each part of a batch is normalized by itself" in " ".join(
-        ended.out.split()
-    )

@@ -30,11 +30,12 @@ STOPPING = (
 AVERAGING = ("callbacks=swa", "+model.norm=false", "max_epochs=3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("callbacks", "world", "epochs"),
     [
         (STOPPING, DDP, 2),
-        pytest.param(AVERAGING, DDP, 3, marks=pytest.mark.slow),
+        (AVERAGING, DDP, 3),
     ],
 )
 def test_both_loops_call_callbacks_alike(

@@ -47,7 +47,7 @@ def counted(run: Path) -> list[dict[str, str]]:
     return [{"true": name, **dict(zip(columns, map(str, row), strict=True))} for name, row in rows]
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("world", ["ddp", *(pytest.param(name, marks=pytest.mark.slow) for name in [*WORLDS][1:])])
 def test_confusion_of_all_ranks(world: str, make_user_plan: MakeUserPlan) -> None:
     """Nine samples in batches of four; the numbers of the run are as without the callbacks."""
     run = trained(make_user_plan(*JOB, *WORLDS[world]))

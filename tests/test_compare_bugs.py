@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import lockstep.engine
@@ -75,6 +76,7 @@ def with_three_bugs(plan: Plan, context: RankContext) -> Metrics:
     return trained(plan, context, "wrong")
 
 
+@pytest.mark.slow
 def test_bugs_are_detected_at_their_steps(make_plan: MakePlan) -> None:
     plan = make_plan("strategy=ddp", "devices=2", "model.net.hidden=[16]", *SMALL)
     on_ranks(plan, with_three_bugs)

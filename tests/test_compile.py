@@ -72,9 +72,6 @@ def test_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
 
 SETTINGS = {
     "ddp": "strategy=ddp devices=2 data=points data.samples=200 model.net.hidden=[16]",
-    "fsdp": "strategy=fsdp devices=2 model=residual data=points data.samples=200",
-    "manual": "strategy=ddp devices=2 model=gan data=blobs_data",
-    "varying": "compile=dynamic data=points data.samples=200 model.net.hidden=[16]",
 }
 
 

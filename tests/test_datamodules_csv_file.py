@@ -176,6 +176,7 @@ def test_another_file_gets_the_scale_of_a_checkpoint(tmp_path: Path) -> None:
         other.load_state_dict(first.state_dict())
 
 
+@pytest.mark.slow
 def test_the_scale_is_computed_in_float64_by_both_loops_and_engines(tmp_path: Path) -> None:
     """Hooks get the columns as they are: in float32, 1e6 ± 10 would have lost its last digits."""
     file, _ = table(tmp_path / "a.csv")

@@ -54,12 +54,23 @@ ALL = dict.fromkeys(
     if not re.search(YOUR_OWN, words) and words not in SETUP and not words.startswith("pip ")
 )
 PLANNED = [words for words in ALL if re.match(r"python train\.py(?! -m|.*(--|…|RUN|resume|ckpt_path|=pict))", words)]
+ELSEWHERE = {
+    "python train.py -m strategy=single,ddp,dp devices=1,2 max_epochs=5": "test_sweep.py",
+    "python train.py engine=both strategy=ddp devices=2": "test_both.py",
+    "python -m lockstep.collectives devices=4": "test_collectives.py",
+    "python train.py --help": "test_train.py",
+    "python train.py strategy=ddp devices=2": "test_train.py",
+    "python train.py": "test_sweep.py",
+    "torchrun --nproc_per_node=2 train.py strategy=ddp devices=2": "test_both.py",
+}
+"""Commands that another file of tests runs."""
 RUN = [
     words
     for words in ALL
-    if words in README or (words not in PLANNED and not re.search(" -m |ckpt_path|draw_c", words))
+    if words not in ELSEWHERE
+    and (words in README or (words not in PLANNED and not re.search(" -m |ckpt_path|draw_", words)))
 ]
-"""Other tests prove what the other commands do: sweeps, checkpoints, the tour of collectives, the course's pictures."""
+"""Other tests prove what the other commands do: sweeps, checkpoints, the tour of collectives, pictures of docs/."""
 
 
 def overrides(words: str, request: pytest.FixtureRequest) -> list[str]:
@@ -73,10 +84,13 @@ def overrides(words: str, request: pytest.FixtureRequest) -> list[str]:
 
 def test_the_pages_hold_commands() -> None:
     assert len(PLANNED) >= 40
-    assert len(RUN) >= 12
+    assert len(RUN) >= 7
+    assert ALL.keys() >= ELSEWHERE.keys()
 
 
-@pytest.mark.parametrize("words", PLANNED)
+@pytest.mark.parametrize(
+    "words", [pytest.param(words, marks=[pytest.mark.slow] * (words not in README)) for words in PLANNED]
+)
 def test_a_command_makes_a_plan(words: str, make_plan: MakePlan, request: pytest.FixtureRequest) -> None:
     make_plan(*overrides(words.removeprefix("python train.py"), request))
 
@@ -153,6 +167,7 @@ def test_your_code_as_it_stands_there(command: Command) -> None:
 FROM_TEMPLATE = re.findall(r"^\| (`.*) \| (.*) \|$", PAGES["coming_from_lightning_hydra_template.md"], re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("there", "here"), [row for row in FROM_TEMPLATE if row[0] != row[1]])
 def test_words_of_the_template_are_understood(
     there: str, here: str, make_plan: MakePlan, request: pytest.FixtureRequest
@@ -196,7 +211,7 @@ def test_the_glossary_is_in_order() -> None:
     assert terms == sorted({*terms})
 
 
-@pytest.mark.parametrize(("name", "rows"), [("README.md", 5), ("agreement.md", 20)])
+@pytest.mark.parametrize(("name", "rows"), [("README.md", 5), pytest.param("agreement.md", 20, marks=pytest.mark.slow)])
 def test_expected_agreement_is_what_compare_expects(name: str, rows: int, make_plan: MakePlan) -> None:
     """Rows have overrides of the one run and the other, of both, and what is expected."""
     row = r"^\| `([^`]*)` and `([^`]*)`(?:, with `([^`]*)`)? \| ([^|]*) \|"

@@ -15,9 +15,8 @@ KINDS = {
     "exit": "it ended with exit status 3 and no traceback",
     "kill": KILLED,
     "stop": "it did not answer within 6 s (process_group.timeout): it loops, waits or is stopped",
-    "memory": f"Memory ran out: {MEMORY_HINT}.",
 }
-BY_TORCHRUN = {"kill": "Signal 9 (SIGKILL) received"}
+BY_TORCHRUN = "Signal 9 (SIGKILL) received"
 """What torchrun reports of a rank that leaves no message. Its ranks may start seconds apart."""
 MOMENTS = {"starting": None, "step:5": 4, "validation:3": 8, "saving:2": 2}
 """With the step of the newest valid checkpoint: the third pass through a layer validates the second epoch."""
@@ -30,11 +29,7 @@ slow = pytest.mark.slow
         ("ddp", "raise", 0, "step:5"),
         ("ddp", "kill", 1, "starting"),
         pytest.param("ddp_spawn", "exit", 1, "validation:3", marks=slow),
-        pytest.param("ddp_spawn", "raise", 1, "saving:2", marks=slow),
-        pytest.param("ddp", "kill", 0, "saving:2", marks=slow),
         pytest.param("ddp_spawn", "stop", 0, "saving:2", marks=slow),
-        pytest.param("ddp", "memory", 0, "validation:3", marks=slow),
-        pytest.param("torchrun", "raise", 1, "validation:3", marks=slow),
         pytest.param("torchrun", "kill", 0, "step:5", marks=slow),
     ],
 )
@@ -52,13 +47,12 @@ def test_a_rank_fails(start: str, kind: str, rank: int, moment: str, tmp_path: P
     assert saved == MOMENTS[moment]
     if saved is not None:
         assert faulty.curve() >= {*range(1, saved + 1)}, "all that the checkpoint knows of was logged"
-    traced = kind in ("raise", "memory")
+    traced = kind == "raise"
     if by_torchrun:
-        own, _, report = ended.err.partition("Root Cause (first observed failure):")
+        said, _, report = ended.err.partition("Root Cause (first observed failure):")
         assert f"rank      : {rank} " in report, ended.err
-        assert ended.err.count(BY_TORCHRUN.get(kind, KINDS[kind])) == 1, ended.err
-        assert ended.err.count(f"rank {rank} failed: Traceback") == int(traced), ended.err
-        assert own.count(" failed: ") == int(traced), ended.err
+        assert ended.err.count(BY_TORCHRUN) == 1, ended.err
+        assert " failed: " not in said, ended.err
     else:
         assert ended.err.startswith(f"rank {rank} failed: "), ended.err
         assert KINDS[kind] in ended.err.splitlines()[-1]

@@ -3,7 +3,6 @@
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import psutil
 import pytest
 
 from tests.conftest import ROOT, Command
-from tests.fault_injection.command import Leaves, leaves
+from tests.fault_injection.command import leaves
 from tests.terminal import CTRL_C, Terminal
 from tests.zygote import MARK
 
@@ -28,15 +27,6 @@ LONG = (*SMALL, "max_epochs=2000", "threads=1", "accelerator=cpu")
 FAULTY = str(ROOT / "tests" / "fault_injection" / "train.py")
 
 slow = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def apart(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
-    """What a run leaves whose rank the fork server started."""
-    folder = tmp_path_factory.mktemp("apart")
-    ended = Command(folder).train(*SHORT, "hydra.run.dir=run", "strategy.in_process=false")
-    assert ended.status == 0, ended.err
-    return leaves(folder / "run")
 
 
 @pytest.fixture
@@ -62,9 +52,7 @@ def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
 
 @pytest.mark.slow
-def test_breakpoint_in_a_forward_stops_at_a_prompt(
-    apart: Leaves, at_terminal: Callable[..., Terminal], tmp_path: Path
-) -> None:
+def test_breakpoint_in_a_forward_stops_at_a_prompt(at_terminal: Callable[..., Terminal]) -> None:
     terminal = at_terminal(*SHORT, fault="breakpoint@0:forward:5")
     terminal.wait_for("(Pdb) ")
     assert not psutil.Process(terminal.process.pid).children(), "no fork server, no rank beside it"
@@ -74,17 +62,6 @@ def test_breakpoint_in_a_forward_stops_at_a_prompt(
     terminal.type(b"c\n")
     terminal.wait_for("went on with 42")
     assert terminal.end() == 0
-    assert leaves(tmp_path / "run") == apart
-
-
-@slow
-def test_ctrl_c_at_the_prompt_of_the_debugger_ends_the_command(at_terminal: Callable[..., Terminal]) -> None:
-    terminal = at_terminal(*SHORT, fault="breakpoint@0:step:5")
-    terminal.wait_for("(Pdb) ")
-    time.sleep(1)  # Python's readline shows its prompt a moment before it listens
-    terminal.type(CTRL_C)
-    assert terminal.end(timeout=20) == 130
-    assert "Traceback" not in terminal.shown
 
 
 @slow
@@ -98,19 +75,12 @@ def test_ctrl_c_while_it_trains_leaves_a_checkpoint(at_terminal: Callable[..., T
 
 
 @slow
-@pytest.mark.parametrize(
-    ("fault", "message"),
-    [
-        ("raise@0:forward:5", "ZeroDivisionError: on purpose\n"),
-        ("quit@0:forward:5", "SystemExit: 0\n"),
-    ],
-)
-def test_errors_are_those_of_a_rank(command: Command, fault: str, message: str) -> None:
+def test_errors_are_those_of_a_rank(command: Command) -> None:
     words = (*SHORT, "strategy.in_process=true")
-    ended = command(sys.executable, FAULTY, *words, FAULT=fault, PYTHONPATH=str(ROOT))
+    ended = command(sys.executable, FAULTY, *words, FAULT="quit@0:forward:5", PYTHONPATH=str(ROOT))
     assert ended.status == 1
     assert ended.err.startswith("rank 0 failed: ")
-    assert ended.err.endswith(message)
+    assert ended.err.endswith("SystemExit: 0\n")
     assert ended.err.count("Traceback") == 1
 
 

@@ -60,6 +60,7 @@ def test_it_scores_as_in_the_run(tmp_path: Path) -> None:
     assert accuracy == pytest.approx(result["test/acc"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_best_net_or_the_one_of_a_checkpoint(tmp_path: Path) -> None:
     result = trained(tmp_path, *DIGITS, "max_epochs=3", "optimizer.lr=0.2", "test=best")
     assert result["best_epoch"] != 3, "a rate at which the last epoch is not the best"

@@ -64,6 +64,7 @@ def test_every_world_is_a_plain_loop(name: str, make_user_plan: MakeUserPlan) ->
     assert metrics["train/loss"] == pytest.approx(metrics["masked"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_without_a_weight_it_is_another_mean(make_user_plan: MakeUserPlan) -> None:
     """The control; and one process with the weight, without clipping."""
     single = by_both(make_user_plan(*JOB, *SINGLE, "seed=0", folder="single"))
@@ -75,12 +76,11 @@ def test_without_a_weight_it_is_another_mean(make_user_plan: MakeUserPlan) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [DDP, pytest.param(VIRTUAL, marks=pytest.mark.slow)])
-def test_killed_within_a_window(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*JOB, *CLIPPED, *world, "trainer.val_check_interval=1")
-    same_after_kill(plan, 3)
+def test_killed_within_a_window(make_user_plan: MakeUserPlan) -> None:
+    same_after_kill(make_user_plan(*JOB, *CLIPPED, *DDP, "trainer.val_check_interval=1"), 3)
 
 
+@pytest.mark.slow
 def test_a_window_is_resumed_in_another_world(make_user_plan: MakeUserPlan) -> None:
     """After four batches on two ranks, which is within the second window of three, in one process."""
     job = (*JOB, "max_epochs=1", "trainer.val_check_interval=2")

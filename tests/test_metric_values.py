@@ -21,12 +21,11 @@ EXACT = ("precision=64-true", "max_epochs=1")
 
 
 @pytest.mark.parametrize("engine", ["lightning", "raw"])
-@pytest.mark.parametrize("world", [("strategy=single",), ("strategy=ddp", "devices=2")], ids=lambda world: world[0])
-def test_metrics_are_those_of_the_whole_split(
-    engine: str, world: tuple[str, ...], make_user_plan: MakeUserPlan
-) -> None:
+def test_metrics_are_those_of_the_whole_split(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Of counts, sums, all scores, and scores in groups; a rank of two has no sample of the last batch."""
-    folder = trained(make_user_plan("model=measured", "data=none", f"engine={engine}", *EXACT, *world))
+    folder = trained(
+        make_user_plan("model=measured", "data=none", f"engine={engine}", *EXACT, "strategy=ddp", "devices=2")
+    )
     net, measured = load(folder).net.double(), metrics_in(folder)
     for stage in ("val", "test"):
         x, *targets = split(stage).tensors
@@ -43,7 +42,7 @@ def chosen(make_plan: MakePlan, metrics: str, *words: str) -> tuple[nn.Module, d
     return load(folder), metrics_in(folder)
 
 
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
+@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
 def test_metrics_of_a_yaml_beside_a_classifier(engine: str, make_plan: MakePlan) -> None:
     """By names and by targets, which get the number of classes; exact in float32, too."""
     recall = "recall:{_target_:torchmetrics.classification.MulticlassRecall}"

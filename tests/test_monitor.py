@@ -13,7 +13,7 @@ from lockstep.command.compose import swept_keys
 from lockstep.launch.start import start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.run_label import folder_of, run_label
+from lockstep.plan.run_label import folder_of, link_curves, run_label
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.loggers import hparams_of
 from lockstep.runs.run_files import PHASES
@@ -44,13 +44,17 @@ def test_label_begins_with_what_varies_or_was_typed(make_plan: MakePlan) -> None
     assert (len(long), long[-1]) == (90, "…")
 
 
-def test_label_has_the_time_of_the_folder(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_label_has_the_time_of_the_folder(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_plan()
-    dated = replace(plan, run_dir=str(tmp_path / "sweeps" / "2026-11-22_14-03-12-798684" / "3"))
-    assert run_label(dated) == "single MLP · 14-03-12"
+    dated = replace(plan, run_dir=str(tmp_path / "logs" / "2026-11-22_14-03-12-798684" / "3"))
+    assert run_label(dated) == "single MLP · 11-22_14-03-12"
     first = folder_of(dated)
     first.mkdir(parents=True)
     (first / "events.out.tfevents.1").touch()
+    monkeypatch.chdir(tmp_path)
+    for each in (dated, plan):
+        link_curves(each)
+    assert [path.resolve() for path in (tmp_path / "curves").iterdir()] == [first], "runs elsewhere have no link"
     changed = schemas.Command(("max_epochs=9",))
     assert folder_of(replace(dated, command=changed, resume=True)) == first
     assert folder_of(replace(dated, command=changed)) != first
@@ -72,6 +76,7 @@ def test_options_are_hyper_parameters(make_plan: MakePlan) -> None:
     assert hparams_of(make_plan())["gradient_clip_val"] == "null", "told apart from a number, and not left out"
 
 
+@pytest.mark.slow
 def test_run_in_tensorboard(make_plan: MakePlan) -> None:
     """Groups by meaning, hyper-parameters beside them, no blank card; and pictures."""
     plan = make_plan(*SMALL, "strategy=ddp", "devices=2")
@@ -85,13 +90,13 @@ def test_run_in_tensorboard(make_plan: MakePlan) -> None:
         *("work/samples_per_second", "work/memory_GiB"),
     }
     groups = sorted({name.partition("/")[0] for name in curves})
-    assert groups == ["monitored", "train", "val", "withheld_test", "work"], "TensorBoard opens the first two"
+    assert groups == ["monitored", "test", "train", "val", "work"], "TensorBoard opens the first two"
     assert min(map(len, curves.values())) == 2, "a card of one point is blank"
     monitored = [name for name in curves if name.startswith("monitored/")]
     assert sorted(monitored) == ["monitored/train/acc", "monitored/val/acc", "monitored/val/acc_best"]
     assert curves["monitored/train/acc"] == curves["train/acc"]
     assert curves["monitored/val/acc_best"][-1] == (14, pytest.approx(metrics["best"]))
-    assert curves["withheld_test/acc"] == [(step, pytest.approx(metrics["test/acc"])) for step in (0, 14)]
+    assert curves["test/acc"] == [(step, pytest.approx(metrics["test/acc"])) for step in (0, 14)]
     assert [step for step, _ in curves["train/acc"]] == [step for step, _ in curves["val/acc"]] == [7, 14]
     assert curves["train/acc"][-1][1] == pytest.approx(metrics["train/acc"])
     spent = sum(value for name in steps for _, value in curves[name]) * metrics["steps"] / 2

@@ -39,7 +39,7 @@ LOADERS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("pairs_data", marks=pytest.mark.slow), "endless"])
+@pytest.mark.parametrize("name", ["pairs_data", "endless"])
 def test_loaders_in_every_world(name: str, make_user_plan: MakeUserPlan) -> None:
     job = (*NET, *LOADERS[name], "precision=64-true", "optimizer=sgd")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
@@ -50,11 +50,8 @@ def test_loaders_in_every_world(name: str, make_user_plan: MakeUserPlan) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "world"), [("endless", DDP), ("pairs_data", SINGLE)])
-def test_loaders_are_resumed(name: str, world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
-    job = (*NET, *LOADERS[name], *world, "checkpoint.every_n_steps=1")
-    plan = make_user_plan(*job)
-    same_after_kill(plan, 5)
+def test_loaders_are_resumed(make_user_plan: MakeUserPlan) -> None:
+    same_after_kill(make_user_plan(*NET, *LOADERS["endless"], *DDP, "checkpoint.every_n_steps=1"), 5)
 
 
 def test_a_schedule_of_an_unknown_length_is_rejected(make_user_plan: MakeUserPlan) -> None:

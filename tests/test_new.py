@@ -9,23 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.new import command, write
-from tests.conftest import ROOT, Command, require_refused
-
-
-@pytest.mark.slow
-def test_outside_a_checkout_it_trains_at_once(command: Command) -> None:
-    written = command.fresh(sys.executable, "-m", "lockstep.new", "mine", "place")
-    assert written.status == 0, written.err
-    *_, git, project, readme, _, line = written.out.splitlines()
-    assert [git, project, readme] == ["place/.gitignore", "place/pyproject.toml", "place/README.md"]
-    assert line.partition("&& ")[2] in (command.folder / readme).read_text()
-    assert line == "cd place && lockstep model=mine data=mine strategy=ddp devices=2 engine=both"
-    inside = Command(command.folder / "place")
-    ended = inside(sys.executable, "-m", "lockstep", *line.split()[4:], "max_epochs=1")
-    assert ended.status == 0, ended.err
-    assert "identical; expected: identical" in ended.out
-    tested = inside(sys.executable, "-m", "pytest", "-q", "tests")
-    assert (tested.status, "2 passed" in tested.out) == (0, True), tested.out
+from tests.conftest import ROOT, require_refused
 
 
 def test_a_project_keeps_the_files_that_it_has(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.comparing import lines, require_close
 from tests.conftest import MakePlan, MakeUserPlan
 from tests.rank_helpers import on_ranks
 from tests.resuming import same_after_kill
-from tests.test_user_module import MODULES, SINGLE, trained
+from tests.test_user_module import SINGLE, trained
 
 TWO, THREE = ("strategy=fsdp", "devices=2"), ("strategy=fsdp", "devices=3")
 TEACHER, CRITIC = ("model=teacher", "data=rows"), ("model=critic", "data=rows")
@@ -96,12 +96,12 @@ def test_divided_optimizers_compute_the_same(make_plan: MakePlan) -> None:
     on_ranks(make_plan("strategy=ddp", "devices=2", "data=line", "model=regression"), train_divided_and_undivided)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "ranks"),
     [
         pytest.param((*TEACHER, *ACCUMULATED, "callbacks=[ema]", "callbacks.ema.decay=0.5"), THREE, id="teacher"),
-        pytest.param(CRITIC, TWO, id="critic", marks=pytest.mark.slow),
-        pytest.param(MODULES["gan"], TWO, id="gan", marks=pytest.mark.slow),
+        pytest.param(CRITIC, TWO, id="critic"),
     ],
 )
 def test_in_float64_it_is_single(job: tuple[str, ...], ranks: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:

@@ -74,6 +74,7 @@ def test_an_unused_parameter_needs_a_key(make_user_plan: MakeUserPlan) -> None:
     assert trained(make_user_plan(*job, *DDP, "strategy.find_unused_parameters=true", folder="trained"))
 
 
+@pytest.mark.slow
 def test_a_static_graph_computes_the_same(make_user_plan: MakeUserPlan) -> None:
     job = ("model=regressor", "data=stream", "max_epochs=1", *DDP)
     runs = [trained(make_user_plan(*job, f"strategy.static_graph={on}", folder=on)) for on in ("false", "true")]

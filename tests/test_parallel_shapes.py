@@ -23,6 +23,7 @@ def test_each_replica_of_one_process(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.splitlines() == [LINE, LINE]
 
 
+@pytest.mark.slow
 def test_each_rank(command: Command) -> None:
     ended = command.train("experiment=replica_shapes")
     log = (ended.run_dir / "ranks" / "1.log").read_text()

@@ -48,7 +48,6 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
 
 DIVIDED = {"_target_": "lockstep.datamodules.Datasets", "batch_size": 8}
 ADAM = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.001}
-CLASSIFIER = {"_target_": "lockstep.models.Classifier", "optimizer": ADAM}
 QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true")
 
 

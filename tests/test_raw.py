@@ -76,6 +76,7 @@ def test_it_imports_nothing_that_decides_a_number() -> None:
     assert files == DIRECT
 
 
+@pytest.mark.slow
 def test_a_rank_has_no_module_that_decides_a_number(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*SMALL, "trainer.limit_train_batches=2", "max_epochs=1")
     (tmp_path / "job.json").write_text(to_json(raw_job(plan)))
@@ -127,8 +128,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("word", REFUSED)
-@pytest.mark.parametrize("engine", ["raw", "both"])
+@pytest.mark.parametrize(("engine", "word"), [*(("raw", word) for word in REFUSED), ("both", "compile=true")])
 def test_refused(word: str, engine: str, make_plan: MakePlan) -> None:
     require_refused(REFUSED[word], make_plan, f"engine={engine}", "logger=none", *word.split())
 

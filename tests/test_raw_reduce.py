@@ -49,16 +49,10 @@ def test_by_hand(devices: int, check: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("devices", "precision", "tolerance"),
-    [(2, "32-true", 0.0), (4, "64-true", 1e-10)],
-)
-def test_every_method_trains_to_the_same_weights(
-    make_plan: MakePlan, devices: int, precision: str, tolerance: float
-) -> None:
+def test_every_method_trains_to_the_same_weights(make_plan: MakePlan) -> None:
     """Clipped by the norm of the mean: each rank's own gradient would be clipped otherwise."""
     plan = make_plan(
-        *("strategy=ddp", f"devices={devices}", f"precision={precision}", "batch_size=12", "max_epochs=2"),
+        *("strategy=ddp", "devices=2", "batch_size=12", "max_epochs=2"),
         *("data.test_size=1655", "data.val_size=12", "model=lenet", "model.net.dropout=0", "threads=1"),
         *("optimizer=sgd", "optimizer.momentum=0.9", "test=false", "logger=none", "accelerator=cpu"),
         *("accumulate_grad_batches=2", "gradient_clip_val=0.1"),
@@ -66,5 +60,5 @@ def test_every_method_trains_to_the_same_weights(
     folder = Path(plan.run_dir)
     run_plans([with_engine(plan, "raw", folder / method, method) for method in ("ddp", *METHODS)], folder)
     for method in METHODS:
-        comparison = compare(folder / "ddp", folder / method, tolerance=tolerance)
+        comparison = compare(folder / "ddp", folder / method, tolerance=0.0)
         assert comparison.within_tolerance, comparison.text()

@@ -29,6 +29,7 @@ class SlowOnRank1(Classifier):
         return super().training_step(batch, batch_idx)
 
 
+@pytest.mark.slow
 def test_the_rank_that_was_slowed_is_marked(tmp_path: Path) -> None:
     words = ["model=mlp", f"model._target_={__name__}.SlowOnRank1", "data=digits", "max_epochs=1", "threads=1"]
     words += ["strategy=ddp", "devices=2", "logger=none", "model.net.hidden=[4]", "trainer.limit_train_batches=8"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, OneCycleLR, SequentialLR, StepLR
+from torch.optim.lr_scheduler import ExponentialLR, LRScheduler, OneCycleLR, SequentialLR
 
 from lockstep.base.config_error import ConfigError
 from tests import test_user_code
@@ -37,11 +37,6 @@ SEQUENCE = (
 )
 Make = Callable[[torch.optim.Optimizer], LRScheduler]
 SCHEDULES: dict[str, tuple[tuple[str, ...], int, Make]] = {
-    "epochs": (
-        named(f"{TORCH}.StepLR", "step_size:2"),
-        STEPS,
-        lambda optimizer: StepLR(optimizer, 2),
-    ),
     "whole run": (
         named(f"{TORCH}.OneCycleLR", "max_lr:0.5", "cycle_momentum:false"),
         1,
@@ -96,6 +91,7 @@ def test_a_plateau_of_the_monitored_metric(make_user_plan: MakeUserPlan) -> None
     require_identical(raw, trained(make_user_plan(*job, "engine=lightning", folder="lightning")))
 
 
+@pytest.mark.slow
 def test_killed_in_any_step_it_ends_the_same(make_user_plan: MakeUserPlan) -> None:
     """In the middle of an epoch, and in the first step at another rate, which the checkpoint before it has to know."""
     plan = make_user_plan(*JOB, *PLATEAU, "checkpoint.every_n_steps=1")

@@ -35,6 +35,7 @@ MIXUP = ("model=mixup", "data=blobs_data", "precision=64-true")
 """Its file calls seed_everything; it draws in training and in evaluations."""
 
 
+@pytest.mark.slow
 def test_only_the_runs_seed_counts(make_user_plan: MakeUserPlan) -> None:
     """Neither seed_everything in the module's file nor its variable; ranks in one process evaluate as those of ddp."""
     ddp, virtual = (by_both(make_user_plan(*MIXUP, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))

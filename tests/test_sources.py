@@ -65,6 +65,7 @@ def test_points_are_classified(command: Command) -> None:
     assert (metrics["train/acc"], metrics["test/acc"], metrics["world_size"]) == (1.0, 1.0, 2)
 
 
+@pytest.mark.slow
 def test_sgd_by_hand_is_sgd(command: Command, tmp_path: Path) -> None:
     """Four ranks with five rows each, against a plain loop over all twenty; targets a millionth larger must show."""
     line, double = of_experiment("sgd_by_hand"), "precision=64-true"

@@ -102,7 +102,7 @@ def furthest(a: Path, b: Path) -> float:
     return float(max((one - other).abs().max() for one, other in zip(*tensors, strict=True)))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_in_float64_it_is_single(runs: Path) -> None:
     """Accumulated, clipped, with momentum, a ragged batch and an empty rank; gradient norms are of full tensors."""
     comparison = compare(runs / "single", runs / "fsdp")
@@ -111,6 +111,7 @@ def test_in_float64_it_is_single(runs: Path) -> None:
     assert comparison.quantities["gradient norm"].compared == 6
 
 
+@pytest.mark.slow
 def test_in_bfloat16_it_trains(runs: Path) -> None:
     """Its first steps are those of float32, but for the rounding of activations."""
     losses = [[line["loss_sum"] for line in lines(runs / name, "step")[:2]] for name in ("float32", "bf16")]
@@ -118,6 +119,7 @@ def test_in_bfloat16_it_trains(runs: Path) -> None:
     assert losses[0] != losses[1]
 
 
+@pytest.mark.slow
 def test_ranks_hold_shards_and_the_run_says_so(runs: Path) -> None:
     fingerprints = lines(runs / "float32", "fingerprint")
     assert len(fingerprints) == 2
@@ -129,6 +131,7 @@ def test_ranks_hold_shards_and_the_run_says_so(runs: Path) -> None:
     assert state["net.features.0.weight"].shape == (10, 1, 5, 5)
 
 
+@pytest.mark.slow
 def test_stopped_within_a_step_it_goes_on_to_the_same_bits(runs: Path) -> None:
     uninterrupted, resumed = runs / "fsdp", runs / "stopped"
     saved = torch.load(resumed / "checkpoints" / "at-the-stop.ckpt", weights_only=True)
@@ -137,12 +140,14 @@ def test_stopped_within_a_step_it_goes_on_to_the_same_bits(runs: Path) -> None:
     assert furthest(uninterrupted, resumed) == 0
 
 
+@pytest.mark.slow
 def test_checkpoints_of_single_and_fsdp_resume_each_other(runs: Path) -> None:
     """One of them stopped within a step. In float64, weights and Adam's moments."""
     assert 0 < furthest(runs / "single", runs / "after-single") < 1e-10
     assert 0 < furthest(runs / "single", runs / "single-after") < 1e-10
 
 
+@pytest.mark.slow
 def test_each_fingerprint_says_whether_it_is_of_shards(runs: Path, tmp_path: Path) -> None:
     """The first line of a record that another strategy goes on with is that strategy's."""
     gone_on = Path(shutil.copytree(runs / "fsdp", tmp_path / "gone-on"))
@@ -154,6 +159,7 @@ def test_each_fingerprint_says_whether_it_is_of_shards(runs: Path, tmp_path: Pat
     assert not comparison.quantities["ranks of one run"].difference, comparison.text()
 
 
+@pytest.mark.slow
 def test_it_takes_the_mean_of_the_gradients_that_ranks_of_ddp_had(runs: Path) -> None:
     """DDP averages after the last batch of a step, and was stopped before it."""
     stopped = torch.load(runs / "stopped-ddp" / "checkpoints" / "at-the-stop.ckpt", weights_only=True)

@@ -38,6 +38,7 @@ def test_a_metric_that_no_run_has_ends_the_search() -> None:
         value_of_trial("val/f1", METRICS, sweeper())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of SQLAlchemy about Optuna
 def test_a_stopped_search_goes_on(tmp_path: Path) -> None:
     """Its finished trials count, and what they have drawn is not drawn again."""

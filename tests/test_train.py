@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.comparing import metrics_in
-from tests.conftest import ROOT, Command, events_of, free_port
+from tests.conftest import ROOT, Command, events_of
 
 METRICS_KEYS = {
     *("engine", "strategy", "devices", "world_size", "model", "data", "seed", "precision", "batch_size"),
@@ -54,22 +54,3 @@ def test_help_explains_and_imports_no_torch(command: Command) -> None:
     assert "_target_" not in ended.out
     for word in ("ddp_spawn", "batch_size_per_device", "split_cnn", "optimized_metric", "torch imported: False"):
         assert word in ended.out
-
-
-def torchrun(command: Command, ranks: int) -> list[str]:
-    """torchrun on this machine, as the README writes it."""
-    return [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", str(ROOT / "train.py")]
-
-
-@pytest.mark.slow
-def test_under_torchrun_the_script_is_a_worker(command: Command) -> None:
-    job = ("engine=raw", "strategy=ddp", "devices=2", "max_epochs=2", "threads=1")
-    ended = command(*torchrun(command, 2), *job, MASTER_PORT=str(free_port()))
-    assert ended.status == 0, ended.err
-    under_torchrun = metrics_in(ended.run_dir)
-    assert len(list(command.folder.glob("logs/train/[!.]*"))) == 1
-    assert ended.out.count("epoch 2/2") == 1
-    by_command = Command(command.folder / "own")
-    by_command.folder.mkdir()
-    ours = metrics_in(by_command.train(*job).run_dir)
-    assert under_torchrun["digest"] == ours["digest"]

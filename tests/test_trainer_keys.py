@@ -54,6 +54,7 @@ def test_limits_end_an_epoch_early(make_plan: MakePlan, tmp_path: Path) -> None:
     assert shares == pytest.approx([round(share) for share in shares], abs=1e-9), "of 2 batches of 60"
 
 
+@pytest.mark.slow
 def test_a_fast_run_does_each_stage_once(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*SMALL, *DDP, "trainer.fast_dev_run=2", "logger=csv", "max_epochs=5")
     folder = by_both(plan, tmp_path / "fast")
@@ -64,6 +65,7 @@ def test_a_fast_run_does_each_stage_once(make_plan: MakePlan, tmp_path: Path) ->
         assert sum(int(count) for row in list(csv.reader(file))[1:] for count in row[1:]) == 120
 
 
+@pytest.mark.slow
 def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
     """One step of SGD with rate 1: no weight moves further than the bound, and many by just that."""
     one = ("optimizer=sgd", "optimizer.lr=1", "max_epochs=1", "trainer.limit_train_batches=1", "test=false")

@@ -27,38 +27,28 @@ def by_both(make: MakeUserPlan, *job: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "steps", "batches"), [pytest.param("classifier", 7, 7, marks=pytest.mark.slow), ("gan", 12, 8)]
-)
-def test_max_steps_counts_what_optimizers_step(
-    name: str, steps: int, batches: int, make_user_plan: MakeUserPlan
-) -> None:
+def test_max_steps_counts_what_optimizers_step(make_user_plan: MakeUserPlan) -> None:
     """5 batches an epoch; of the GAN's two optimizers one steps in each, one in every other. No part is validated."""
-    job = (*MODULES[name], *DDP, "precision=64-true")
+    job, steps = (*MODULES["gan"], *DDP, "precision=64-true"), 12
     unlimited = by_both(make_user_plan, *job)
     cut = by_both(make_user_plan, *job, "max_epochs=9", f"trainer.max_steps={steps}")
-    assert lines(cut, "step") == lines(unlimited, "step")[:batches]
+    assert lines(cut, "step") == lines(unlimited, "step")[:8]
     assert [line["epoch"] for line in lines(cut, "validation")] == [1]
     saved = torch.load(cut / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] >= steps > saved["global_step"] - 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "bound"), [("classifier", 12), pytest.param("gan", 14, marks=pytest.mark.slow)])
-def test_a_limited_run_resumes_as_an_unlimited_one(
-    name: str, bound: int, make_user_plan: MakeUserPlan, tmp_path: Path
-) -> None:
+def test_a_limited_run_resumes_as_an_unlimited_one(make_user_plan: MakeUserPlan, tmp_path: Path) -> None:
     """Killed, resumed to the limit, then continued without it: the same as a run that never had a limit."""
-    job = (*MODULES[name], *SINGLE, "max_epochs=4")
-    plan = make_user_plan(*job, "checkpoint.every_n_steps=2", f"trainer.max_steps={bound}")
+    job = (*MODULES["classifier"], *SINGLE, "max_epochs=4")
+    plan = make_user_plan(*job, "checkpoint.every_n_steps=2", "trainer.max_steps=12")
     expected = start(plan)
     resumed = same_after_kill(plan, 6, expected=expected)
     again = replace(resumed, ckpt_path=str(Path(resumed.run_dir) / "checkpoints" / "last.ckpt"))
     assert start(again)["digest"] == expected["digest"]  # what was left is the test
     (Path(resumed.run_dir) / "metrics.json").write_text("{}")
-    with pytest.raises(
-        ConfigError, match=rf"trainer.max_steps={bound}: .*last.ckpt: it has trained to epoch .* steps already"
-    ):
+    with pytest.raises(ConfigError, match=r"max_steps=12: .*last.ckpt: it has trained to epoch .* steps already"):
         check_checkpoint(again)
     longer = [with_bound(again, most) for most in (15, -1)]  # of the classifier 15 steps are three epochs
     further = [untimed(start(bounded)) for bounded in longer][-1]

@@ -70,8 +70,8 @@ ENDINGS = {
     ("how", "samples"),
     [
         ("gathers", 63),  # in the last batch rank 1 has one sample
-        *(("gathers by torch", 63), ("is interrupted", 63)),
-        pytest.param("loops", 63, marks=pytest.mark.slow),
+        ("gathers by torch", 63),
+        *(pytest.param(how, 63, marks=pytest.mark.slow) for how in ("is interrupted", "loops")),
     ],
 )
 def test_how_a_rank_of_a_module_ends(how: str, samples: int, make_user_plan: MakeUserPlan) -> None:

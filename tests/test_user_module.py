@@ -21,7 +21,7 @@ from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.compare import compare
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
-from tests.conftest import QUIET, USER_CODE, Command, MakeUserPlan
+from tests.conftest import MakeUserPlan
 from tests.rank_helpers import LOOPS, by_loops, on_ranks
 
 MODULES = {
@@ -59,7 +59,10 @@ def in_both_worlds(make_user_plan: MakeUserPlan, *job: str, single: Sequence[str
     return runs_by_world
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "late"])  # LBFGS has one rank
+OTHERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("gan", "autoencoder", "stream")]
+
+
+@pytest.mark.parametrize("name", ["classifier", *OTHERS])
 def test_loops_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None:
     """Loops are bit-equal; in float64 two ranks equal one process to 1e-10; another seed gives another run."""
     job = (*MODULES[name], *PLAIN.get(name, ()), "precision=64-true")
@@ -71,11 +74,9 @@ def test_loops_and_worlds_agree(name: str, make_user_plan: MakeUserPlan) -> None
     assert not compare(single, other).within_tolerance
 
 
-@pytest.mark.parametrize("name", ["classifier", pytest.param("stream", marks=pytest.mark.slow)])
-def test_virtual_ranks_equal_ddp(name: str, make_user_plan: MakeUserPlan) -> None:
+def test_virtual_ranks_equal_ddp(make_user_plan: MakeUserPlan) -> None:
     """With dropout and BatchNorm per rank."""
-    overrides = () if name == "stream" else ("+model.dropout=0.3",)
-    job = (*MODULES[name], *overrides, "precision=64-true")
+    job = (*MODULES["classifier"], "+model.dropout=0.3", "precision=64-true")
     ddp = trained(make_user_plan(*job, *DDP, folder="ddp"))
     require_close(ddp, trained(make_user_plan(*job, *VIRTUAL, folder="virtual")))
 
@@ -128,6 +129,7 @@ def test_evaluations_have_a_separate_batch_size(make_user_plan: MakeUserPlan) ->
     assert metrics_in(larger)["val_size"] == 12
 
 
+@pytest.mark.slow
 def test_a_rank_without_samples_draws_nothing(make_user_plan: MakeUserPlan) -> None:
     job = (*THAWING, "+model.dropout=0.3", "+model.counts=false")
     ddp, virtual = (trained(make_user_plan(*job, *world, folder=world[0][9:])) for world in (DDP, VIRTUAL))
@@ -243,20 +245,3 @@ def require_same_history(*files: Path) -> None:
             values.pop("train/loss", None)
             names.pop("train/loss", None)
             assert values == pytest.approx(names, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_by_one_command_with_configs_elsewhere(command: Command) -> None:
-    job = (*MODULES["classifier"], *DDP, "+data.workers=2", *QUIET[1:], "logger=csv")
-    ended = command.train("--config-dir", str(USER_CODE / "conf"), *job, PYTHONPATH=str(USER_CODE))
-    assert ended.status == 0, ended.err
-    metrics = metrics_in(ended.run_dir)
-    assert (metrics["model"], metrics["data"]) == ("Classifier", "BlobsData")
-    assert metrics["val_count/dataloader_idx_0"] == 13
-    assert metrics["val_count/dataloader_idx_1"] == 11
-    assert metrics["batch_size"] == 8
-    assert command.survivors() == []
-    steps = lines(ended.run_dir, "step")
-    assert [step["samples"] for step in steps] == [8, 8, 8, 8, 6] * 2
-    assert all({"train_loss_step"} == step["logged"].keys() for step in steps)
-    assert steps[0]["logged"]["train_loss_step"] == pytest.approx(steps[0]["loss_sum"] / 8, rel=1e-12)

@@ -91,6 +91,7 @@ def test_a_lightning_module_of_a_cell(train: Train, tmp_path: Path, monkeypatch:
     assert len({metrics_in(run)["digest"] for run in runs}) == 1
 
 
+@pytest.mark.slow
 def test_an_edited_module_counts_in_the_next_run(train: Train, tmp_path: Path) -> None:
     """Another argument, which the inspection must have read; another layer, which the ranks must have."""
     (tmp_path / "layers.py").write_text(LAYERS.format(argument="width", layer="first"))

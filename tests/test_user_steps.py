@@ -28,11 +28,8 @@ NOT_AVERAGED = (
 
 
 @pytest.mark.filterwarnings("ignore:.*returned `None`")
-@pytest.mark.parametrize("job", [SKIPPING, pytest.param(USER_BACKWARD, marks=pytest.mark.slow)])
-def test_a_single_rank_may_skip_a_step_or_go_backward_itself(
-    job: tuple[str, ...], make_user_plan: MakeUserPlan
-) -> None:
-    require_identical(*by_both(make_user_plan(*job, *SINGLE, folder="both")))
+def test_a_single_rank_may_skip_a_step(make_user_plan: MakeUserPlan) -> None:
+    require_identical(*by_both(make_user_plan(*SKIPPING, *SINGLE, folder="both")))
 
 
 @pytest.mark.parametrize(
@@ -53,9 +50,9 @@ def test_steps_that_are_refused(job: tuple[str, ...], sentence: str, make_user_p
     assert str(refused.value) == sentence
 
 
+@pytest.mark.slow
 def test_steps_of_no_optimizer_are_counted_alike(make_user_plan: MakeUserPlan) -> None:
-    for name, world in (("single", SINGLE), ("ddp", DDP)):
-        require_identical(*by_both(make_user_plan("model=untrained", "data=uneven_data", *world, folder=name)))
+    require_identical(*by_both(make_user_plan("model=untrained", "data=uneven_data", *DDP)))
 
 
 INVALID = {

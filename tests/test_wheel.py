@@ -68,6 +68,7 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     started = new.out.splitlines()[-1].split()[1:]
     ended = command(lockstep, *started, "hydra.run.dir=run", "max_epochs=1")
     assert ended.status == 0, ended.err
+    assert "identical; expected: identical" in ended.out
 
     for program in ([lockstep], [str(installed / "python"), "-m", "lockstep"]):
         assert command(*program, "unheard=1").err == "unheard=1: there is no such key; write one that --help lists.\n"

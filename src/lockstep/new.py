@@ -17,7 +17,7 @@ TEMPLATE = PACKAGED if PACKAGED.is_dir() else Path(__file__).resolve().parents[2
 """Where the example is: in the package of a wheel, else in the checkout."""
 FILES = ("src/example/*.py", "conf/*/example*.yaml", "tests/test_example.py")
 PROJECT = {
-    ".gitignore": "/logs/\n/data/\n\n.venv/\n*.egg-info/\n__pycache__/\n.pytest_cache/\nbuild/\n",
+    ".gitignore": "/logs/\n/curves/\n/data/\n\n.venv/\n*.egg-info/\n__pycache__/\n.pytest_cache/\nbuild/\n",
     "pyproject.toml": """[build-system]
 requires = ["setuptools>=77"]
 build-backend = "setuptools.build_meta"

@@ -10,7 +10,7 @@ raw/step.py test_raw_reduce.py::test_by_hand[2-ring_of_any_size]
 -received + arrived if adds else arrived
 +arrived
 # raw clips before the sum
-raw/step.py test_raw_reduce.py::test_every_method_trains_to_the_same_weights[2-32-true-0.0]
+raw/step.py test_raw_reduce.py::test_every_method_trains_to_the_same_weights
 -        trainer.average()
 -        before_update(trainer, optimizer)
 +        before_update(trainer, optimizer)

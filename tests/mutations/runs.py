@@ -79,7 +79,7 @@ base/random_state.py test_data_samples.py::test_a_sample_is_drawn_under_its_seed
 -    random.seed(seed)
 +    np.random.seed(seed & 0xFFFFFFFF)
 # a signal to the group kills the workers of a rank
-engine/loaders/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint[workers]
+engine/loaders/seeded.py test_signals.py::test_timeout_stops_training_with_a_checkpoint
 -os.setpgid(0, 0)
 +pass
 # a run whose checkpoints are all damaged begins anew
@@ -95,7 +95,7 @@ datamodules/datasets.py test_data_samples.py::test_one_number_a_sample_is_a_colu
 -return targets[:, None] if targets.dim() == 1 else targets
 +return targets
 # a rank that ends at once breaks the group of one that still connects
-launch/worker.py test_launch_worker.py::test_no_rank_goes_on_before_all_are_connected[init_process_group]
+launch/worker.py test_launch_worker.py::test_no_rank_goes_on_before_all_are_connected
 -    dist.barrier()  # this rank is connected
 +    # this rank is connected
 # the private folder of a killed command stays
@@ -119,11 +119,11 @@ engine/loaders/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in 
 -            except StopIteration as error:
 +            except ZeroDivisionError as error:
 # random numbers stay
-launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
+launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was
 -, preserve_generators(devices):
 +:
 # threads stay
-launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was[raw]
+launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was
 -        torch.set_num_threads(threads)
 # what an earlier group left at the file of a rendezvous counts
 launch/rendezvous.py test_rendezvous.py::test_a_group_is_of_one_start
@@ -154,7 +154,7 @@ runs/record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_k
 -for name, state in sorted(states,
 +for name, state in sorted(states[:0],
 # buffers that are not looked at
-runs/record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<lambda>-buffers0]
+runs/record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_kind[<lambda>-buffers]
 -sorted(buffers_of(net).items())
 +[]
 # the dropout of a recurrent net is overlooked

@@ -26,7 +26,7 @@ engine/__init__.py test_private_api.py::test_an_untested_lightning_trains_to_the
 -if lightning.__version__ in private.TESTED:
 +if True:
 # a plateau schedule misses its step behind an epoch that was resumed within
-engine/training.py test_trainer_keys_modules.py::test_a_limited_run_resumes_as_an_unlimited_one[classifier-12]
+engine/training.py test_trainer_keys_modules.py::test_a_limited_run_resumes_as_an_unlimited_one
 -        if trainer.fit_loop.restarting:  #
 +        if False:  #
 # an evaluation is another in each epoch
@@ -203,7 +203,7 @@ engine/state.py test_module_resume.py::test_metrics_of_all_epochs_are_counted_on
 engine/session.py test_memory.py::test_the_rank_of_either_engine_keeps_them
 -        keep_freed_memory()
 # max_steps counts batches of a module with several optimizers
-engine/progress.py test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step[gan-12-8]
+engine/progress.py test_trainer_keys_modules.py::test_max_steps_counts_what_optimizers_step
 -is_finished(self.position.epochs, trainer.global_step)
 +is_finished(self.position.epochs, self.position.steps)
 # every schedule steps by steps
@@ -268,7 +268,7 @@ engine/callbacks/samples.py test_callbacks_monitoring.py::test_most_confident_er
 -confidence.where((predicted != targets) & (targets >= 0), -1.0)
 +confidence
 # tested on rank 0's samples alone
-engine/callbacks/__init__.py test_macro_f1.py::test_counts_are_of_every_sample_once[ddp-3]
+engine/callbacks/__init__.py test_macro_f1.py::test_counts_are_of_every_sample_once
 -for each in ranks if each]
 +for each in ranks[:1] if each]
 # a validation within an epoch leaves no checkpoint

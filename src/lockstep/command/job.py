@@ -31,6 +31,7 @@ from lockstep.launch.external_launcher import check_launchable, is_rank_zero
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
+from lockstep.plan.run_label import link_curves
 from lockstep.plan.schemas.groups import TARGETS, is_below, key_of
 from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.run import ENGINES, ONCE
@@ -199,6 +200,8 @@ def _run_engine(plan: Plan, began: float) -> Metrics:
     if plan.engine.name == "raw":
         plan = repeatable(plan)
     write_config(plan)
+    if plan.engine.name == "lightning" and tensorboard_of(plan) and is_rank_zero():
+        link_curves(plan)
     metrics: Metrics = start_ranks(for_ranks(plan), ENGINES[plan.engine.name])
     metrics |= {"commit": plan.command.commit} if plan.command.commit else {}
     metrics["total_seconds"] = time.perf_counter() - began

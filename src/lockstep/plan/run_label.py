@@ -1,8 +1,9 @@
-"""The label by which people tell runs apart in TensorBoard: `lr=0.003 ddp×2 mlp · 14-03-12`, a folder's name."""
+"""The label by which people tell runs apart in TensorBoard: `lr=0.003 ddp×2 mlp · 11-22_14-03-12`, a folder's name."""
 
 import json
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 HyperParameter = str | int | float
 
-FOLDER = "tensorboard"
+FOLDER, LINKS = "tensorboard", "curves"
 
 MONITORING = (
     *("name", "logger", "record", "checkpoint", "process_group", "optimized_metric", "resume", "ckpt_path"),
@@ -36,22 +37,31 @@ def folder_of(plan: "Plan") -> Path:
     return max(existing, key=lambda path: path.stat().st_mtime, default=folder / run_label(plan))
 
 
+def link_curves(plan: "Plan") -> None:
+    """Link the events of a run in logs/ to curves/, since TensorBoard names a run by its path: there, by its label."""
+    folder, logs = folder_of(plan), Path.cwd() / "logs"
+    if folder.is_relative_to(logs):
+        with suppress(OSError):  # linked before, or a disk without links
+            Path(LINKS).mkdir(exist_ok=True)
+            Path(LINKS, folder.name).symlink_to(Path("..", folder.relative_to(logs.parent)))
+
+
 def plain_hparam(value: Any) -> HyperParameter:
     """Return a number or a text; null is a text too, since TensorBoard would show no difference from it."""
     return value if isinstance(value, str | int | float) else truncate(json.dumps(value, default=str), 100)
 
 
 def run_label(plan: "Plan") -> str:
-    """Return what the sweep varies, or else what was typed; the engine, strategy, devices and net; and a time.
+    """Return what the sweep varies, or else what was typed; the engine, strategy, devices and net; and a date and time.
 
-    The time is that of the run's folder.
+    Those are of the run's folder.
     """
     devices = plan.devices * plan.num_nodes
     engine = "" if plan.engine.name == "lightning" else plan.engine.name
     world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
     words = " ".join(filter(None, [*_chosen(plan.command), engine, world, plan.model.name]))
-    dated = re.findall(r"\d{4}-\d\d-\d\d_(\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
-    return f"{truncate(words, LONGEST)} · {dated[-1] if dated else time.strftime('%H-%M-%S')}"
+    dated = re.findall(r"\d{4}-(\d\d-\d\d_\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
+    return f"{truncate(words, LONGEST)} · {dated[-1] if dated else time.strftime('%m-%d_%H-%M-%S')}"
 
 
 def _chosen(command: Command) -> list[str]:

@@ -5,6 +5,7 @@ then `run`. Every rank computes the same lines; it differs by its number alone, 
 and collectives bring ranks together: in `step` to average gradients, in `record` to add up what was measured.
 """
 
+import os
 import time
 from typing import Any
 
@@ -23,6 +24,9 @@ from lockstep.raw.trainer import STAGES, Trainer, manual_step
 def run(job: Job, context: RankContext) -> dict[str, Any]:
     """Train, validate and test as the configuration says; return the content of metrics.json, on every rank."""
     trainer = Trainer(job, context)  # with the data and the module, whose weights are alike on every rank
+    if (deterministic := trainer.config.trainer.deterministic) is not None:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS adds in any order
+        torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
     with timeline(job.world.folder, context.rank, context.world_size, trainer.config.profiler):
         train_and_test(trainer)
     return trainer.record.results()

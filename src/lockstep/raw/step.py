@@ -138,7 +138,7 @@ def choose_average(trainer: Any) -> None:
     layers = [] if sends is False or trainer.world_size == 1 else module.modules()
     layers = [layer for layer in layers if sends or not isinstance(layer, BATCHNORM)]
     trainer.shared_buffers = [(each, name) for each in layers for name, _ in each.named_buffers(recurse=False)]
-    if trainer.world_size == 1 or not module.automatic_optimization:
+    if not (dist.is_initialized() and module.automatic_optimization):
         return
     if sync == "ddp":
         devices: Any = [trainer.device] if trainer.device.type == "cuda" else None

@@ -1,6 +1,5 @@
 """The state of one rank during a run: the data, the module, and what the module reads of its `trainer`."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -64,9 +63,6 @@ class Trainer:
         self.default_root_dir = self.log_dir = job.world.folder
         gpu, seed = job.world.accelerator == "gpu", config.seed
         self.device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-        if (deterministic := config.trainer.deterministic) is not None:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS adds in any order
-            torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
         self.dtype = torch.float64 if config.precision == "64-true" else torch.float32
         strategy: Any = DDPStrategy() if self.world_size > 1 else SingleDeviceStrategy(self.device)
         strategy.parallel_devices = [self.device] * context.local_world_size

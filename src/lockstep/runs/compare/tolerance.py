@@ -39,7 +39,7 @@ ROUNDED = "sums in another order, or in another precision, round differently; tr
 IDENTICAL = Tolerance(0.0, reason="the same arithmetic in the same order")
 FLOAT64 = Tolerance(1e-10, reason="sums in another order, in float64")
 FLOAT32 = Tolerance(1e-4, 3, ROUNDED)
-TF32 = Tolerance(0.01, 3, "a GPU adds in any order and convolves in TF32; trainer.deterministic=true repeats a run")
+TF32 = Tolerance(0.01, 3, "a GPU adds in any order and convolves in TF32; trainer.deterministic=warn repeats a run")
 MIXED = Tolerance(0.1, 3, ROUNDED)  # the last two are ten times or more what was measured (docs/agreement.md)
 MASKS = Tolerance(sys.float_info.max, reason="independent dropout masks; strategy=virtual draws those of ddp")
 STATISTICS = Tolerance(sys.float_info.max, reason="each part of a batch is normalized by itself")

@@ -22,8 +22,8 @@ from lockstep.plan.targets import locate
 __all__ = ["Loggers", "TensorBoard", "TensorBoardWriter", "check_logger", "create_loggers"]
 
 GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second"}
-"""The names in TensorBoard of values without a group. It sorts groups and opens the first two."""
-FIRST, LAST = "monitored", "withheld_"  # groups, or beginnings of them, that sort before train and after val
+"""The names in TensorBoard of values without a group."""
+FIRST = "monitored"  # TensorBoard sorts groups and opens the first two
 
 
 class TensorBoardWriter(TensorBoardLogger):
@@ -45,10 +45,10 @@ class TensorBoardWriter(TensorBoardLogger):
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         values = {GROUPED.get(name, name): value for name, value in metrics.items() if name != "epoch"}
-        tested = {f"{LAST}{name}": values.pop(name) for name in [*values] if name.startswith("test")}
+        tested = {name: value for name, value in values.items() if name.startswith("test")}
         shown = {self.monitor, self.monitor.replace("val", "train", 1)} & {*values}
         super().log_metrics(tested, 0)  # one point would be drawn as nothing, two are a level line
-        super().log_metrics(values | tested | {f"{FIRST}/{name}": values[name] for name in shown}, step)
+        super().log_metrics(values | {f"{FIRST}/{name}": values[name] for name in shown}, step)
 
     def log_best(self, best: float, step: int) -> None:
         """Add a point to the curve of the best value until now, by which sweeps are ranked."""
