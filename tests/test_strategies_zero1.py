@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -95,7 +95,7 @@ def run_all(plan: Plan, context: RankContext) -> Metrics:
     return {}
 
 
-def start(folder: Path, words: dict[str, Sequence[str]], devices: int = 2) -> Path:
+def start(folder: Path, words: Mapping[str, Sequence[str]], devices: int = 2) -> Path:
     """Run plans of one world by one start of its ranks, each in the folder of its name."""
     plans = {name: plan_of(folder / name, *each, devices=devices) for name, each in words.items()}
     (folder / "plans").write_bytes(pickle.dumps(plans))

@@ -62,7 +62,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.dropout(self.attention(self.norm_attention(x)))
-        return x + self.dropout(self.output(gelu(self.hidden(self.norm_hidden(x)))))
+        return x + self.dropout(self.output(gelu(self.hidden(self.norm_hidden(x)))))  # type: ignore[no-any-return]
 
     def attention(self, x: Tensor) -> Tensor:
         """Return the attention (batch, length, width) of each place to itself and those before."""
