@@ -21,7 +21,7 @@ LAYERS = [
     {"runs"},
     {"engine", "raw"},
     {"command"},
-    {"check", "collectives", "compare", "new", "predict", "report", "__main__"},
+    {"check", "collectives", "compare", "generate", "new", "predict", "report", "__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(LAYERS) for name in names}
 LIBRARIES = {

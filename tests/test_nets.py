@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from lockstep.base.config_error import ConfigError
-from lockstep.nets import CNN, MLP, CharRNN, LeNet, Linear, SplitCNN
+from lockstep.nets import CNN, MLP, CharRNN, LeNet, Linear, SplitCNN, Transformer
 
 IMAGE = (1, 28, 28)
+NAMES = ("weight", "bias")
 
 
 def count(net: nn.Module) -> int:
@@ -55,6 +56,30 @@ def test_the_stages_of_split_cnn_are_all_of_it() -> None:
 
 def test_tokens_become_logits_at_each_place() -> None:
     assert CharRNN(num_outputs=7, width=4)(torch.zeros(2, 5, dtype=torch.long)).shape == (2, 5, 7)
+    net = Transformer((8,), num_outputs=7, width=4, heads=2).eval()
+    tokens = torch.arange(5)[None]
+    logits, others = net(tokens), net(torch.tensor([[0, 1, 2, 6, 6]]))
+    assert logits.shape == (1, 5, 7)
+    assert torch.equal(logits[:, :3], others[:, :3]), "a place sees what follows it"
+    assert not torch.isclose(logits[:, 3:], others[:, 3:]).all(2).any()
+
+
+def test_a_transformer_is_that_of_torch() -> None:
+    """Layer by layer nn.TransformerEncoderLayer, which normalises first, without its mask on dropout."""
+    net = Transformer((8,), num_outputs=7, width=12, layers=2, heads=3, dropout=0.0)
+    hidden = net.embedding(torch.arange(7)[None]) + net.positions.weight[:7]
+    for block in net.blocks:
+        layer = nn.TransformerEncoderLayer(12, 3, 48, 0.0, "gelu", batch_first=True, norm_first=True)
+        projections = (block.query, block.key, block.value)
+        attention = {f"in_proj_{name}": torch.cat([getattr(each, name) for each in projections]) for name in NAMES}
+        parts = {"self_attn.out_proj": block.mixed, "linear1": block.hidden, "linear2": block.output}
+        parts |= {"norm1": block.norm_attention, "norm2": block.norm_hidden}
+        weights = {f"{part}.{name}": getattr(module, name) for part, module in parts.items() for name in NAMES}
+        layer.load_state_dict({**weights, **{f"self_attn.{name}": value for name, value in attention.items()}})
+        hidden = layer(hidden, nn.Transformer.generate_square_subsequent_mask(7), is_causal=True)
+    expected = net.norm(hidden) @ net.embedding.weight.T
+    torch.testing.assert_close(net(torch.arange(7)[None]), expected)
+    assert count(net) == sum(map(count, (net.embedding, net.positions, net.blocks, net.norm)))
 
 
 def test_a_perceptron_may_return_as_many_numbers_as_it_gets() -> None:
@@ -68,6 +93,8 @@ def test_a_perceptron_may_return_as_many_numbers_as_it_gets() -> None:
         (CNN, IMAGE, {"norm": "layer"}, "model.net.norm=layer: it is no norm; write model.net.norm=batch, or none."),
         (LeNet, IMAGE, {"dropout": 1.0}, "model.net.dropout=1.0: it must be at least 0 and below 1; write model.net."),
         (LeNet, (2,), {}, "model.net=LeNet: it takes images, and the data has samples of shape (2,); write model=mlp"),
+        (Transformer, (8,), {"heads": 3}, "model.net.heads=3: heads divide the width, 128; write model.net.heads=4."),
+        (Transformer, IMAGE, {}, "model.net=Transformer: it takes sequences of tokens, and the data has samples of sh"),
         (CNN, (1, 28, 15), {}, "model.net=CNN: it takes images of 16×16 or more, and those of the data are 28×15; wri"),
     ],
 )

@@ -42,6 +42,11 @@ JOBS: dict[str, Sequence[str]] = {
     "sum": (*MLP, *DIGITS, "loss_reduction=sum", "optimizer=sgd", "optimizer.lr=0.001"),
     "none": (*MLP, *DIGITS, "loss_reduction=none"),
     "text": ("model=char_rnn", "data=text", "batch_size=13", "trainer.limit_train_batches=5"),
+    "transformer": (
+        *("model=transformer", "model.net.width=16", "model.net.layers=2", "data=text", "data.length=16"),
+        *("optimizer=adamw_groups", "gradient_clip_val=0.5", "accumulate_grad_batches=2", "batch_size=13"),
+        "trainer.limit_train_batches=5",
+    ),
     "coder": ("model=autoencoder", "model.net.hidden=[16]", *DIGITS),
     "classifier": ("model=classifier", "data=blobs_data", "batch_size=null"),
     "manual": ("model=gan", "data=blobs_data"),
@@ -58,6 +63,7 @@ OTHERS = {
     "dp 3": ("single", ("clipped", "text")),
     "model_parallel 2": ("single", ("split",)),
     "virtual 2": ("ddp 2", ("lenet", "cnn")),
+    "zero1 2": ("ddp 2", ("cnn", "manual")),
     "fsdp 2": ("ddp 2", ("clipped", "manual")),
 }
 """Strategies that raw has not, and the world in which it repeats their jobs."""
@@ -66,7 +72,7 @@ for _name in OTHERS:
 FLOAT64, BFLOAT16 = "precision=64-true", "precision=bf16-mixed"
 CELLS = [
     *((job, "ddp 2", FLOAT64) for job in JOBS),
-    *((job, "single", FLOAT64) for job in ("mlp", "within", "manual", "stream")),
+    *((job, "single", FLOAT64) for job in ("mlp", "clipped", "split", "text", "manual", "stream")),
     *((job, "ddp 3", "precision=32-true") for job in ("clipped", "text", "masked")),  # a sum has several orders
     ("wide", "ddp 4", "precision=32-true"),
     ("mlp", "spawn 2", FLOAT64),
@@ -128,7 +134,7 @@ def test_cell(job: str, world: str, precision: str, run_of: RunOf) -> None:
 
 @pytest.mark.parametrize(("job", "world"), [(job, world) for world in OTHERS for job in OTHERS[world][1]], ids=" ".join)
 def test_another_strategy(job: str, world: str, run_of: RunOf) -> None:
-    """Sums in another order, to 1e-10."""
+    """Sums in another order, to 1e-10; zero1 has the same order."""
     lightning, raw = run_of(job, world, FLOAT64) / "lightning", run_of(job, OTHERS[world][0], FLOAT64) / "raw"
     comparison = compare(lightning, raw)
     assert comparison.within_tolerance, comparison.text()

@@ -133,7 +133,7 @@ def test_refused(word: str, engine: str, make_plan: MakePlan) -> None:
     require_refused(REFUSED[word], make_plan, f"engine={engine}", "logger=none", *word.split())
 
 
-@pytest.mark.parametrize("words", [("dp", 2), ("fsdp", 2), ("virtual", 2)], ids=str)
+@pytest.mark.parametrize("words", [("dp", 2), ("fsdp", 2), ("virtual", 2), ("zero1", 2)], ids=str)
 def test_strategies_are_refused_by_name(words: tuple[str, int], make_plan: MakePlan) -> None:
     chosen = (f"strategy={words[0]}", f"devices={words[1]}", "logger=none")
     sentence = f"strategy={words[0]}: engine=raw runs one process, or DistributedDataParallel; write strategy=ddp, or"

@@ -65,6 +65,7 @@ OWN_STATISTICS = {"per_rank_buffers": True}  # BatchNorm of each part of a batch
     ("lightning", "raw", "tolerance"),
     [
         ({}, {"gradient_sync": "ring"}, IDENTICAL),
+        ({"strategy": "zero1"}, {}, IDENTICAL),
         (PIPELINE, ALONE, IDENTICAL),
         ({**PIPELINE, "micro_batches": 4}, ALONE, FLOAT32),
         ({**PIPELINE, **DROPOUT, "micro_batches": 4}, {**ALONE, **DROPOUT}, MASKS),
@@ -81,7 +82,7 @@ OWN_STATISTICS = {"per_rank_buffers": True}  # BatchNorm of each part of a batch
 def test_tolerance_between_two_engines(
     lightning: dict[str, object], raw: dict[str, object], tolerance: Tolerance
 ) -> None:
-    """`engine=both` runs dp and model_parallel beside a raw single, fsdp and virtual beside a raw ddp."""
+    """`engine=both` runs dp and model_parallel beside a raw single, zero1, fsdp and virtual beside a raw ddp."""
     left, right = run_metadata(engine="lightning", **lightning), run_metadata(engine="raw", **raw)
     expected = tolerance_between(left, right)
     assert (expected, expected.reason) == (tolerance, tolerance.reason)

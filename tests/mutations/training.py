@@ -154,6 +154,14 @@ strategies/parallel/divided_optimizer.py test_parallel_divided_optimizer.py::tes
 strategies/fsdp.py test_parallel_divided_optimizer.py::test_in_float64_it_is_single[teacher]
 -    find_unused_parameters = True
 +    find_unused_parameters = False
+# zero1: each rank has all states
+strategies/zero1.py test_strategies_zero1.py::test_each_rank_has_its_part_of_the_state
+-            DividedOptimizer(optimizer)
++            pass
+# zero1: whether ranks have the same weights is not compared
+runs/compare/recorded_run.py test_strategies_zero1.py::test_weights_that_are_not_sent_are_noticed
+-line.get("sharded", False) in (True, kind)
++bool(line.get("sharded"))
 # buckets are not kept
 strategies/parallel/fixed_bucket_ddp.py test_parallel_fixed_bucket_ddp.py::test_buckets_stay_the_same
 -        fix_buckets(self)

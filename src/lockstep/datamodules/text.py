@@ -4,6 +4,7 @@ The text that comes with the package is the beginning of Shakespeare's Coriolanu
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -45,3 +46,7 @@ class Text(InMemory):
         tokens = torch.tensor([numbers[character] for character in self.text])
         inputs, targets = tokens[:-1].view(-1, *self.sample_shape), tokens[1:].view(-1, *self.sample_shape)
         return {name: (inputs[indices], targets[indices]) for name, indices in self.rows.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the characters in the order of their numbers, so that a checkpoint has them."""
+        return {"characters": "".join(self.characters)}

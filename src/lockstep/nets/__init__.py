@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from lockstep.nets.lenet import SplitCNN as SplitCNN
     from lockstep.nets.mlp import MLP as MLP
     from lockstep.nets.mlp import Linear as Linear
+    from lockstep.nets.transformer import Transformer as Transformer
 
-MODULES = {"CNN": "cnn", "MLP": "mlp", "CharRNN": "char_rnn", "LeNet": "lenet", "Linear": "mlp", "SplitCNN": "lenet"}
+MODULES = {
+    **{"CNN": "cnn", "MLP": "mlp", "CharRNN": "char_rnn", "LeNet": "lenet", "Linear": "mlp", "SplitCNN": "lenet"},
+    "Transformer": "transformer",
+}
 __getattr__, __dir__ = lazy_names(__name__, MODULES)

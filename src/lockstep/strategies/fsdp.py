@@ -52,7 +52,7 @@ EXPLAINED = {
 @dataclass(frozen=True)
 class FSDP(Replicated):
     name: Literal["fsdp"]
-    sharded: ClassVar[bool] = True
+    sharded: ClassVar[bool | str] = True
     order: ClassVar[str] = "fsdp"
     find_unused_parameters = True
 

@@ -34,7 +34,8 @@ class Strategy:
     distributed: whether there is a rank for each device, in a process group; else there is one process.
     replicates, virtual: whether this process has a replica of the net, or runs a rank in turn, for each device.
     refuses_compiling: for a strategy whose net cannot be compiled, the reason.
-    sharded: whether each rank stores a part of the optimizer state, and of the parameters if it `shards_weights`.
+    sharded: whether each rank stores a part of the optimizer state, and of the parameters if it `shards_weights`;
+        "optimizer" if the parameters are the same on all ranks.
     batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and keys of the run's metadata.
     order: a name if sums are added in another order than by other strategies of that `batch_key`.
     """
@@ -50,7 +51,7 @@ class Strategy:
     replicates: ClassVar[bool] = False
     virtual: ClassVar[bool] = False
     refuses_compiling: ClassVar[str] = ""
-    sharded: ClassVar[bool] = False
+    sharded: ClassVar[bool | str] = False
     batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
     order: ClassVar[str] = ""
 

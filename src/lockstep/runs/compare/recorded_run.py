@@ -153,8 +153,8 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
                 if name not in ("epoch", "step", "grad_norm_spread"):
                     values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, step
     for (epoch, step), line in run.lines["fingerprint"].items():
-        if (epoch, step) in other.lines["fingerprint"]:
-            for kind in FINGERPRINTED:
+        if (other_line := other.lines["fingerprint"].get((epoch, step))) is not None:
+            for kind in (kind for kind in FINGERPRINTED if _is_sharded(line, kind) == _is_sharded(other_line, kind)):
                 for rank, fingerprint in enumerate(line.get(kind, [])):
                     place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
                     values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, step
@@ -167,6 +167,11 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
     for name, line in run.lines["tensor"].items():
         values[f"{RECORD}:tensor.{name}", f"after the last epoch, {name}"] = line.get("digest"), run.end
     return values
+
+
+def _is_sharded(line: Line, kind: str) -> bool:
+    """Whether each rank has fingerprinted a part of its own: of the weights and the optimizer state, or of one kind."""
+    return kind != "buffers" and line.get("sharded", False) in (True, kind)
 
 
 def compare_within(comparison: Comparison, run: RecordedRun) -> None:
@@ -182,7 +187,7 @@ def compare_within(comparison: Comparison, run: RecordedRun) -> None:
         comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread", 0.0), 0.0, place, step)
     for (epoch, step), line in run.lines["fingerprint"].items():
         for kind in FINGERPRINTED:
-            if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else line.get("sharded"):
+            if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else _is_sharded(line, kind):
                 continue
             for rank, fingerprint in enumerate(line.get(kind, [])):
                 place = f"epoch {epoch}, step {step}, {kind} of ranks 0 and {rank} in {run.folder}"

@@ -61,7 +61,7 @@ def _mix_bits(numbers: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, 
 
 
 def step_lines(
-    ranks: Sequence[Mapping[str, Any]], rates: Sequence[float], epoch: int, last_step: int, sharded: bool = False
+    ranks: Sequence[Mapping[str, Any]], rates: Sequence[float], epoch: int, last_step: int, sharded: bool | str = False
 ) -> Iterator[Line]:
     """Yield the lines of an epoch's steps up to `last_step`, each followed by its fingerprints if it has any.
 
@@ -98,7 +98,9 @@ def step_lines(
         fingerprints = [columns["fingerprints"].get(str(index)) for columns in ranks]
         if None not in fingerprints:
             by_kind = {kind: [fingerprint[kind] for fingerprint in fingerprints] for kind in FINGERPRINTED}
-            yield {"fingerprint": {"epoch": epoch, "step": step, **({"sharded": True} if sharded else {}), **by_kind}}
+            yield {
+                "fingerprint": {"epoch": epoch, "step": step, **({"sharded": sharded} if sharded else {}), **by_kind}
+            }
 
 
 def _over_ranks(ranks: Sequence[Mapping[str, tuple[float, float, str]]]) -> dict[str, float]:

@@ -1,0 +1,83 @@
+"""A decoder-only transformer over tokens: each place sees those before it, and has the logits of the next token."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
+
+from lockstep.base.config_error import require
+
+
+class Transformer(nn.Module):
+    """Int64 tokens (batch, length) → (batch, length, num_outputs), for lengths up to that of the data's samples.
+
+    Layers are normalised before they compute, positions are learned, and the output layer has the weights of the
+    embedding.
+    """
+
+    def __init__(
+        self,
+        sample_shape: Sequence[int],
+        num_outputs: int,
+        width: int = 128,
+        layers: int = 4,
+        heads: int = 4,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        fits = heads >= 1 and width >= 1 and width % heads == 0
+        require(fits, "model.net.heads", heads, f"heads divide the width, {width}", "model.net.heads=4")
+        hint = "model.net.dropout=0.1"
+        require(0 <= dropout < 1, "model.net.dropout", dropout, "it must be at least 0 and below 1", hint)
+        reason = f"it takes sequences of tokens, and the data has samples of shape {(*sample_shape,)}"
+        require(len(sample_shape) == 1, "model.net", "Transformer", reason, "data=text")
+        self.embedding = nn.Embedding(num_outputs, width)
+        self.positions = nn.Embedding(sample_shape[0], width)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, num_outputs, bias=False)
+        self.head.weight = self.embedding.weight
+        self.apply(_initialize)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        hidden = self.dropout(self.embedding(tokens) + self.positions(places))
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(self.norm(hidden))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """Attention to the places before, then two layers at each place; both are added to their input."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, nn.Dropout(dropout)
+        self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.mixed = nn.Linear(width, width)
+        self.hidden, self.output = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.dropout(self.attention(self.norm_attention(x)))
+        return x + self.dropout(self.output(gelu(self.hidden(self.norm_hidden(x)))))  # type: ignore[no-any-return]
+
+    def attention(self, x: Tensor) -> Tensor:
+        """Return the attention (batch, length, width) of each place to itself and those before."""
+        query, key, value = (
+            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, width of a head)
+            for layer in (self.query, self.key, self.value)
+        )
+        dropout = self.dropout.p if self.training else 0.0
+        heads = scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        return self.mixed(heads.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+def _initialize(layer: nn.Module) -> None:
+    """Draw small weights, as GPT-2 does: the embedding is the output layer, too."""
+    if isinstance(layer, nn.Linear | nn.Embedding):
+        nn.init.normal_(layer.weight, std=0.02)
+    if isinstance(layer, nn.Linear) and layer.bias is not None:
+        nn.init.zeros_(layer.bias)

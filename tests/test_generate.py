@@ -1,0 +1,82 @@
+"""`python -m lockstep.generate`, and experiment=char_lm."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import lockstep
+from lockstep.datamodules import Text
+from lockstep.generate import continued, generate, main
+from tests.comparing import metrics_in
+from tests.conftest import IN_PROCESS, Command
+
+pytestmark = IN_PROCESS
+Capture = pytest.CaptureFixture[str]
+QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true", "trainer.limit_train_batches=3")
+SMALL = ("model.net.width=8", "model.net.layers=1", "data.length=8")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for engine in ("lightning", "raw"):
+        words = ("experiment=char_lm", *SMALL, f"engine={engine}", f"hydra.run.dir={folder / engine}")
+        lockstep.run([*QUIET, *words])
+    lockstep.run([*QUIET, "model.net.hidden=[8]", f"hydra.run.dir={folder / 'digits'}"])
+    return folder
+
+
+@pytest.mark.parametrize("engine", ["lightning", "raw"])
+def test_a_text_goes_on_by_the_seed(engine: str, runs: Path) -> None:
+    """Longer than a sample, with the same characters for the same seed."""
+    texts = [continued(str(runs / engine), "MARCIUS:\nThe gods", 30, 1.0, seed) for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
+    assert [text[:17] for text in texts] == ["MARCIUS:\nThe gods"] * 3
+    assert [len(text) for text in texts] == [47] * 3
+    assert {*texts[0]} <= {*Text().characters}
+
+
+def test_each_token_is_drawn_by_the_logits_of_the_window_before_it() -> None:
+    def next_numbers(tokens: torch.Tensor) -> torch.Tensor:
+        """Return logits whose likeliest is the sum of the tokens, and then the next one."""
+        logits = torch.zeros(*tokens.shape, 9)
+        logits[0, -1, int(tokens.sum()) % 9], logits[0, -1, (int(tokens.sum()) + 1) % 9] = 3.0, 2.0
+        return logits
+
+    assert generate(next_numbers, torch.tensor([[1, 2]]), 2, 4, 0.0).tolist() == [[1, 2, 3, 5, 8, 4]]
+    torch.manual_seed(0)
+    counts = [generate(next_numbers, torch.tensor([[1, 2]]), 2, 1, 0.5)[0, 2].item() for _ in range(1000)]
+    expected = (torch.tensor([3.0, 2.0] + [0.0] * 7) / 0.5).softmax(0)
+    assert [counts.count(token) / 1000 for token in (3, 4)] == pytest.approx(expected[:2].tolist(), abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("run", "words", "sentence"),
+    [
+        ("lightning", ["7"], "text=7: the characters that the net has learned are \"\\n !',-"),
+        ("lightning", [""], "text=: the characters that the net has learned are"),
+        ("lightning", ["a", "--tokens", "0"], "--tokens=0: it must be 1 or more; write --tokens 400."),
+        ("lightning", ["a", "--temperature", "nan"], "--temperature=nan: it must be 0 or more; write --temp"),
+        ("digits", ["a"], "digits: its data, Digits, is no text; write a run with data=text."),
+        ("none", ["a"], "there is no checkpoint: "),
+    ],
+)
+def test_invalid_input_is_refused_in_one_line(
+    run: str, words: list[str], sentence: str, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["generate", str(runs / run), *words])
+    assert main() == 2
+    ended = capsys.readouterr()
+    assert ended.out == ""
+    assert ended.err.count("\n") == 1
+    assert sentence in ended.err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_char_lm_learns_shakespeare(command: Command) -> None:
+    ended = command.train("experiment=char_lm", "logger=none", timeout=1100)
+    assert ended.status == 0, ended.err
+    assert metrics_in(ended.run_dir)["val/loss"] < 2.1
