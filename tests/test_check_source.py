@@ -4,12 +4,13 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
+import lightning
 import pytest
 
 from lockstep.check.source import look
 from tests.silent_bugs import loops
 from tests.silent_bugs.cases import CASES, Case, locate
-from tests.test_layers import FILES, SRC
+from tests.test_layers import FILES
 
 CAUSES = {
     "forgotten_set_epoch": "set_epoch is not called, so each epoch has the same order",
@@ -19,6 +20,13 @@ CAUSES = {
     "eval_forgotten": "eval is not called, so the validation is in training mode",
     "SyncedByRankZero": "rank 0 alone logs with sync_dist, and waits for the other ranks",
 }
+
+
+def module_of(path: Path) -> ModuleType:
+    """Return a Python module as if imported from a file, which is not run."""
+    module = ModuleType(path.stem)
+    module.__file__ = str(path)
+    return module
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -40,21 +48,13 @@ def test_a_collective_of_all_ranks_in_two_branches_is_right(condition: str, tmp_
     (tmp_path / "script.py").write_text(
         f"if {condition}:\n    dist.barrier()\nelse:\n    download()\n    dist.barrier()\nif rank == 0:\n    print()\n"
     )
-    module = ModuleType("script")
-    module.__file__ = str(tmp_path / "script.py")
-    assert look(module) == []
+    assert look(module_of(tmp_path / "script.py")) == []
 
 
 def test_code_that_is_right_has_no_finding() -> None:
     """Lockstep's own: its models, data, engines and collectives. Lightning's examples were looked at by hand."""
-    names = [
-        ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
-        for path in FILES
-        if path.name not in ("__main__.py", "forkserver_preload.py")
-    ]
-    demos = ["boring_classes", "mnist_datamodule", "transformer"]
-    modules = [import_module(f"lightning.pytorch.demos.{name}") for name in demos]
-    assert look(*modules, *(import_module(name) for name in names if "collectives" not in name)) == []
+    demos = (Path(str(lightning.__file__)).parent / "pytorch" / "demos").glob("*.py")
+    assert look(*map(module_of, [*FILES, *demos])) == []
 
 
 def test_objects_without_source_are_passed_over() -> None:
