@@ -62,7 +62,7 @@ def train_by_hand(folder: Path, change: Callable[[int, nn.Module], None] = lambd
                 optimizer.zero_grad()
                 for half in range(2):
                     loss = mse_loss(net(inputs[half::2]), targets[half::2])
-                    (loss / 2).backward()
+                    (loss / 2).backward()  # type: ignore[no-untyped-call]
                     (recorder.add if half == 0 else recorder.step)(loss, inputs[half::2])
                 torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
                 optimizer.step()
@@ -91,7 +91,8 @@ def train_port(folder: Path, interval: str = "step") -> None:
     halves = [[tensor[half::2] for tensor in batch] for batch in loader() for half in range(2)]
     keys = {"accumulate_grad_batches": 2, "gradient_clip_val": 0.5, "precision": "64-true", **QUIET}
     trainer = Trainer(accelerator="cpu", max_epochs=2, callbacks=[Recorder.callback(folder)], **keys)  # type: ignore[arg-type]
-    trainer.fit(Port(interval), DataLoader(halves, batch_size=None), loader(32))
+    batches: DataLoader[Any] = DataLoader(halves, batch_size=None)  # type: ignore[arg-type]
+    trainer.fit(Port(interval), batches, loader(32))
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_other_options_of_the_optimizer_are_named(by_hand: Path, tmp_path: Path)
     optimizer = torch.optim.AdamW(net.parameters(), 0.01, weight_decay=0.0)
     with Recorder(tmp_path, net, optimizer) as recorder:
         loss = mse_loss(net(points().tensors[0]), points().tensors[1])
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         recorder.step(loss, 32)
     first = compare(by_hand, tmp_path).content()["first_divergence"]
     assert first == "configuration, record.jsonl, run.optimizers.0.weight_decay: 0.01 against 0.0 (by 1.0e-02)"
@@ -172,7 +173,7 @@ def train_on_ranks(rank: int, world: int) -> list[str]:
             for inputs, targets in batches:
                 loss = mse_loss((model if name == "ddp" else net)(inputs), targets)
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 recorder.step(loss, inputs)
                 optimizer.step()
     return []
@@ -204,7 +205,11 @@ def test_the_page_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
     repaired = str(re.search(r"`(return \[optimizer\].*?)`", page)[1])  # type: ignore[index]
     exec(port.replace("return [optimizer], [schedule]", repaired), {})
     assert compare("runs/old", "runs/port").verdict == "identical"
-    stand_in = {"prepare": lambda *made: made, "backward": Tensor.backward, "accumulate": lambda _: nullcontext()}
+    stand_in: dict[str, Any] = {
+        "prepare": lambda *each: each,
+        "backward": Tensor.backward,
+        "accumulate": lambda _: nullcontext(),
+    }
     exec(accelerate, {**names, "accelerator": SimpleNamespace(**stand_in, sync_gradients=True)})
     assert len(lines(Path("runs/accelerate"), "step")) == 16
 
@@ -219,7 +224,7 @@ def test_ranks_are_recorded_together(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for inputs, targets in loader():
             loss = mse_loss(net(inputs), targets)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             recorder.step(loss, inputs)
             optimizer.step()
     right, wrong = (compare(tmp_path / "one", tmp_path / name) for name in ("ddp", "past"))

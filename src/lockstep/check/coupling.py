@@ -42,7 +42,7 @@ class Coupling(Callback):
             module.load_state_dict(state)
             torch.manual_seed(0)
             step: Any = module.training_step
-            returned = step(*(taken(batch, size, rows), 0)[: len(inspect.signature(step).parameters)])
+            returned = step(*(rows_of(batch, size, rows), 0)[: len(inspect.signature(step).parameters)])
             return float(returned["loss"] if isinstance(returned, dict) else returned)
 
         half, full = size // 2, [*range(size)]
@@ -56,7 +56,7 @@ class Coupling(Callback):
         module.load_state_dict(state)
 
 
-def taken(batch: Any, size: int, rows: tuple[int, ...]) -> Any:
+def rows_of(batch: Any, size: int, rows: tuple[int, ...]) -> Any:
     """Return a batch of these rows."""
     index = torch.tensor(rows)
 
@@ -68,21 +68,21 @@ def taken(batch: Any, size: int, rows: tuple[int, ...]) -> Any:
 
 def kind_of(loss: Any, full: list[int], left: list[int], right: list[int]) -> str:
     """Return the kind of a loss from its values for two parts and for copies of a batch."""
-    whole, one, other, double = loss(*full), loss(*left), loss(*right), loss(*full, *full)
-    if close(whole, (one * len(left) + other * len(right)) / len(full)) and close(double, whole):
+    full_batch, one, other, double = loss(*full), loss(*left), loss(*right), loss(*full, *full)
+    if close(full_batch, (one * len(left) + other * len(right)) / len(full)) and close(double, full_batch):
         return "mean"
-    if close(double, 2 * whole) and close(whole, one + other):
+    if close(double, 2 * full_batch) and close(full_batch, one + other):
         return "summed"
-    if not close(double, whole):
-        return "term" if close(whole - double, 2 * (double - loss(*full * 4))) else "across"
+    if not close(double, full_batch):
+        return "term" if close(full_batch - double, 2 * (double - loss(*full * 4))) else "across"
     if one == other:
         return "across"
-    weight = (whole - other) / (one - other)  # the share of the first half's weights
+    weight = (full_batch - other) / (one - other)  # the share of the first half's weights
     expected = (2 * weight * one + (1 - weight) * other) / (1 + weight)
     return "weighted" if 0 <= weight <= 1 and close(loss(*left, *full), expected) else "across"
 
 
-def coupling_layer(module: nn.Module, whole: Any, part: Any, rows: int) -> str | None:
+def coupling_layer(module: nn.Module, full_batch: Any, part: Any, rows: int) -> str | None:
     """Return the first submodule whose output for the first rows depends on the others; "" if its inputs do already."""
     outputs: list[tuple[str, Any, Any]] = []
     hooks = [
@@ -91,7 +91,7 @@ def coupling_layer(module: nn.Module, whole: Any, part: Any, rows: int) -> str |
         if name and not [*layer.children()]
     ]
     try:
-        whole()
+        full_batch()
         first = [*outputs]
         outputs.clear()
         part()

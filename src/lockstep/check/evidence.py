@@ -55,7 +55,7 @@ def answered(question: str, difference: float, tolerance: float, finding: Findin
     return Answer(question, "within" if difference else "identical", difference, tolerance)
 
 
-def found(
+def finding_of(
     question: str, cause: str, quantity: str, step: int | None = None, where: str = "", ratio: float | None = None
 ) -> Finding:
     known = CAUSES.get(cause, {"cause": "", "change": ""})

@@ -72,11 +72,13 @@ class Answer:
         if self.finding is None:
             measured = f": {self.difference:.0e}, expected up to {self.tolerance:.0e}" if self.difference else ""
             return measured if self.verdict == "within" else f": {self.reason}" if self.reason else ""
-        found = self.finding
-        step = "" if found.step is None else f" from step {found.step} on"
+        finding = self.finding
+        step = "" if finding.step is None else f" from step {finding.step} on"
         size = f", by {self.difference:.1e}" if self.difference and self.difference < 1e300 else ""
-        ratio = f", norm of the gradient × {found.ratio:.4g}" if found.ratio and abs(found.ratio - 1) > 1e-6 else ""
-        return f": {found.quantity}{f' ({found.where})' if found.where else ''}{step}{size}{ratio}"
+        ratio = (
+            f", norm of the gradient × {finding.ratio:.4g}" if finding.ratio and abs(finding.ratio - 1) > 1e-6 else ""
+        )
+        return f": {finding.quantity}{f' ({finding.where})' if finding.where else ''}{step}{size}{ratio}"
 
 
 @dataclass(frozen=True)

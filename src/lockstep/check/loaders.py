@@ -54,8 +54,12 @@ def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts:
     ):
         batches["sampler"] = SliceOfRank(loader.sampler)
     if loader.batch_size is None:
-        own = loader.batch_sampler
-        batches = {"batch_size": None, "sampler": loader.sampler} if own is None else {"batch_sampler": own}
+        batch_sampler = loader.batch_sampler
+        batches = (
+            {"batch_size": None, "sampler": loader.sampler}
+            if batch_sampler is None
+            else {"batch_sampler": batch_sampler}
+        )
     generator = loader.generator
     if stage == "val" and generator is None:  # each start of an iteration would draw from training's
         generator = torch.Generator()

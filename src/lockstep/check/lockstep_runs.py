@@ -31,18 +31,18 @@ class LockstepRuns:
 
     def answers(self, worlds: Sequence[int], strategies: Sequence[str]) -> Iterator[Answer]:
         for world in worlds:
-            virtual = self.made("virtual", world)
+            virtual = self.folder_of("virtual", world)
             for name in strategies:
-                ranks = self.made(name, world, engine="both")
+                ranks = self.folder_of(name, world, engine="both")
                 inner = ranks / "lightning" if isinstance(ranks, Path) else ranks
                 title = f"{name} on {world} ranks"
                 yield self.compared(f"Lockstep: {title} and virtual ranks", world, inner, virtual)
                 if not self.draws:
-                    yield self.compared(f"Lockstep: {title} and one process", world, inner, self.made("single", 1))
+                    yield self.compared(f"Lockstep: {title} and one process", world, inner, self.folder_of("single", 1))
                 raw = ranks / "raw" if isinstance(ranks, Path) else ranks
                 yield self.compared(f"Lockstep: {title}, by Lightning and by raw", world, inner, raw)
 
-    def made(self, strategy: str, world: int, engine: str = "lightning") -> Path | Failed:
+    def folder_of(self, strategy: str, world: int, engine: str = "lightning") -> Path | Failed:
         """Return the folder of a run, or why there is none."""
         key = f"{strategy}_{world}"
         if key not in self.runs:

@@ -18,7 +18,7 @@ from lockstep.check.differences import (
     relative,
     together,
 )
-from lockstep.check.evidence import LAST, Evidence, answered, failed, found, samples_of
+from lockstep.check.evidence import LAST, Evidence, answered, failed, finding_of, samples_of
 from lockstep.check.findings import Answer
 from lockstep.check.probe import Trace
 
@@ -64,7 +64,7 @@ def training(evidence: Evidence, question: str, ranks: Sequence[Trace], quantiti
         ratio = ratio_of(evidence.straight["steps"][part.step], ranks[0]["steps"][part.step])
     where = "" if part.names in ((), ("",)) else part.names[0]
     where = evidence.coupling.get("layer", where) if quantity == "loss" else where
-    finding = found(question, cause, quantity, part.step, where, ratio)
+    finding = finding_of(question, cause, quantity, part.step, where, ratio)
     return answered(question, part.difference, evidence.tolerance(quantity, part.step), finding)
 
 
@@ -84,7 +84,7 @@ def drawn(world: int, ranks: Sequence[Trace]) -> Answer:
     for number, steps in enumerate(zip(*(rank["steps"] for rank in ranks), strict=False)):
         for name in {*chain(*(step["drew"] for step in steps))}:
             if len({step["random"].get(name) for step in steps}) == 1:
-                return answered(question, math.inf, 0.0, found(question, "equal seeds", "random", number, name))
+                return answered(question, math.inf, 0.0, finding_of(question, "equal seeds", "random", number, name))
     return answered(question, 0.0, 0.0, None)
 
 
@@ -100,10 +100,10 @@ def logged(evidence: Evidence, world: int, ranks: Sequence[Trace], is_apart: boo
             distance = relative(alone["values"][name], values[0])
             difference = max(difference, among, 0.0 if is_apart or evidence.draws else distance)
             if among > LOGGED:
-                finding = found(question, "sync_dist missing", "validation", number, name)
+                finding = finding_of(question, "sync_dist missing", "validation", number, name)
                 return answered(question, among, LOGGED, finding)
             if difference > LOGGED:
-                finding = found(question, cause_of_value(name, alone, shared), "validation", number, name)
+                finding = finding_of(question, cause_of_value(name, alone, shared), "validation", number, name)
                 return answered(question, distance, LOGGED, finding)
     reason = ANOTHER if is_apart else evidence.draws
     return answered(question, difference, LOGGED, None, reason if rounds else "no validation logs a value")

@@ -17,7 +17,7 @@ from lockstep.check.differences import (
     largest,
     relative,
 )
-from lockstep.check.evidence import LAST, STATE, Evidence, answered, failed, found, samples_of
+from lockstep.check.evidence import LAST, STATE, Evidence, answered, failed, finding_of, samples_of
 from lockstep.check.findings import Answer, Finding
 
 WHOLE = "a batch is computed as a whole, or changes a state: its halves are another computation"
@@ -32,7 +32,7 @@ def epochs(evidence: Evidence) -> Iterator[Answer]:
     question = "the order of two epochs"
     orders = [samples_of(evidence.straight, epoch) for epoch in (0, 1)]
     is_apart = evidence.straight["facts"].get("shuffles") and orders[0] == orders[1] and len({*orders[0]}) > 1
-    finding = found(question, "set_epoch not called", "samples", len(evidence.straight["steps"]) // 2)
+    finding = finding_of(question, "set_epoch not called", "samples", len(evidence.straight["steps"]) // 2)
     yield answered(question, 0.0, 0.0, finding if is_apart else None)
 
 
@@ -53,7 +53,7 @@ def workers(evidence: Evidence) -> Iterator[Answer]:
             cause = "workers draw alike" if is_new else "stream repeated in workers"
     if not cause and is_new and {*epochs[0]} & {*epochs[1]} and Counter(epochs[0]) == Counter(epochs[1]):
         cause = "worker seeds repeated"
-    yield answered(question, 0.0, 0.0, found(question, cause, "samples", 0) if cause else None)
+    yield answered(question, 0.0, 0.0, finding_of(question, cause, "samples", 0) if cause else None)
 
 
 def accumulation(evidence: Evidence) -> Iterator[Answer]:
@@ -77,7 +77,7 @@ def accumulation(evidence: Evidence) -> Iterator[Answer]:
     reason = "" if cause or quantity == "rate" else WHOLE
     step = evidence.straight["steps"][min(part.step, len(sizes) - 1)]
     ratio = ratio_of(step, other["steps"][part.step]) if part.step < len(other["steps"]) else None
-    finding = found(question, cause, quantity, part.step, "", ratio)
+    finding = finding_of(question, cause, quantity, part.step, "", ratio)
     limit = evidence.tolerance(quantity, part.step)
     yield answered(question, part.difference, limit, None if reason else finding, reason)
 
@@ -107,7 +107,7 @@ def resumed(evidence: Evidence) -> Iterator[Answer]:
         quantity = first(merged)
         part = merged[quantity]
         cause = cause_of_resume(quantity, part, world > 1 and is_right)
-        finding = found(question, cause, quantity, begin + part.step, part.names[0])
+        finding = finding_of(question, cause, quantity, begin + part.step, part.names[0])
         yield answered(question, part.difference, evidence.tolerance(quantity, part.step), finding)
 
 
@@ -122,7 +122,7 @@ def validation(evidence: Evidence) -> Iterator[Answer]:
         quantity = first(parted)
         drew = any(each["drew"] for each in evidence.straight["validations"])
         cause = "eval not called" if quantity in STATE else "validation draws" if drew else ""
-        finding = found(question, cause, quantity, parted[quantity].step, parted[quantity].names[0])
+        finding = finding_of(question, cause, quantity, parted[quantity].step, parted[quantity].names[0])
     yield answered(question, largest(evidence.straight, other), evidence.tolerance("gradient", LAST), finding)
 
 
@@ -139,7 +139,7 @@ def twice(evidence: Evidence) -> Iterator[Answer]:
     }
     name = max(pairs, key=lambda each: pairs[each])
     drew = any(each["drew"] for each in rounds)
-    finding = found(question, "eval not called", "validation", None, name)
+    finding = finding_of(question, "eval not called", "validation", None, name)
     is_apart = pairs[name] > LOGGED
     reason = "validation draws random numbers" if is_apart else ""
     yield answered(question, pairs[name], LOGGED, finding if is_apart and not drew else None, reason)

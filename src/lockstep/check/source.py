@@ -122,8 +122,8 @@ def _wrapped(tree: ast.AST) -> dict[str, str]:
 
 def _trained(calls: Calls, tree: ast.AST) -> set[str]:
     """Return the names of the nets that an optimizer steps."""
-    made = " ".join(ast.unparse(call.node) for call in calls if call.method[:1].isupper() or "optim" in call.name)
-    names = {call.owner for call in calls if call.method == "parameters" and f"{call.name}(" in made}
+    creations = " ".join(ast.unparse(call.node) for call in calls if call.method[:1].isupper() or "optim" in call.name)
+    names = {call.owner for call in calls if call.method == "parameters" and f"{call.name}(" in creations}
     return names.union(*(pair for pair in _wrapped(tree).items() if names & {*pair}))
 
 
