@@ -58,6 +58,7 @@ def test_a_planted_bug_is_found_and_its_twin_raises_no_alarm(tmp_path: Path) -> 
         ("devices=1", "devices=1: it takes whole numbers from 2 on; write devices=2."),
         ("strategies=dp", "strategies=dp: it starts no ranks; write strategies=ddp"),
         ("steps=few", "steps=few: it takes whole numbers"),
+        ("steps=10,20", "steps=10,20: it takes one number"),
     ],
 )
 def test_invalid_input_is_one_sentence(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,8 @@ def check(
     words = [word for word in overrides if key_of(word) not in KEYS]
     code = {name: value for name, value in (("model", model), ("data", data)) if value is not None}
     worlds = numbers("devices", typed.get("devices", devices))
-    [count] = numbers("steps", typed.get("steps", steps))
+    count, *more = numbers("steps", typed.get("steps", steps))
+    require(not more, "steps", typed.get("steps", steps), "it takes one number", "steps=20")
     names = names_of(typed.get("strategies", strategies), typed)
     with silent_ranks():
         plan = planned(words, code, folder)
