@@ -23,7 +23,7 @@ from lockstep.runs.run_files import METRICS
 from lockstep.strategies import StrategyName
 from tests.conftest import require_refused
 
-NAMES = {"ConfigError", "RankFailed", "RunResult", "compare", "load", "run"}
+NAMES = {"ConfigError", "RankFailed", "Recorder", "RunResult", "check", "compare", "load", "run"}
 
 
 def completed(line: str) -> set[str]:

@@ -16,8 +16,11 @@ BESIDE = ("strategies", "collectives")
 OTHER_MEANINGS = {
     **{name: {"ddp"} for name in ("plan/schemas/run.py", "plan/schemas/target.py", "raw/step.py")},
     "launch/start.py": {"single"},
+    "check/command.py": {"ddp"},
+    "check/lockstep_runs.py": {"single", "virtual"},
+    "runs/recorder.py": {"ddp", "fsdp", "single"},
 }
-"""A way to average gradients; the world of a process that only inspects."""
+"""A way to average gradients; the world of a process that only inspects; the runs of a check, and of other programs."""
 
 
 def asked(source: str) -> set[str]:

@@ -7,6 +7,7 @@ import pytest
 from lockstep.runs.compare.tolerance import (
     FLOAT32,
     FLOAT64,
+    HINT,
     IDENTICAL,
     LIKELY,
     MASKS,
@@ -107,6 +108,6 @@ def test_bounds_are_those_of_the_docs() -> None:
 
 def test_likely_reason_needs_other_worlds() -> None:
     single, ranks = run_metadata(**ALONE), run_metadata()
-    assert likely_reason(single, ranks, "loss") == LIKELY
+    assert likely_reason(single, ranks, "loss") == LIKELY.format(HINT)
     assert likely_reason(single, ranks, "learning rate") is None
     assert likely_reason(single, single, "loss") is None

@@ -6,11 +6,14 @@ from pathlib import Path
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.files import save_text
+from lockstep.base.lazy import callable_module
 from lockstep.base.streams import outlive_readers
 from lockstep.runs.compare import compare
 from lockstep.runs.report import render
 from lockstep.runs.report.pages import pair_page
 from lockstep.runs.run_files import REPORT
+
+callable_module(__name__, "lockstep.runs.compare.compare")  # lockstep.compare(A, B), once this is imported
 
 
 def main() -> int:

@@ -1,7 +1,9 @@
 """The names of a package, each imported where it is first used (PEP 562)."""
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
@@ -14,3 +16,14 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
         return getattr(import_module(f"{package}.{modules[name]}"), name)
 
     return get, lambda: [*modules]
+
+
+def callable_module(name: str, function: str) -> None:
+    """Have a module be called as a function, by its import path: Python names a submodule before its package does."""
+
+    class CallableModule(ModuleType):
+        def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+            module, _, attribute = function.rpartition(".")
+            return getattr(import_module(module), attribute)(*arguments, **keywords)
+
+    sys.modules[name].__class__ = CallableModule

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from lockstep.base.structures import map_tensors
 from lockstep.check.probe import Trace, batch_size_of
 from lockstep.plan.targets.kinds import replace_method
 
@@ -60,10 +60,10 @@ def rows_of(batch: Any, size: int, rows: tuple[int, ...]) -> Any:
     """Return a batch of these rows."""
     index = torch.tensor(rows)
 
-    def of(leaf: Any) -> Any:
-        return leaf[index] if isinstance(leaf, Tensor) and leaf.dim() and len(leaf) == size else leaf
+    def of(leaf: Tensor) -> Tensor:
+        return leaf[index] if leaf.dim() and len(leaf) == size else leaf
 
-    return pytree.tree_map(of, batch)
+    return map_tensors(of, batch)
 
 
 def kind_of(loss: Any, full: list[int], left: list[int], right: list[int]) -> str:

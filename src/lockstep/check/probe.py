@@ -12,9 +12,10 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from lockstep.base.private_api.torch import BATCHNORM, has_hooks
 from lockstep.base.random_state import seed_all
+from lockstep.base.structures import map_tensors, tensors_in
 from lockstep.plan.targets.kinds import replace_method
 
 Sketches = dict[str, list[float]]
@@ -46,15 +47,15 @@ def direction(size: int) -> Tensor:
 
 def batch_size_of(batch: Any) -> int:
     """Return the number of samples: the first dimension of the first tensor, 0 if there is none."""
-    return next((len(leaf) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()), 0)
+    return next((len(leaf) for leaf in tensors_in(batch) if leaf.dim()), 0)
 
 
 def rows_of(batch: Any) -> list[str]:
     """Return a hash of each sample's content; of the batch, if its tensors have no common first dimension."""
     size = batch_size_of(batch)
-    tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim()]
+    tensors = [leaf for leaf in tensors_in(batch) if leaf.dim()]
     if not size or any(len(tensor) != size for tensor in tensors):
-        return [digest(pickle.dumps(pytree.tree_map(lambda leaf: getattr(leaf, "tolist", lambda: leaf)(), batch)))]
+        return [digest(pickle.dumps(map_tensors(Tensor.tolist, batch)))]
     arrays = [tensor.detach().cpu().reshape(size, -1).float().numpy() for tensor in tensors]
     return [digest(b"".join(without_padding(array[row]) for array in arrays)) for row in range(size)]
 
@@ -135,7 +136,7 @@ class Probe(Callback):
         self.step["samples"] += rows_of(batch)
         self.step["sizes"].append(batch_size_of(batch))
         if self.moves:
-            move([leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)], module)
+            move(tensors_in(batch), module)
         self.generators = generators(module)
         self.step["random"] = self.generators
         self.calls.clear()
@@ -170,7 +171,7 @@ class Probe(Callback):
         step["rate"] = [group["lr"] for each in trainer.optimizers for group in each.param_groups]
         now = generators(module)
         step["drew"] = [name for name, state in self.generators.items() if now.get(name) != state]
-        step["hooked"] = any(parameter._backward_hooks for _, parameter in named)
+        step["hooked"] = any(has_hooks(parameter) for _, parameter in named)
         step["unfrozen"] = [
             name for name, each in named if each.requires_grad and name in self.trace["facts"]["frozen"]
         ]
@@ -189,7 +190,7 @@ class Probe(Callback):
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
         self.trace["facts"]["sampler"] = type(getattr(trainer.train_dataloader, "sampler", None)).__name__
-        norms = [name for name, part in module.named_modules() if isinstance(part, nn.modules.batchnorm._NormBase)]
+        norms = [name for name, part in module.named_modules() if isinstance(part, BATCHNORM)]
         self.trace["facts"]["norms"] = norms
 
     def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:

@@ -21,6 +21,11 @@ reduce_scatter_single: Callable[..., Any] = getattr(
 """Since torch 2.14; the older names are deprecated since then, with a warning."""
 
 
+def has_hooks(tensor: Tensor) -> bool:
+    """Whether a hook changes or reads the gradient of a tensor."""
+    return bool(tensor._backward_hooks)
+
+
 def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return torch._foreach_norm([*tensors]) if tensors else ()
 
