@@ -55,7 +55,7 @@ def of_samples(pair: Pair, part: Part) -> str:
         padded = sum(sum(count.values()) for count in counts) > sum(alone.values())
         if padded and part.step == len(pair.single["steps"]) // 2 - 1:
             return "padded samples counted"
-        return "shuffled for ddp" if facts.get("order") == "sequential" else "sampler replaced"
+        return {"sequential": "shuffled for ddp", "own": "sampler replaced"}.get(facts.get("order"), "")
     return ""
 
 

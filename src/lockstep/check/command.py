@@ -36,6 +36,7 @@ from lockstep.plan.schemas import ProcessGroup
 from lockstep.plan.schemas.groups import key_of
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.plan.targets.from_python import Code, targets_of
+from lockstep.plan.targets.locate import UserCodeError
 from lockstep.plan.world import World
 from lockstep.strategies import STRATEGIES
 
@@ -80,7 +81,8 @@ def check(
         progress = Progress(3 + len(worlds) * (2 + len(names)))
         size, batches = divisible(plan.batch_size, worlds), max(1, count // 2)
         progress("one process")
-        single, subject = in_one_process(Subject(plan.model.call, plan.data.call, size, batches, plan.seed), folder)
+        subject = Subject(plan.model.call, plan.data.call, size, batches, plan.seed, sync_batchnorm=plan.sync_batchnorm)
+        single, subject = in_one_process(subject, folder)
         legs = {}
         for world in worlds:
             progress(f"{world} ranks")
@@ -154,7 +156,8 @@ def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
         raise ConfigError("model: no optimizer of it makes a step; call step() of self.optimizers().")
     for leg in ("straight", "moved"):
         if (reason := results[leg][0].get("error")) is not None:
-            raise ConfigError(f"model: a stock Trainer cannot train it in one process: {reason}; mend the code.")
+            shown = results[leg][0].get("traceback", reason)
+            raise UserCodeError(f"{shown}\nmodel: a stock Trainer cannot train it in one process.")
     return results, subject
 
 

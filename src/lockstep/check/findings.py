@@ -70,7 +70,9 @@ class Answer:
 
     def details(self) -> str:
         if self.finding is None:
-            measured = f": {self.difference:.0e}, expected up to {self.tolerance:.0e}" if self.difference else ""
+            limit, difference = self.tolerance or 0.0, self.difference or 0.0
+            expected = f", expected up to {limit:.0e}" if difference <= limit else ""  # of the last step's gradient
+            measured = f": {difference:.0e}{expected}" if difference else ""
             return measured if self.verdict == "within" else f": {self.reason}" if self.reason else ""
         finding = self.finding
         step = "" if finding.step is None else f" from step {finding.step} on"

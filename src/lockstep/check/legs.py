@@ -25,8 +25,10 @@ from lockstep.check.probe import CollectiveSpy, Probe, Trace
 from lockstep.check.source import look
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas.target import KEY
+from lockstep.plan.targets.frames import user_traceback
 from lockstep.plan.targets.locate import create, locate, parameters_of
 from lockstep.plan.world import World
+from lockstep.strategies.parallel.sync_batchnorm import convert_batchnorm
 
 QUIET: dict[str, Any] = dict.fromkeys(
     ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
@@ -48,6 +50,7 @@ class Subject:
     batches: int = 10
     seed: int = 0
     precision: str = "64-true"
+    sync_batchnorm: bool = False
     layers_at: int | None = None
 
 
@@ -76,7 +79,8 @@ def legs_of(subject: Subject, folder: Path, number: int) -> Results:
         try:
             trace = fit(subject, world, create, **keys)
         except Exception as error:  # of the user's code
-            trace = {"error": shorten(" ".join(f"{type(error).__name__}: {error}".split()))}
+            reason = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
+            trace = {"error": reason, "traceback": user_traceback(error)}
         results[name] = all_gather_json(trace)
         return all("error" not in each for each in results[name])
 
@@ -163,6 +167,8 @@ def created(subject: Subject, size: int, workers: int) -> tuple[Any, Any, Any]:
     for each in (owner, owner.hparams) if hasattr(owner, "batch_size") else ():
         with suppress(AttributeError):  # of a property
             each.batch_size = size
+    if subject.sync_batchnorm:
+        convert_batchnorm(model)  # torch's runs on GPUs alone
     if subject.precision == "64-true":
         model.double()  # Lightning restores weights before it makes them float64: they would be rounded
     return model, data, owner
