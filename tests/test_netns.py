@@ -105,6 +105,7 @@ def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> No
         machines.plug(machines.machines[1], "up")
         ended = wait_for_all(command, processes, timeout=240)
     assert [each.status for each in ended] == [0, 0], ended
-    assert sum(each.out.count("resuming from") for each in ended) == 2
+    resumed = sum(each.out.count("resuming from") for each in ended)
+    assert resumed in (2, 3)  # a busy machine may exceed the timeout once more
     (tmp_path / "one").mkdir()
     assert leaves(run_dir) == leaves(on_one(tmp_path / "one", 2, "max_epochs=5"))
