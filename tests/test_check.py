@@ -1,14 +1,11 @@
 """`python -m lockstep.check`: planted bugs are found and named, correct twins and built-in nets raise no alarm."""
 
 import re
-import warnings
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import distributed, multiprocessing
 
 import lockstep
 from lockstep.check.__main__ import main
@@ -21,6 +18,7 @@ from lockstep.check.legs import Results, Subject, legs_of
 from lockstep.check.source import look
 from tests.conftest import IN_PROCESS, ROOT
 from tests.silent_bugs.cases import CASES, Case, locate
+from tests.silent_bugs.two_ranks import two_ranks
 from tests.test_check_source import CAUSES as SOURCE_CAUSES
 
 pytestmark = IN_PROCESS
@@ -70,18 +68,6 @@ def test_every_cause_has_a_case() -> None:
     assert {*CAUSES} == {case.cause for case in RUNNABLE if case.cause in CAUSES}
 
 
-def measure_rank(rank: int, folder: Path) -> None:
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOCAL_RANK", str(rank))
-        distributed.init_process_group("gloo", f"file://{folder / 'rendezvous'}", rank=rank, world_size=2)
-        results = measure(folder)
-        if rank == 0:
-            torch.save(results, folder / "ranks.pt")
-        distributed.destroy_process_group()
-
-
 def measure(folder: Path) -> Measured:
     """Run all legs of all cases in this world."""
     pairs = product(RUNNABLE, (False, True))
@@ -95,16 +81,9 @@ def measure(folder: Path) -> Measured:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], list[Answer]]:
     """The answers about all cases, whose ranks are started once."""
     folder = tmp_path_factory.mktemp("corpus")
-    start: Any = multiprocessing.start_processes  # type: ignore[attr-defined]
-    ranks = start(measure_rank, (folder,), nprocs=2, join=False, start_method="spawn")
-    try:
+    with two_ranks(measure, folder) as results:
         single = measure(folder)
-        while not ranks.join(timeout=1):  # a failed rank raises here
-            pass
-    finally:
-        for process in ranks.processes:
-            process.kill()
-    shared: Measured = torch.load(folder / "ranks.pt", weights_only=False)
+        shared: Measured = results()[0]
     return {key: answers_of(single[key], shared[key]) for key in single}
 
 

@@ -1,14 +1,11 @@
 """The corpus of silent bugs: each mistake parts two layouts, its twin none, as plain numbers say without a detector."""
 
 import inspect
-import warnings
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import distributed, multiprocessing
 
 from tests.conftest import IN_PROCESS
 from tests.silent_bugs.cases import CASES, LAYOUTS, Case, load, locate
@@ -24,6 +21,7 @@ from tests.silent_bugs.stock import (
     resumed,
     traced,
 )
+from tests.silent_bugs.two_ranks import two_ranks
 
 pytestmark = IN_PROCESS
 ON_RANKS = [case for case in CASES if case.layout in ("ddp", "noise", "resume ddp")]
@@ -35,34 +33,21 @@ QUIET = [
 Measured = dict[tuple[str, bool], list[Trace]]
 
 
-def measure_rank(rank: int, folder: Path) -> None:
-    """Run every case that needs two ranks, with its mistake and without, as rank `rank` of two."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LOCAL_RANK", str(rank))
-        distributed.init_process_group("gloo", f"file://{folder / 'rendezvous'}", rank=rank, world_size=2)
-        measured: Measured = {}
-        for case, correct in [*product(ON_RANKS, (False, True)), *((case, True) for case in QUIET)]:
-            runs = resumed(case, correct, folder) if case.layout == "resume ddp" else (traced(case, correct),)
-            measured[case.name, correct] = [*runs]
-        torch.save(measured, folder / f"{rank}.pt")
-        distributed.destroy_process_group()
+def measure(folder: Path) -> Measured:
+    """Run every case that needs two ranks, with its mistake and without, on this one of two."""
+    measured: Measured = {}
+    for case, correct in [*product(ON_RANKS, (False, True)), *((case, True) for case in QUIET)]:
+        runs = resumed(case, correct, folder) if case.layout == "resume ddp" else (traced(case, correct),)
+        measured[case.name, correct] = [*runs]
+    return measured
 
 
 @pytest.fixture(scope="module")
 def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[Measured]:
     """All cases on two ranks: what each rank has measured."""
     folder = tmp_path_factory.mktemp("ranks")
-    start: Any = multiprocessing.start_processes  # type: ignore[attr-defined]
-    ranks = start(measure_rank, (folder,), nprocs=2, join=False, start_method="spawn")
-    try:
-        while not ranks.join(timeout=1):  # a failed rank raises here
-            pass
-    finally:
-        for process in ranks.processes:
-            process.kill()
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    with two_ranks(measure, folder) as results:
+        return results()
 
 
 def on_ranks(case: Case, correct: bool, by_rank: list[Measured]) -> Parted:

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 __all__ = ["ConfigError", "RankFailed", "Recorder", "RunResult", "check", "compare", "load", "run"]
 
 MODULES = {
-    **{"run": "command.job", "RunResult": "command.run_result", "load": "command.inference"},
-    **{
-        "check": "check.command",
-        "compare": "runs.compare",
-        "Recorder": "runs.recorder",
-        "ConfigError": "base.config_error",
-        "RankFailed": "launch.failure",
-    },
+    "run": "command.job",
+    "RunResult": "command.run_result",
+    "load": "command.inference",
+    "check": "check.command",
+    "compare": "runs.compare",
+    "Recorder": "runs.recorder",
+    "ConfigError": "base.config_error",
+    "RankFailed": "launch.failure",
 }
 __getattr__, __dir__ = lazy_names(__name__, MODULES)

@@ -166,7 +166,7 @@ def ranks_of(subject: Subject, world: int, folder: Path) -> Results:
     group = ProcessGroup("gloo" if world > 1 else "auto", "auto", PATIENCE)
     described = World("check", world > 1, world, 1, "cpu", False, 1, group, str(folder))
     try:
-        return cast(Results, start_ranks(Legs(described, (subject,), str(folder)), LEGS)[0])
+        return cast(Results, start_ranks(Legs(described, subject, str(folder)), LEGS))
     except RankFailed as error:
         return {"straight": [{"error": error.reason}]}
 

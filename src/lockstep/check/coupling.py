@@ -42,7 +42,7 @@ class Coupling(Callback):
             module.load_state_dict(state)
             torch.manual_seed(0)
             step: Any = module.training_step
-            returned = step(*(rows_of(batch, size, rows), 0)[: len(inspect.signature(step).parameters)])
+            returned = step(*(select_rows(batch, size, rows), 0)[: len(inspect.signature(step).parameters)])
             return float(returned["loss"] if isinstance(returned, dict) else returned)
 
         half, full = size // 2, [*range(size)]
@@ -56,7 +56,7 @@ class Coupling(Callback):
         module.load_state_dict(state)
 
 
-def rows_of(batch: Any, size: int, rows: tuple[int, ...]) -> Any:
+def select_rows(batch: Any, size: int, rows: tuple[int, ...]) -> Any:
     """Return a batch of these rows."""
     index = torch.tensor(rows)
 

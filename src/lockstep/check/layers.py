@@ -7,7 +7,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from lockstep.check.probe import Trace, batch_size_of, rows_of
+from lockstep.check.probe import Trace, batch_size_of, sample_hashes
 
 CLOSE = 1e-9
 
@@ -23,7 +23,7 @@ class Layers(Callback):
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
         if trainer.global_step != self.step or self.hooks:
             return
-        self.trace["samples"], self.size = rows_of(batch), batch_size_of(batch)
+        self.trace["samples"], self.size = sample_hashes(batch), batch_size_of(batch)
         for name, layer in module.named_modules():
             if name and not [*layer.children()]:
                 self.hooks.append(layer.register_forward_hook(self.noting(name)))

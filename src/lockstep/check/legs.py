@@ -59,19 +59,22 @@ class Legs:
     """The input of the ranks. folder: for checkpoints, which all ranks see."""
 
     world: World
-    subjects: tuple[Subject, ...]
+    subject: Subject
     folder: str
 
 
-def run(work: Legs, context: RankContext) -> list[Results]:
-    """Run all legs of each subject; return on every rank the traces of all ranks."""
+def run(work: Legs, context: RankContext) -> Results:
+    """Run all legs; return on every rank the traces of all ranks."""
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    return [legs_of(subject, Path(work.folder), number) for number, subject in enumerate(work.subjects)]
+    return legs_of(work.subject, Path(work.folder))
 
 
-def legs_of(subject: Subject, folder: Path, number: int) -> Results:
-    """Return the traces of one subject in this world; with `layers_at` of its layers at this step alone."""
+def legs_of(subject: Subject, folder: Path, number: int = 0) -> Results:
+    """Return the traces of a subject in this world; with `layers_at` of its layers at this step alone.
+
+    number: of the subject, if several share the folder.
+    """
     world, results = dist.get_world_size() if dist.is_initialized() else 1, Results()
     path = folder / f"{number}_{world}.ckpt"
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
 from lockstep.base.random_state import preserve_generators, seeded
-from lockstep.check.probe import rows_of
+from lockstep.check.probe import sample_hashes
 from lockstep.plan.targets.kinds import overrides, replace_method
 
 
@@ -104,7 +104,7 @@ def varies(loader: Any) -> bool:
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         return False
     with preserve_generators(), suppress(Exception):  # of a dataset with other keys
-        return rows_of([dataset[0]]) != rows_of([dataset[0]])
+        return sample_hashes([dataset[0]]) != sample_hashes([dataset[0]])
     return False
 
 

@@ -50,7 +50,7 @@ def batch_size_of(batch: Any) -> int:
     return next((len(leaf) for leaf in tensors_in(batch) if leaf.dim()), 0)
 
 
-def rows_of(batch: Any) -> list[str]:
+def sample_hashes(batch: Any) -> list[str]:
     """Return a hash of each sample's content; of the batch, if its tensors have no common first dimension."""
     size = batch_size_of(batch)
     tensors = [leaf for leaf in tensors_in(batch) if leaf.dim()]
@@ -133,7 +133,7 @@ class Probe(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
         self.begin(trainer, module)
-        self.step["samples"] += rows_of(batch)
+        self.step["samples"] += sample_hashes(batch)
         self.step["sizes"].append(batch_size_of(batch))
         if self.moves:
             move(tensors_in(batch), module)
@@ -208,7 +208,7 @@ class Probe(Callback):
         self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
         if self.validation is not None:
-            self.validation["samples"] += rows_of(batch)
+            self.validation["samples"] += sample_hashes(batch)
             self.validation["size"] = batch_size_of(batch)
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
