@@ -32,6 +32,7 @@ class Transformer(nn.Module):
         require(0 <= dropout < 1, "model.net.dropout", dropout, "it must be at least 0 and below 1", hint)
         reason = f"it takes sequences of tokens, and the data has samples of shape {(*sample_shape,)}"
         require(len(sample_shape) == 1, "model.net", "Transformer", reason, "data=text")
+        self.heads = heads
         self.embedding = nn.Embedding(num_outputs, width)
         self.positions = nn.Embedding(sample_shape[0], width)
         self.dropout = nn.Dropout(dropout)
@@ -48,13 +49,22 @@ class Transformer(nn.Module):
             hidden = block(hidden)
         return self.head(self.norm(hidden))  # type: ignore[no-any-return]
 
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, str]:
+        """Return how strategy=tensor_parallel divides the layers: heads, and hidden numbers, over ranks."""
+        require(self.heads % ranks == 0, "model.net.heads", self.heads, f"{ranks} ranks do not divide it", "devices=1")
+        reason = "ranks would drop the same places of different heads"
+        require(self.dropout.p == 0, "model.net.dropout", self.dropout.p, reason, "model.net.dropout=0")
+        columns = dict.fromkeys(("query", "key", "value", "hidden"), "colwise")
+        styles = columns | dict.fromkeys(("mixed", "output"), "rowwise")
+        return {f"blocks.*.{name}": style for name, style in styles.items()}
+
 
 class Block(nn.Module):
     """Attention to the places before, then two layers at each place; both are added to their input."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, nn.Dropout(dropout)
+        self.head_width, self.dropout = width // heads, nn.Dropout(dropout)
         self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.mixed = nn.Linear(width, width)
@@ -67,7 +77,7 @@ class Block(nn.Module):
     def attention(self, x: Tensor) -> Tensor:
         """Return the attention (batch, length, width) of each place to itself and those before."""
         query, key, value = (
-            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, width of a head)
+            layer(x).unflatten(2, (-1, self.head_width)).transpose(1, 2)  # (batch, heads, length, width of a head)
             for layer in (self.query, self.key, self.value)
         )
         dropout = self.dropout.p if self.training else 0.0
