@@ -2,7 +2,6 @@
 
 import fcntl
 import inspect
-from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from lockstep.plan.step_plan import StepPlan
 from lockstep.plan.targets.early_checks import check_partials
 from lockstep.plan.targets.kinds import overridden_hooks, overrides
 from lockstep.plan.targets.locate import FROM_DATA, check, filled, locate, user_errors
-from lockstep.strategies.strategy import NET, net_of
+from lockstep.strategies.strategy import NET, net_of, stages_of
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
 UNBEGUN = {
@@ -118,10 +117,10 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
 
 
 def _facts_of_module(module: Any) -> dict[str, Any]:
-    net, stages = net_of(module), getattr(net_of(module), "stages", ())
+    net = net_of(module)
+    stages = [] if net is None else stages_of(net)
     weights = dict(module.named_parameters(remove_duplicate=False)).items()
     can_shard = all(name.startswith(f"{NET}.") and weight.dim() and weight.is_contiguous() for name, weight in weights)
-    stages = [*stages] if isinstance(stages, Iterable) else []
     fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
     if net is not None and fits:  # stages that do not hold all weights of the net are not all of it
         fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}
