@@ -179,7 +179,7 @@ def _data(values: Any) -> schemas.Data:
 def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with derived ones: threads, accelerator, and those of fast_dev_run."""
     strategy, trainer, devices = values["strategy"], values["trainer"].resolved(), values["devices"]
-    per_node = strategy.data_parallel_size(devices)
+    per_node = strategy.workers(devices)
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
         values["logger"] = ()

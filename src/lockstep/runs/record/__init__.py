@@ -163,7 +163,8 @@ class Recorder:
         sums[0], digests[0] = self.carried["window"], self.carried["ids"]
         stats_by_kind = [to_floats(column) for column in zip(*stats, strict=True)]
         sums.index_add_(0, torch.tensor(step_of_batch), torch.tensor(stats_by_kind, dtype=torch.float64).T)
-        batch_digests = id_digests(ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
+        data_rank = plan.data_rank(self.rank)
+        batch_digests = id_digests(ids, self.first_batch, plan.batch_size, data_rank, plan.data_size)
         digests.index_add_(0, torch.tensor(step_of_batch), batch_digests)
         norms = [(index, norm) for index, (_, norms, _) in enumerate(self.steps) for norm in norms]
         squares = torch.tensor(to_floats([norm for _, norm in norms]), dtype=torch.float64).square()
@@ -236,7 +237,7 @@ def depends_on_world(plan: Plan, net: nn.Module) -> bool:
 def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:
     """Whether buffers of ranks, replicas or micro-batches may differ after a step, as each changes them by itself."""
     tracks, strategy = any(module.track_running_stats for module in _batch_norms(net)), plan.strategy
-    is_split = plan.world_size > 1 or (strategy.replicates and plan.devices > 1) or strategy.micro_batches > 1
+    is_split = plan.data_size > 1 or (strategy.replicates and plan.devices > 1) or strategy.micro_batches > 1
     return is_split and ((tracks and not plan.sync_batchnorm) or bool(strategy.shared_buffers(net)))
 
 

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.base.optimizers import IMPLEMENTATION
 from lockstep.base.structures import tensors_of
 from lockstep.runs.run_files import FINGERPRINTED
 from lockstep.strategies.parallel.tensor_layout import local_shard
-
-# options of a parameter group that choose how its step is computed, and are no state
-IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
 
 Values = Iterator[tuple[str, object]]
 
@@ -55,7 +53,7 @@ def _optimizer_values(optimizers: Sequence[Optimizer], weights: dict[str, nn.Par
         for group in optimizer.param_groups:
             for name in sorted(names.get(parameter, "?") for parameter in group["params"]):
                 yield name, None
-            for key in sorted(group.keys() - set(IMPLEMENTATION)):
+            for key in sorted(group.keys() - {"params", *IMPLEMENTATION}):
                 values = group[key] if isinstance(group[key], tuple | list) else [group[key]]
                 yield from ((f"{key}[{index}]", value) for index, value in enumerate(values) if value is not None)
         states = [(names.get(parameter, "?"), state) for parameter, state in optimizer.state.items()]
