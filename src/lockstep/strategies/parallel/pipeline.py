@@ -16,17 +16,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lockstep.base.config_error import config_error
-from lockstep.base.random_state import preserve_generators, seed_by
+from lockstep.base.random_state import has_dropout, preserve_generators, seed_by
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 MAX_DIM = 8
 
 
-class Pipeline:
+class PartOfPipeline:
     """Called like the net, by every rank with the same inputs, it returns the outputs of the last part.
 
     part: the stages of this rank. micro_batches: in how many a batch is divided, fewer if it has fewer samples.
-    draws: whether layers draw random numbers. shared: the parameters of several parts, each with the group of its ranks.
+    draws: whether layers draw random numbers. shared: parameters that other ranks use, too, each with their group.
     buffers: those of each part, which every rank takes after a training step's forward, for checkpoints.
     shapes: the heads of messages by what was computed, so that each is sent once.
     """
@@ -165,7 +165,7 @@ class _Pass(torch.autograd.Function):
     """The outputs of a pipeline, whose backward is the pipeline's."""
 
     @staticmethod
-    def forward(ctx: Any, _: Tensor, pipeline: Pipeline, inputs: Tensor) -> Tensor:
+    def forward(ctx: Any, _: Tensor, pipeline: PartOfPipeline, inputs: Tensor) -> Tensor:
         ctx.pipeline = pipeline
         with torch.enable_grad():
             ctx.passes = pipeline.forward(inputs)
@@ -189,8 +189,8 @@ def place_parameters(net: nn.Module, parts: Sequence[nn.Module]) -> dict[nn.Para
             placed[parameter] = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
         placed[parameter].owners = ranks  # type: ignore[attr-defined]
     for layer in (*net.modules(), *(layer for part in parts for layer in part.modules())):
-        for name, parameter in layer.named_parameters(recurse=False):
-            setattr(layer, name, placed[parameter] if parameter in placed else parameter)
+        for name, parameter in [*layer.named_parameters(recurse=False, remove_duplicate=False)]:
+            setattr(layer, name, placed.get(parameter, parameter))
     return {placed[parameter]: ranks for parameter, ranks in owners.items()}
 
 
