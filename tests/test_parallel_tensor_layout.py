@@ -1,6 +1,7 @@
 """Norms, clipping and states of parameters that four ranks store in different ways are those of full tensors."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ OWNERS = {"3": (1,), "4": (2, 3)}
 def lay_out(full: nn.ParameterList, rank: int) -> nn.ParameterList:
     """One on every rank, one on a mesh of two dimensions, one on half of it, two on a few ranks."""
     mesh, parameters = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "tensor")), copy.deepcopy(full)
-    likes = {"1": (mesh, [Replicate(), Shard(0)]), "2": (mesh["tensor"], [Shard(1)])}
+    likes: dict[str, tuple[Any, Any]] = {"1": (mesh, [Replicate(), Shard(0)]), "2": (mesh["tensor"], [Shard(1)])}
     for name, (part, placements) in likes.items():
         sharded = distribute_tensor(getattr(full, name).detach(), part, placements, src_data_rank=None)
         setattr(parameters, name, nn.Parameter(sharded))
