@@ -158,7 +158,7 @@ runs/record/fingerprint.py test_fingerprint.py::test_changes_are_seen_in_their_k
 -sorted(buffers_of(net).items())
 +[]
 # the dropout of a recurrent net is overlooked
-runs/record/__init__.py test_run_metadata.py::test_by_the_types_of_modules
+base/random_state.py test_run_metadata.py::test_by_the_types_of_modules
 -isinstance(module, nn.RNNBase | nn.MultiheadAttention)
 +isinstance(module, nn.MultiheadAttention)
 # descriptors stay free

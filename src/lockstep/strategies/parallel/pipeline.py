@@ -36,14 +36,14 @@ class PartOfPipeline:
         self.micro_batches, self.device, self.draws = micro_batches, device, has_dropout(net)
         parts = [nn.ModuleList(part) for part in divide(stages, self.last + 1)]
         self.part, self.buffers = parts[self.rank], [[*part.buffers()] for part in parts]
-        self.shared: dict[Tensor, dist.ProcessGroup] = {}
+        self.shared: dict[Tensor, Any] = {}
         for parameter, owners in place_parameters(net, parts).items():
             if len(owners) > 1:
                 group = dist.new_group([*owners])  # by every rank, in one order
                 if self.rank in owners:
                     self.shared[parameter] = group
         self.shapes: dict[Any, tuple[torch.dtype, tuple[int, ...]]] = {}
-        self.sent: list[tuple[dist.Work, Tensor]] = []
+        self.sent: list[tuple[Any, Tensor]] = []
 
     def __call__(self, inputs: Tensor, *rest: Any, **options: Any) -> Tensor:
         if rest or options or not isinstance(inputs, Tensor) or inputs.requires_grad:
@@ -89,7 +89,7 @@ class PartOfPipeline:
         before = {parameter: parameter.grad for parameter in self.shared}
         for parameter in self.shared:
             parameter.grad = None
-        rows = gradient.split([len(outputs) for _, outputs in passes]) if self.rank == self.last else ()
+        rows = torch.split(gradient, [len(outputs) for _, outputs in passes]) if self.rank == self.last else ()
         for index, (entering, outputs) in enumerate(passes):
             if self.rank == self.last:
                 received = rows[index]
