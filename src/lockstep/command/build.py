@@ -38,7 +38,7 @@ KEYS = ("batch_size_per_device", "scale_lr", *PARTS, *(name for name in NAMES if
 
 INSPECTED = (
     *("model", "data", "logger", "callbacks", "seed", "batch_size", "drop_last", "trainer"),
-    *("strategy", "accelerator", "train"),
+    *("strategy", "devices", "accelerator", "train"),
     *("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps"),
 )
 """Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""

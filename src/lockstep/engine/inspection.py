@@ -72,6 +72,8 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
         model = replace(model, call=filled(model.call, data))
     module = _create_module(model, seed, on_meta=data.is_module)
     model = replace(model, **_facts_of_module(module))
+    if not overrides(module, "configure_model"):  # which may add layers
+        options["strategy"].check_module(module, options["devices"])
     if owner is None:
         _set_up(module, data, seed, trainer)
     facts, defaults = _facts_of_loaders(LoaderSource(data, module, seed, options["batch_size"], owner))

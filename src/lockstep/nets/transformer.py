@@ -32,6 +32,7 @@ class Transformer(nn.Module):
         require(0 <= dropout < 1, "model.net.dropout", dropout, "it must be at least 0 and below 1", hint)
         reason = f"it takes sequences of tokens, and the data has samples of shape {(*sample_shape,)}"
         require(len(sample_shape) == 1, "model.net", "Transformer", reason, "data=text")
+        self.heads = heads
         self.embedded = Embedded(num_outputs, sample_shape[0], width, dropout)
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, num_outputs, bias=False))
@@ -47,6 +48,16 @@ class Transformer(nn.Module):
         for stage in self.stages:
             hidden = stage(hidden)
         return hidden
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, str]:
+        """Return how strategy=tensor_parallel divides the layers: heads, and hidden numbers, over ranks."""
+        require(self.heads % ranks == 0, "model.net.heads", self.heads, f"{ranks} ranks do not divide it", "devices=1")
+        reason = "ranks would drop the same places of different heads"
+        rate = self.embedded.dropout.p
+        require(rate == 0, "model.net.dropout", rate, reason, "model.net.dropout=0")
+        columns = dict.fromkeys(("query", "key", "value", "hidden"), "colwise")
+        styles = columns | dict.fromkeys(("mixed", "output"), "rowwise")
+        return {f"blocks.*.{name}": style for name, style in styles.items()}
 
 
 class Embedded(nn.Module):
@@ -67,7 +78,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, nn.Dropout(dropout)
+        self.head_width, self.dropout = width // heads, nn.Dropout(dropout)
         self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.mixed = nn.Linear(width, width)
@@ -80,7 +91,7 @@ class Block(nn.Module):
     def attention(self, x: Tensor) -> Tensor:
         """Return the attention (batch, length, width) of each place to itself and those before."""
         query, key, value = (
-            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, width of a head)
+            layer(x).unflatten(2, (-1, self.head_width)).transpose(1, 2)  # (batch, heads, length, width of a head)
             for layer in (self.query, self.key, self.value)
         )
         dropout = self.dropout.p if self.training else 0.0

@@ -9,7 +9,7 @@ and the states of its optimizers are divided over ranks.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -41,20 +41,16 @@ READS_NO_WEIGHTS = {
 }
 """Callbacks of Lightning that neither read nor write weights, but by the Trainer's checkpoints."""
 
-EXPLAINED = {
-    "got mixed torch.Tensor and DTensor": "a step uses weights of net outside its forward, which alone gathers them",
-    "FSDP does not support deepcopy": "a hook copies net, of which each rank has a shard",
-}
-"""Parts of torch's errors about modules that use more of their net than its forward, and what they say."""
-
 
 class Sharded(Replicated):
     """The base of strategies that store parts of parameters on ranks, if they `shards_weights` of a plan's module.
 
     Otherwise DDP averages gradients.
+    explained: parts of torch's errors about what a module does with its net, and what they say.
     """
 
     sharded: ClassVar[bool | str] = True
+    explained: ClassVar[Mapping[str, str]] = {}
 
     def rules(self, plan: "Plan") -> Rules:
         yield from super().rules(plan)
@@ -75,6 +71,17 @@ class Sharded(Replicated):
         reason = f"{name} may read or change weights, and each rank has a shard of {plan.model.name}.net"
         require(fits or not self.shards_weights(plan), "strategy", self.name, reason, "strategy=ddp")
 
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Explain torch's errors about what a module does with its net."""
+        try:
+            yield
+        except Exception as error:
+            for text in (text for text in self.explained if text in str(error)):
+                hint = "strategy=ddp, or use self.net(…) alone"
+                raise config_error("strategy", self.name, self.explained[text], hint) from error
+            raise
+
     def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
         """Raise if an optimizer computes with more of a parameter than one number at a time."""
         kinds = {kind.__name__ for optimizer in optimizers for kind in type(optimizer).__mro__}
@@ -94,6 +101,10 @@ class Sharded(Replicated):
 class FSDP(Sharded):
     name: Literal["fsdp"]
     order: ClassVar[str] = "fsdp"
+    explained: ClassVar[Mapping[str, str]] = {
+        "got mixed torch.Tensor and DTensor": "a step uses weights of net outside its forward, which gathers them",
+        "FSDP does not support deepcopy": "a hook copies net, of which each rank has a shard",
+    }
     find_unused_parameters = True
 
     def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
@@ -104,17 +115,6 @@ class FSDP(Sharded):
 
     def shards_weights(self, plan: "Plan") -> bool:
         return plan.model.can_shard_net and not plan.model.manual
-
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Explain torch's errors about what a module does with its net."""
-        try:
-            yield
-        except Exception as error:
-            for text in (text for text in EXPLAINED if text in str(error)):
-                hint = "strategy=ddp, or use self.net(…) alone"
-                raise config_error("strategy", self.name, EXPLAINED[text], hint) from error
-            raise
 
     def shard(self, plan: "Plan", module: "nn.Module") -> None:
         """Shard the net of a module. Its gradients are reduced after each batch, also while accumulating.

@@ -128,6 +128,9 @@ class Strategy:
         """Return the strategy and the devices of a machine by which `engine=both` repeats a run in plain torch."""
         return self, plan.devices
 
+    def check_module(self, module: "nn.Module", devices: int) -> None:
+        """Raise if so many devices of a machine cannot have a module, which may be without memory for its weights."""
+
     def shard(self, plan: "Plan", module: "nn.Module") -> None:
         """Lay out the parameters of a module over ranks, in place, before optimizers exist; called for each stage."""
 

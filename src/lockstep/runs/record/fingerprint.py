@@ -14,8 +14,8 @@ from torch.optim import Optimizer
 
 from lockstep.base.optimizers import IMPLEMENTATION
 from lockstep.base.structures import tensors_of
-from lockstep.runs.run_files import FINGERPRINTED
-from lockstep.strategies.parallel.tensor_layout import is_here, local_shard
+from lockstep.runs.run_files import FINGERPRINTED, REPLICATED
+from lockstep.strategies.parallel.tensor_layout import is_here, is_replicated, local_shard
 
 Values = Iterator[tuple[str, object]]
 
@@ -34,10 +34,13 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
 
 
 def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:
-    """Return a hexadecimal digest for each of FINGERPRINTED, of what this rank has. Waits for a GPU."""
+    """Return a hexadecimal digest for each of FINGERPRINTED, of what this rank has, and of REPLICATED weights."""
     weights = {name: weight for name, weight in net.named_parameters() if is_here(weight)}
     states = sorted(weights.items()), sorted(buffers_of(net).items()), _optimizer_values(optimizers, weights)
-    return {kind: _sha256(values) for kind, values in zip(FINGERPRINTED, states, strict=True)}
+    replicated = {name: weight for name, weight in weights.items() if is_replicated(weight)}
+    by_kind = dict(zip(FINGERPRINTED, states, strict=True))
+    by_kind |= {REPLICATED: sorted(replicated.items())} if 0 < len(replicated) < len(weights) else {}
+    return {kind: _sha256(values) for kind, values in by_kind.items()}
 
 
 def buffers_of(net: nn.Module) -> dict[str, Tensor]:

@@ -33,6 +33,12 @@ def is_here(parameter: Any) -> bool:
     return not (owners := owners_of(parameter)) or dist.get_rank() in owners
 
 
+def is_replicated(parameter: Any) -> bool:
+    """Whether every rank has all of a parameter."""
+    whole = not is_sharded(parameter) or all(placement.is_replicate() for placement in parameter.placements)
+    return whole and not owners_of(parameter)
+
+
 def counts_here(parameter: Any) -> bool:
     """Whether this rank stands for its part of a parameter in sums over all ranks: the first that has this part."""
     if not is_sharded(parameter):
