@@ -52,7 +52,7 @@ class Zygote:
         """Whether a copy of the warm process behaves like a new interpreter."""
         if len(arguments) < 2 or arguments[0] != sys.executable:
             return False
-        changed = {name for name, value in {*environment.items()} ^ {*self.environment.items()}} - {PATH}
+        changed = {name for name, value in {*environment.items()} ^ {*self.environment.items()}} - {PATH, "PYTHON_EXEC"}
         script = arguments[1]
         return (Path(script).suffix == ".py" or script in ("-c", "-m")) and not any(
             name.startswith(READ_AT_START) for name in changed
