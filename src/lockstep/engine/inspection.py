@@ -22,9 +22,8 @@ from lockstep.plan import schemas
 from lockstep.plan.schemas.former import net_error
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.plan.step_plan import StepPlan
-from lockstep.plan.targets.early_checks import check_partials
 from lockstep.plan.targets.kinds import overridden_hooks, overrides
-from lockstep.plan.targets.locate import FROM_DATA, check, filled, locate, user_errors
+from lockstep.plan.targets.locate import FROM_DATA, check, check_partials, filled, locate, user_errors
 from lockstep.strategies.strategy import NET, net_of
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
