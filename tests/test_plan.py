@@ -106,7 +106,7 @@ def test_all_devices_are_taken_as_in_lightning(make_plan: MakePlan, monkeypatch:
     monkeypatch.setattr("lockstep.command.build.gpu_count", lambda: 3)
     assert make_plan("devices=auto", "accelerator=cpu").devices == 1
     assert make_plan("strategy=ddp", "devices=auto", "accelerator=cpu").devices == 1
-    monkeypatch.setattr("lockstep.launch.accelerator.gpu_count", lambda: 3)
+    monkeypatch.setattr("lockstep.launch.machine.gpu_count", lambda: 3)
     plan = make_plan("strategy=ddp", "devices=auto", "batch_size_per_device=8")
     assert (plan.devices, plan.batch_size, plan.accelerator) == (3, 24, "gpu")
     assert "devices: 3\n" in plan.config

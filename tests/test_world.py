@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.base.config_error import ConfigError
-from lockstep.launch import accelerator
-from lockstep.launch.accelerator import resolve_accelerator
+from lockstep.launch import machine
+from lockstep.launch.machine import resolve_accelerator
 from lockstep.plan.schemas import ProcessGroup
 from lockstep.plan.schemas.coerce import coerce
 from lockstep.plan.world import World
@@ -59,7 +59,7 @@ SINGLE = Single("single")
 
 @pytest.fixture(params=[0, 2])
 def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(accelerator, "gpu_count", lambda: request.param)
+    monkeypatch.setattr(machine, "gpu_count", lambda: request.param)
     return int(request.param)
 
 
@@ -83,8 +83,8 @@ def test_gpus_that_are_not_there_are_refused(gpus: int) -> None:
 
 def test_the_count_is_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Torch is not asked where Linux has no GPU's device file; /dev's are looked for in a folder of this test."""
-    monkeypatch.setattr(accelerator, "Path", lambda _: tmp_path)
+    monkeypatch.setattr(machine, "Path", lambda _: tmp_path)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
-    assert accelerator.gpu_count() == 0
+    assert machine.gpu_count() == 0
     (tmp_path / "nvidia0").touch()
-    assert accelerator.gpu_count() == 5
+    assert machine.gpu_count() == 5

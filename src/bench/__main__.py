@@ -11,7 +11,7 @@ from lockstep.base.files import save_table
 from lockstep.base.text_table import rows_text
 from lockstep.command.entry_point import make_output_dir, options, output_dir, run_command
 from lockstep.launch import forkserver
-from lockstep.launch.accelerator import gpu_count
+from lockstep.launch.machine import gpu_count
 from lockstep.plan.schemas.run import ENGINES
 
 HELP = """Measure what training costs beside its baselines:  python -m bench quick=true

@@ -15,8 +15,8 @@ from lockstep.base.messages import all_gather_json
 from lockstep.base.text_table import columns_text, terminal_width
 from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive
 from lockstep.command.entry_point import make_output_dir, output_dir
-from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
+from lockstep.launch.machine import gpu_count, require_backend
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas import ProcessGroup

@@ -14,9 +14,8 @@ from lockstep.base.config_error import ConfigError, as_typed, config_error, is_n
 from lockstep.base.constraints import PositiveInt
 from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver, start
-from lockstep.launch.accelerator import gpu_count, require_backend, resolve_accelerator
-from lockstep.launch.cores import default_threads, usable_cores
 from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.machine import default_threads, gpu_count, require_backend, resolve_accelerator, usable_cores
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.coerce import check_keys, coerce_value

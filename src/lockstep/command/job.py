@@ -25,9 +25,9 @@ from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job, replacing, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
-from lockstep.launch.cores import crowded
 from lockstep.launch.disk import disk_errors_as_config_errors, run_lock
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero
+from lockstep.launch.machine import crowded
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
