@@ -16,7 +16,6 @@ from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch import failure, forkserver
 from lockstep.launch.external_launcher import is_rank_zero, rank_from_env, rendezvous_variables
-from lockstep.launch.private_dir import private_folder
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas.run import ProcessGroup
@@ -92,7 +91,7 @@ def start_ranks(work: Launchable, engine: str) -> Any:
 
 def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """Return what rank 0 returns, or TrainingInterrupted; and the signals that requested a stop."""
-    file = private_folder() / f"group-{secrets.token_hex(8)}"
+    file = forkserver.private_folder() / f"group-{secrets.token_hex(8)}"
     from lockstep.launch.ranks import run_ranks
     from lockstep.launch.rendezvous import environment
     from lockstep.launch.worker import LaunchSpec
@@ -116,7 +115,7 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     import torch
 
     threads, group = torch.get_num_threads(), ProcessGroup("auto", "auto", 1.0)
-    world = World("single", False, 1, 1, "cpu", False, threads, group, str(private_folder()))
+    world = World("single", False, 1, 1, "cpu", False, threads, group, str(forkserver.private_folder()))
     try:
         return run_processes(Call(world, function, arguments), __name__)[0]
     except failure.RankFailed as error:
