@@ -207,8 +207,6 @@ def _inspected(values: dict[str, Any], searches: bool) -> tuple[dict[str, Any], 
 
     The inspection runs in a child of the fork server, so that the command imports no code of the user's.
     """
-    for logger in values["logger"]:
-        logger.check()
     options = {name: values[name] for name in INSPECTED}
     is_started = rank_from_env() is not None or values["strategy"].in_process
     if not is_started:

@@ -91,9 +91,9 @@ def run(plan: Plan, context: RankContext) -> Metrics:
 
 def monitoring_callbacks(session: Session, chosen: list[Callback]) -> list[Callback]:
     """Return the callbacks that show a module's predictions, and a bar, before and after the chosen ones."""
-    plan, board, options = session.plan, session.loggers.board, tensorboard_of(session.plan)
+    plan, board, logger = session.plan, session.loggers.board, tensorboard_of(session.plan)
     callbacks, pictures = list[Callback](), None
-    shows = options is not None and options.images and plan.train and session.data.runs("val")
+    shows = logger is not None and logger.call.get("images", True) and plan.train and session.data.runs("val")
     if shows and board is not None:
         from lockstep.engine.callbacks.pictures import Pictures  # on rank 0 alone
 

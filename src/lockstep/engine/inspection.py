@@ -48,10 +48,9 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
     """
     model, data, seed = options["model"], options["data"], options["seed"]
     for logger in options["logger"]:
-        if logger.options is None:
-            from lockstep.runs.loggers import check_logger
+        from lockstep.runs.loggers import check_logger
 
-            check_logger(logger)
+        check_logger(logger)
     finders, results = [], dict[str, Any]()
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)

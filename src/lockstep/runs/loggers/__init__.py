@@ -3,6 +3,7 @@
 from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,15 @@ from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.run_label import FOLDER, MONITORING, HyperParameter, folder_of, plain_hparam
 from lockstep.plan.schemas.groups import is_below, leaves
-from lockstep.plan.schemas.target import KEY, SPECIAL, TensorBoard
+from lockstep.plan.schemas.target import KEY, PARTIAL, SPECIAL
 from lockstep.plan.targets import locate
-
-__all__ = ["Loggers", "TensorBoard", "TensorBoardWriter", "check_logger", "create_loggers"]
 
 GROUPED = {"lr": "train/lr", "samples_per_second": "work/samples_per_second"}
 """The names in TensorBoard of values without a group."""
 FIRST = "monitored"  # TensorBoard sorts groups and opens the first two
 
 
-class TensorBoardWriter(TensorBoardLogger):
+class TensorBoard(TensorBoardLogger):
     """Curves and pictures for TensorBoard.
 
     Hyper-parameters are written at the first flush: a module has added those that the plan does not have by then.
@@ -37,8 +36,13 @@ class TensorBoardWriter(TensorBoardLogger):
 
     monitor = ""
 
-    def __init__(self, folder: Path, hparams: Mapping[str, HyperParameter], resumed_at: int | None = None) -> None:
-        """Write events to a folder. `resumed_at`: the step after which points of an earlier file are hidden."""
+    def __init__(
+        self, folder: Path, hparams: Mapping[str, HyperParameter], resumed_at: int | None = None, images: bool = True
+    ) -> None:
+        """Write events to a folder. `resumed_at`: the step after which points of an earlier file are hidden.
+
+        images: whether validations add the confusion matrix and the worst samples, as `engine` then sees to.
+        """
         purge_step = None if resumed_at is None else resumed_at + 1
         super().__init__(folder.parent, "", folder.name, purge_step=purge_step, flush_secs=1)
         self.options, self.has_session = dict(hparams), False
@@ -90,9 +94,9 @@ class Loggers:
             logger.log_metrics({**values}, step)
 
     @property
-    def board(self) -> TensorBoardWriter | None:
+    def board(self) -> TensorBoard | None:
         """Return the logger that also takes images; None above rank 0."""
-        return next((logger for logger in self.loggers if isinstance(logger, TensorBoardWriter)), None)
+        return next((logger for logger in self.loggers if isinstance(logger, TensorBoard)), None)
 
     def flush(self) -> None:
         """Write what has been logged to the disk, before a checkpoint that counts it."""
@@ -101,7 +105,7 @@ class Loggers:
 
     def close(self, status: str = "success") -> None:
         for logger in self.loggers:
-            (logger.close if isinstance(logger, TensorBoardWriter) else logger.finalize)(status)
+            (logger.close if isinstance(logger, TensorBoard) else logger.finalize)(status)
             if type(logger).__name__ == "WandbLogger":  # `finalize` leaves its run and its process for the next stage
                 logger.experiment.finish(exit_code=int(status == "failed"))
 
@@ -122,8 +126,13 @@ def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
 
 
 def check_logger(choice: schemas.Logger) -> None:
-    """Check a user's target without calling it. Raises ConfigError."""
-    target = locate.check(choice.key, choice.call, {"save_dir": None})
+    """Check a target without calling it. Raises ConfigError, as it does if the package of a tracker is missing."""
+    package = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow"}.get(choice.name)
+    is_there = package is None or find_spec(package) is not None
+    require(
+        is_there, "logger", package, f"it needs the package {package}", f"pip install {package}, or logger=tensorboard"
+    )
+    target = locate.check(choice.key, {**choice.call, PARTIAL: choice.is_board}, {"save_dir": None})
     if isinstance(target, type):
         _require_logger(choice, target)
 
@@ -139,11 +148,11 @@ def create_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
     rank_zero_only.rank = rank  # type: ignore[attr-defined]  # the fork server has imported Lightning before any rank
     loggers: list[Any] = []
     for choice in plan.logger:
-        is_board = choice.options is not None
         if rank > 0:
-            loggers.append(TensorBoardLogger(plan.run_dir, FOLDER, "") if is_board else DummyLogger())
-        elif is_board:
-            loggers.append(TensorBoardWriter(folder_of(plan), hparams_of(plan), steps if plan.resume else None))
+            loggers.append(TensorBoardLogger(plan.run_dir, FOLDER, "") if choice.is_board else DummyLogger())
+        elif choice.is_board:
+            board = locate.create(choice.key, {**choice.call, PARTIAL: True})
+            loggers.append(board(folder_of(plan), hparams_of(plan), steps if plan.resume else None))
         else:
             loggers.append(locate.create(choice.key, choice.call, {"save_dir": plan.run_dir}))
             _require_logger(choice, type(loggers[-1]))
