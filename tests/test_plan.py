@@ -8,7 +8,6 @@ import pytest
 from lockstep.base.config_error import ConfigError
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas import Raw
-from lockstep.plan.schemas.plan_json import from_json, to_json
 from tests.conftest import MakePlan
 
 REFUSED = [
@@ -77,19 +76,6 @@ def test_a_plan_is_frozen_and_travels(make_plan: MakePlan) -> None:
     assert pickle.loads(pickle.dumps(plan)) == plan
     with pytest.raises(dataclasses.FrozenInstanceError):
         plan.devices = 3  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        (),
-        ("engine=raw", "strategy=ddp", "devices=2", "optimizer=adamw", "scheduler=warmup_linear", "logger=csv"),
-        ("strategy=model_parallel", "devices=2", "model=split_cnn", "data=digits", "checkpoint.every_n_steps=3"),
-    ],
-)
-def test_a_plan_travels_as_json(overrides: tuple[str, ...], make_plan: MakePlan) -> None:
-    plan = make_plan("accelerator=cpu", *overrides)
-    assert from_json(to_json(plan)) == plan
 
 
 def test_gpu_tensors_do_not_go_round_a_ring_of_gloo(make_plan: MakePlan) -> None:

@@ -24,7 +24,6 @@ from lockstep.datamodules.image_folder import read_image
 from lockstep.datamodules.npz import read_arrays
 from lockstep.datamodules.tensors import SplitData
 from lockstep.engine.loaders.source import create_data
-from lockstep.plan.plan import Plan
 from lockstep.plan.targets.kinds import overrides
 from lockstep.runs.checkpoint.files import read_checkpoint
 
@@ -60,7 +59,7 @@ def main() -> int:
 
 
 @torch.no_grad()
-def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
+def predict(plan: Any, module: Any, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
     """Return the names of inputs, and the outputs (n, …) of a module's `predict_step` for them."""
     data = module
     if plan.data.is_module:
@@ -91,7 +90,7 @@ def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> tuple[list[str], 
     return names, torch.cat(outputs)
 
 
-def _samples(inputs: Sequence[str], plan: Plan, data: Any) -> Iterator[tuple[str, Tensor]]:
+def _samples(inputs: Sequence[str], plan: Any, data: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the samples of files and folders, in order, each with the name of its file or row."""
     for path in map(Path, inputs):
         require(path.exists(), "INPUT", path, "there is no such file or folder", INPUTS)
@@ -107,7 +106,7 @@ def _samples(inputs: Sequence[str], plan: Plan, data: Any) -> Iterator[tuple[str
             yield str(file), read(str(file))
 
 
-def _picture_reader(plan: Plan, data: Any) -> Callable[[str], Tensor]:
+def _picture_reader(plan: Any, data: Any) -> Callable[[str], Tensor]:
     """Return what reads a picture as a sample: by the data's `transform`, or at the size of its images of bytes."""
     shape = plan.data.sample_shape or ()
     mode = "L" if shape[:1] == (1,) else "RGB"

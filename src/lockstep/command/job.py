@@ -33,7 +33,6 @@ from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.run_label import link_curves
 from lockstep.plan.schemas.groups import TARGETS, is_below, key_of
-from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.run import ENGINES, ONCE
 from lockstep.plan.schemas.target import tensorboard_of
 from lockstep.plan.targets.from_python import Code, EngineName, Precision, targets_of, words_of
@@ -282,9 +281,11 @@ def for_ranks(plan: Plan) -> Launchable:
 
 def raw_job(plan: Plan) -> Job:
     """Return what a rank of engine=raw knows of a plan: values that are typed, and none that is computed from them."""
+    from lockstep.runs.checkpoint.content import saved_plan  # with torch
+
     config = config_of(plan)
     if config.devices != OmegaConf.create(plan.config).devices:  # in place of a strategy that counts its devices
         config.batch_size, config.batch_size_per_device, config.scale_lr = plan.batch_size, None, False
         if plan.model.optimizer is not None and config.get("optimizer"):
             config.optimizer.lr = plan.model.optimizer["lr"]
-    return Job(plan.world, OmegaConf.to_yaml(config), plan.summary(), to_json(plan))
+    return Job(plan.world, OmegaConf.to_yaml(config), plan.summary(), saved_plan(plan))

@@ -97,7 +97,7 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", EXPECTED, "last.ckpt:lockstep.identity.", WORLD),
     ("exact", CONFIGURATION, "last.ckpt:lockstep.", "identity.*"),
     ("bound", "results", "last.ckpt:lockstep.", "results*"),
-    ("not", "the saved plan", "last.ckpt:lockstep.", "plan"),
+    ("not", "the saved plan", "last.ckpt:lockstep.", "plan*"),
     ("not", "the saved best epoch", "last.ckpt:lockstep.", "best*"),
     ("bits", "state of each rank", RANKS, "*"),
     ("not", "sizes of records", "last.ckpt:lockstep.", "record*"),
