@@ -9,6 +9,7 @@ from typing import Any
 
 from lockstep.base.text_table import GAP
 from lockstep.runs.compare import Comparison, RecordedRun, compare
+from lockstep.runs.compare.recorded_run import logged_in
 from lockstep.runs.report import in_notebook, page_of
 from lockstep.runs.run_files import RECORD, Metrics, net_metrics
 
@@ -51,13 +52,11 @@ class RunResult(dict[str, str | int | float]):
         for epoch, steps in groupby(run.steps.values(), itemgetter("epoch")):
             lines = [*steps]
             counted = [line for line in lines if line.get("loss_sum")]  # 0 of a module that steps its optimizers itself
-            rows[epoch] = {"epoch": epoch}
-            if counted:
-                total, samples = (sum(line[name] for line in counted) for name in ("loss_sum", "samples"))
-                rows[epoch]["train/loss"] = total / samples
-            rows[epoch]["lr"] = lines[-1]["lr"]
+            total, samples = (sum(line[name] for line in counted) for name in ("loss_sum", "samples"))
+            loss = {"train/loss": total / samples} if counted else {}
+            rows[epoch] = {"epoch": epoch, **loss, "lr": lines[-1]["lr"]}
         for (epoch, _), line in run.lines["validation"].items():
-            rows.setdefault(epoch, {}).update({name: line[name] for name in line if not name.startswith("after_")})
+            rows.setdefault(epoch, {"epoch": epoch}).update(logged_in(line))
         return [rows[epoch] for epoch in sorted(rows)]
 
     def compare(self, other: str | os.PathLike[str], tolerance: float | None = None) -> Comparison:

@@ -74,7 +74,20 @@ class RecordedRun:
     @property
     def end(self) -> float:
         """Return the number of the last optimizer step."""
-        return max((step for _epoch, step in self.steps), default=0)
+        return max(self.last_steps.values(), default=0)
+
+    @cached_property
+    def last_steps(self) -> dict[int, int]:
+        """Return the last optimizer step of each epoch."""
+        return dict(self.steps.keys())
+
+    @cached_property
+    def validations(self) -> list[tuple[float, Line]]:
+        """Return the logged values after each validation and epoch, with the optimizer step that they follow."""
+        return [
+            (line.get("after_step") or self.last_steps.get(epoch, 0), logged_in(line))
+            for (epoch, _), line in self.lines["validation"].items()
+        ]
 
     def values(self) -> Values:
         """Return the values in config.yaml, metrics.json, confusion.csv and the first line of the record."""
@@ -140,6 +153,16 @@ def _confusion_counts(text: str) -> dict[str, int]:
     return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
 
 
+def logged_in(line: Line) -> Line:
+    """Return the logged values of a line of a validation."""
+    return {name: value for name, value in line.items() if name != "epoch" and not name.startswith("after_")}
+
+
+def mean_loss(line: Mapping[str, Any]) -> float | None:
+    """Return the mean loss of a step's samples."""
+    return line["loss_sum"] / line["samples"] if line.get("loss_sum") is not None and line["samples"] else None
+
+
 def record_values(run: RecordedRun, other: RecordedRun) -> Values:
     """Return the values of all lines but the first; a step that `other` does not have is a single value."""
     values: dict[tuple[str, str], tuple[Any, float]] = {}
@@ -158,11 +181,10 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
                 for rank, fingerprint in enumerate(line.get(kind, [])):
                     place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
                     values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, step
-    last_steps: dict[int, float] = dict(run.steps.keys())
     for (epoch, batch), line in run.lines["validation"].items():
         place = f"epoch {epoch}" if batch == math.inf else f"epoch {epoch}, batch {batch}"
-        step = line.get("after_step") or last_steps.get(epoch, math.inf)
-        for name in sorted(line.keys() - {"epoch", "after_step", "after_batch"}):
+        step = line.get("after_step") or run.last_steps.get(epoch, math.inf)
+        for name in sorted(logged_in(line)):
             values[f"{RECORD}:validation.{name}", f"{place}, {name}"] = line[name], step
     for name, line in run.lines["tensor"].items():
         values[f"{RECORD}:tensor.{name}", f"after the last epoch, {name}"] = line.get("digest"), run.end

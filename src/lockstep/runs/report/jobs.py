@@ -9,8 +9,9 @@ from typing import Any
 
 from lockstep.base.config_error import truncate
 from lockstep.plan.schemas.groups import short_keys
+from lockstep.runs.compare.recorded_run import mean_loss
 from lockstep.runs.report.chance import judgement
-from lockstep.runs.report.curves import budget, chart, mean_loss, thinned
+from lockstep.runs.report.curves import budget, chart, thinned
 from lockstep.runs.report.run_view import RunView, setup_of
 from lockstep.runs.sweep.jobs import WORLD, SweepJob, SweepRow, ranking_metric, rows_of
 

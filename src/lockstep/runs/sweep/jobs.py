@@ -60,13 +60,6 @@ class SweepJob:
         return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
 
     @property
-    def validations(self) -> list[tuple[float, dict[str, Any]]]:
-        """Return the record's lines of validations, each with the optimizer step that it followed."""
-        last_steps: dict[int, float] = dict(self.record.steps.keys())
-        lines = self.record.lines["validation"].items()
-        return [(line.get("after_step") or last_steps.get(epoch, 0), line) for (epoch, _), line in lines]
-
-    @property
     def work(self) -> dict[str, Any]:
         """Return the options but those of where and how it runs, which change no number beyond rounding."""
         return {key: value for key, value in self.options.items() if not is_below(key, PLACE)}
@@ -170,7 +163,7 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
             **_measured(job, _reference(job, jobs) if job.results else None, has_speed_up),
         }
         steps = job.steps if job.results else []
-        rows.append(SweepRow(cells, varied, score, steps, job.validations if steps else [], *ranked))
+        rows.append(SweepRow(cells, varied, score, steps, job.record.validations if steps else [], *ranked))
     return rows
 
 
