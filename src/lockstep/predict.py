@@ -17,7 +17,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS as SUFFIXES
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, require
 from lockstep.base.precision import MIXED
-from lockstep.base.streams import outlive_readers
+from lockstep.base.streams import ended_in_a_line
 from lockstep.command.inference import load_with_plan
 from lockstep.datamodules.csv_file import CSV
 from lockstep.datamodules.image_folder import read_image
@@ -31,20 +31,16 @@ BATCH = 64
 INPUTS = "a picture, a folder of them, a .npy file, or for data=csv a .csv file"
 
 
-def main() -> int:
-    """Print the likeliest class of each input and its probability, or the outputs; return 2 for invalid input."""
-    outlive_readers()
+def main() -> None:
+    """Print the likeliest class of each input and its probability, or the outputs; exit with 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="python -m lockstep.predict", description="Print the predictions of a net.")
     parser.add_argument("run", help="the folder of a run, or a checkpoint")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help=INPUTS)
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, …")
     arguments = parser.parse_args()
-    try:
+    with ended_in_a_line():
         plan, module = load_with_plan(arguments.run, arguments.device)
         names, outputs = predict(plan, module, arguments.inputs)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
     classes = plan.data.class_names or tuple(map(str, range(plan.data.num_classes or 0)))
     table, rows = csv.writer(sys.stdout), outputs.reshape(len(names), -1)
     if outputs.dim() == 2 and outputs.shape[1] == len(classes):
@@ -55,7 +51,6 @@ def main() -> int:
     else:
         table.writerow(("input", *(f"output {n}" for n in range(rows.shape[1]))))
         table.writerows((name, *row) for name, row in zip(names, rows.tolist(), strict=True))
-    return 0
 
 
 @torch.no_grad()
@@ -140,4 +135,4 @@ def _prepared(inputs: Tensor, data: Any, module: Any) -> Any:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()
