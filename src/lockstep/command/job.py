@@ -10,6 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import reduce
@@ -138,9 +139,11 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
 
     `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
     """
-    with git_commit() if is_rank_zero() else nullcontext(str) as commit:
+    with ThreadPoolExecutor(1) as pool:
+        commit = pool.submit(git_commit if is_rank_zero() else str)
         plan, command = plan_from(config, run_dir), command or schemas.Command()
-        plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words), commit=commit()))
+        words = (*command.words, *plan.command.words)
+        plan = replace(plan, command=replace(command, words=words, commit=commit.result()))
     check_launchable(plan.world)
     fits = plan.engine.name == "lightning" or plan.ckpt_path is None  # no rule of a plan, by which `load` reads a net
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
