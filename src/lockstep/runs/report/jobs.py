@@ -8,6 +8,7 @@ from statistics import mean
 from typing import Any
 
 from lockstep.base.config_error import truncate
+from lockstep.base.text_table import short_text
 from lockstep.plan.schemas.groups import short_keys
 from lockstep.runs.compare.recorded_run import mean_loss
 from lockstep.runs.report.chance import judgement
@@ -70,8 +71,7 @@ def jobs_page(
 
 def label(options: Options, without: str = "") -> str:
     """Return `devices=2 lr=0.01`."""
-    texts = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in options.items()}
-    return truncate(" ".join(f"{key}={text}" for key, text in texts.items() if key != without), MAX_LABEL)
+    return truncate(" ".join(f"{key}={short_text(options[key])}" for key in options if key != without), MAX_LABEL)
 
 
 def _varying(rows: Sequence[SweepRow]) -> list[Options]:

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep.base.config_error import ConfigError, config_error, shorten, truncate
 from lockstep.base.files import save_json, save_table
-from lockstep.base.text_table import columns_text
+from lockstep.base.text_table import columns_text, short_text
 from lockstep.launch.disk import run_lock
 from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.plan.schemas.groups import short_keys
@@ -26,7 +26,6 @@ from lockstep.runs.sweep.search import continue_search
 
 MAX_CELL = 72  # characters of a cell, and of a reason; sweep.csv has all of them
 HEADINGS = {"best": "", "samples_per_second": "samples/s", "speed_up": "speed-up"}
-FORMATS = {"samples_per_second": ".0f", "speed_up": ".2f"}
 
 
 class SweepSummary(Callback):
@@ -84,7 +83,8 @@ def format_table(rows: Sequence[SweepRow]) -> str:
 def _text(name: str, value: object) -> str:
     if value is None:
         return "–"
-    text = format(value, FORMATS.get(name, ".4g" if isinstance(value, float) else ""))
+    formats = {"samples_per_second": ".0f", "speed_up": ".2f"}
+    text = format(value, formats[name]) if name in formats else short_text(value)
     return shorten(" ".join(text.split()), MAX_CELL)  # the ends of two long paths differ
 
 
