@@ -9,14 +9,13 @@ from lockstep.base.config_error import ConfigError
 from lockstep.launch import machine
 from lockstep.launch.machine import resolve_accelerator
 from lockstep.plan.schemas import ProcessGroup
-from lockstep.plan.schemas.coerce import coerce
 from lockstep.plan.world import World
 from lockstep.strategies.ddp import DDP
 from lockstep.strategies.dp import DP
 from lockstep.strategies.single import Single
 from tests.conftest import MakePlan
 
-AUTO = ProcessGroup("auto", "auto", 60.0)
+AUTO = ProcessGroup("auto", 60.0)
 
 
 def test_ranks_are_processes_that_share_a_batch(make_plan: MakePlan) -> None:
@@ -41,17 +40,6 @@ def test_nccl_takes_a_gpu_each() -> None:
     assert on_gpus(process_group=replace(AUTO, backend="gloo")).backend == "gloo"
     nccl = replace(AUTO, backend="nccl")
     assert on_gpus(process_group=nccl).backend == "nccl"
-
-
-@pytest.mark.parametrize("way", ["udp://a:1", "tcp://a", "tcp://a:0", "tcp://:80", "file://", "", "File"])
-def test_invalid_init_methods(way: str) -> None:
-    with pytest.raises(ConfigError, match=r"process_group.init_method=.*: there is no such method; write .*=auto"):
-        coerce(ProcessGroup, "process_group", {**vars(AUTO), "init_method": way})
-
-
-@pytest.mark.parametrize("way", ["auto", "file", "env", "tcp://127.0.0.1:29500", "tcp://node-7:1"])
-def test_init_methods(way: str) -> None:
-    assert coerce(ProcessGroup, "process_group", {**vars(AUTO), "init_method": way}).init_method == way
 
 
 SINGLE = Single("single")

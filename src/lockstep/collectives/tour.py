@@ -21,7 +21,7 @@ from lockstep.launch.machine import gpu_count, require_backend
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas import ProcessGroup
-from lockstep.plan.schemas.run import Backend, InitMethod, Timeout
+from lockstep.plan.schemas.run import Backend, Timeout
 from lockstep.plan.world import World
 
 Observation = tuple[list[float], list[float]]  # what one rank held before and after a primitive
@@ -33,7 +33,6 @@ class Options:
 
     devices: int = 4
     backend: Backend = "auto"
-    init_method: InitMethod = "auto"
     timeout: Timeout = 30.0
     root: int = 0
 
@@ -67,7 +66,7 @@ def show(options: Options) -> int:
 
 def world_of(options: Options) -> World:
     """Return the world of the ranks that an outside launcher started, or of `devices` ranks on this machine."""
-    process_group = ProcessGroup(options.backend, options.init_method, options.timeout)
+    process_group = ProcessGroup(options.backend, options.timeout)
     require_backend(process_group)
     context = rank_from_env()
     devices = context.local_world_size if context else options.devices

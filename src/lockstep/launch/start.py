@@ -93,12 +93,11 @@ def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """Return what rank 0 returns, or TrainingInterrupted; and the signals that requested a stop."""
     file = forkserver.private_folder() / f"group-{secrets.token_hex(8)}"
     from lockstep.launch.ranks import run_ranks
-    from lockstep.launch.rendezvous import environment
     from lockstep.launch.worker import LaunchSpec
 
     flags, main = multiprocessing.sharedctypes.RawArray("b", 2), pickled_main(work)
     with first_signal_requests_stop(flags) as stops, forkserver.hide_main_module():
-        return run_ranks(LaunchSpec(work, engine, file, flags, environment(work.world), main)), stops
+        return run_ranks(LaunchSpec(work, engine, file, flags, dict(os.environ), main)), stops
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a module's function in a child of the fork server, which itself never imports code of the user's."""
     import torch
 
-    threads, group = torch.get_num_threads(), ProcessGroup("auto", "auto", 1.0)
+    threads, group = torch.get_num_threads(), ProcessGroup("auto", 1.0)
     world = World("single", False, 1, 1, "cpu", False, threads, group, str(forkserver.private_folder()))
     try:
         return run_processes(Call(world, function, arguments), __name__)[0]
