@@ -12,17 +12,14 @@ from typing import Any
 from lockstep.base.config_error import ConfigError, config_error, errors_as
 from lockstep.base.files import read_text
 from lockstep.plan.plan import SUMMARY_KEYS
-from lockstep.plan.schemas.groups import leaves
+from lockstep.plan.schemas.groups import WORLD, leaves
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.runs.compare.comparison import MISSING, Comparison, Values
 from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
 Line = dict[str, Any]
-IN_CONFIG = (  # of the first line of a record, keys of the command line in which the two runs may differ
-    *("engine", "strategy", "devices", "num_nodes", "accelerator", "threads", "precision", "sync_batchnorm"),
-    *("memory_format", "compile"),
-)
+IN_CONFIG = (*WORLD, "precision", "sync_batchnorm", "compile")  # in which the two runs may differ
 LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
     "step": lambda line: (line["epoch"], line["step"]),
     "fingerprint": lambda line: (line["epoch"], line["step"]),

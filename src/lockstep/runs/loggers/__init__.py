@@ -15,7 +15,7 @@ from lockstep.base.config_error import require
 from lockstep.base.private_api.tensorboard import hparams_session
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.run_label import FOLDER, MONITORING, HyperParameter, folder_of, plain_hparam
+from lockstep.plan.run_label import FOLDER, UNNAMED, HyperParameter, folder_of, plain_hparam
 from lockstep.plan.schemas.groups import is_below, leaves
 from lockstep.plan.schemas.target import KEY, PARTIAL, SPECIAL
 from lockstep.plan.targets import locate
@@ -122,7 +122,7 @@ class Loggers:
 def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
     options = {key: value for key, value in plan.options.items() if key.rpartition(".")[2] not in {*SPECIAL} - {KEY}}
-    return {key: plain_hparam(value) for key, value in options.items() if not is_below(key, MONITORING)}
+    return {key: plain_hparam(value) for key, value in options.items() if not is_below(key, UNNAMED)}
 
 
 def check_logger(choice: schemas.Logger) -> None:

@@ -21,7 +21,7 @@ from lockstep.plan.schemas.groups import short_keys
 from lockstep.runs.report import report
 from lockstep.runs.report.jobs import jobs_page
 from lockstep.runs.run_files import METRICS, REPORT
-from lockstep.runs.sweep.jobs import FAILURE, WORLD, SweepRow, best_text, jobs_of, ranking_metric, rows_of
+from lockstep.runs.sweep.jobs import FAILURE, LAYOUT, SweepRow, best_text, jobs_of, ranking_metric, rows_of
 from lockstep.runs.sweep.search import continue_search
 
 MAX_CELL = 72  # characters of a cell, and of a reason; sweep.csv has all of them
@@ -67,7 +67,7 @@ class SweepSummary(Callback):
 def format_table(rows: Sequence[SweepRow]) -> str:
     """Return the table of what varies, the ranked metric, and speeds or else the test; then the reasons of failures."""
     cells, varied, ranked = rows[0].cells, rows[0].varied, rows[0].ranked
-    world = [name for name in WORLD if len({row.cells[name] for row in rows}) > 1]
+    world = [name for name in LAYOUT if len({row.cells[name] for row in rows}) > 1]
     tested = [name for name in cells if name.startswith("test_") and name != ranked]
     if any(row.cells.get("speed_up") for row in rows):
         tested = []  # for which a line has no room
