@@ -161,7 +161,7 @@ def create_trainer(session: Session, state: RankState, callbacks: list[Callback]
         profiler=create_profiler(plan),
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
-        logger=session.loggers.loggers,
+        logger=session.loggers,
         callbacks=callbacks,
         default_root_dir=plan.run_dir,
         limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves

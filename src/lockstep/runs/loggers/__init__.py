@@ -82,29 +82,26 @@ class TensorBoard(TensorBoardLogger):
         self.experiment.close()
 
 
-class Loggers:
+class Loggers(list[Any]):
     """All loggers of a run. As a context manager, it saves and ends them if the run fails."""
-
-    def __init__(self, loggers: list[Any]) -> None:
-        self.loggers = loggers
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         """Add a point to each curve, at an optimizer step."""
-        for logger in self.loggers:
+        for logger in self:
             logger.log_metrics({**values}, step)
 
     @property
     def board(self) -> TensorBoard | None:
         """Return the logger that also takes images; None above rank 0."""
-        return next((logger for logger in self.loggers if isinstance(logger, TensorBoard)), None)
+        return next((logger for logger in self if isinstance(logger, TensorBoard)), None)
 
     def flush(self) -> None:
         """Write what has been logged to the disk, before a checkpoint that counts it."""
-        for logger in self.loggers:
+        for logger in self:
             logger.save()
 
     def close(self, status: str = "success") -> None:
-        for logger in self.loggers:
+        for logger in self:
             (logger.close if isinstance(logger, TensorBoard) else logger.finalize)(status)
             if type(logger).__name__ == "WandbLogger":  # `finalize` leaves its run and its process for the next stage
                 logger.experiment.finish(exit_code=int(status == "failed"))
@@ -146,7 +143,7 @@ def _require_logger(choice: schemas.Logger, kind: type) -> None:
 def create_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
     """Create the loggers of a plan whose training begins after `steps` steps; above rank 0 they write nothing."""
     rank_zero_only.rank = rank  # type: ignore[attr-defined]  # the fork server has imported Lightning before any rank
-    loggers: list[Any] = []
+    loggers = Loggers()
     for choice in plan.logger:
         if rank > 0:
             loggers.append(TensorBoardLogger(plan.run_dir, FOLDER, "") if choice.is_board else DummyLogger())
@@ -157,4 +154,4 @@ def create_loggers(plan: Plan, rank: int, steps: int) -> Loggers:
             loggers.append(locate.create(choice.key, choice.call, {"save_dir": plan.run_dir}))
             _require_logger(choice, type(loggers[-1]))
             loggers[-1].log_hyperparams(hparams_of(plan))
-    return Loggers(loggers)
+    return loggers
