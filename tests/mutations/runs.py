@@ -199,8 +199,8 @@ runs/compare/recorded_run.py test_compare.py::test_ranks_that_diverge_alike_in_b
 +            if run
 # a sweep's reference has another batch size
 runs/sweep/jobs.py test_sweep_table.py::test_jobs_are_compared_with_the_first_of_their_plan
--    *(*WORLD, "num_nodes",
-+    *(*WORLD, "num_nodes", "batch_size",
+-PLACE = (*WORLD,
++PLACE = (*WORLD, "batch_size",
 # job 10 comes before job 2
 runs/sweep/jobs.py test_sweep_best.py::test_jobs_are_in_the_order_of_their_numbers
 -key=lambda path: (len(path.name), path.name)

@@ -21,9 +21,8 @@ from lockstep.plan import schemas
 from lockstep.plan.schemas.former import net_error
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.plan.step_plan import StepPlan
-from lockstep.plan.targets.early_checks import check_partials
 from lockstep.plan.targets.kinds import overridden_hooks, overrides
-from lockstep.plan.targets.locate import FROM_DATA, check, filled, locate, user_errors
+from lockstep.plan.targets.locate import FROM_DATA, check, check_partials, filled, locate, user_errors
 from lockstep.strategies.strategy import NET, net_of, stages_of
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
@@ -48,10 +47,9 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
     """
     model, data, seed = options["model"], options["data"], options["seed"]
     for logger in options["logger"]:
-        if logger.options is None:
-            from lockstep.runs.loggers import check_logger
+        from lockstep.runs.loggers import check_logger
 
-            check_logger(logger)
+        check_logger(logger)
     finders, results = [], dict[str, Any]()
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)

@@ -16,8 +16,7 @@ from lockstep.base.safe_loading import is_loadable, plain
 from lockstep.base.streams import notice
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import better
-from lockstep.plan.schemas.plan_json import to_json
-from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, state_of_rank
+from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, saved_plan, state_of_rank
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, read_checkpoint
 from lockstep.runs.checkpoint.reading import identity
 from lockstep.runs.record import Recorder, depends_on_world, not_finite
@@ -122,7 +121,7 @@ class CheckpointManager:
             ranks.append({**state, **rest, "random": virtual_random})
         content: Content = {
             "identity": identity(plan, depends_on_world(plan, net)),
-            "plan": to_json(plan),
+            "plan": saved_plan(plan),
             "position": {**vars(position)},
             "record": recorder.file.offset if recorder.file else {},
             "results": dict(results),
