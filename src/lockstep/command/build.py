@@ -14,16 +14,14 @@ from lockstep.base.config_error import ConfigError, as_typed, config_error, is_n
 from lockstep.base.constraints import PositiveInt
 from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver, start
-from lockstep.launch.accelerator import gpu_count, require_backend, resolve_accelerator
-from lockstep.launch.cores import default_threads, usable_cores
 from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.machine import default_threads, gpu_count, require_backend, resolve_accelerator, usable_cores
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.coerce import check_keys, coerce_value
 from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, parts_of
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, PARTIAL
-from lockstep.plan.targets.locate import require_package
 
 TYPES: dict[str, Any] = {
     **get_type_hints(Plan, include_extras=True),
@@ -209,18 +207,10 @@ def _inspected(values: dict[str, Any], searches: bool) -> tuple[dict[str, Any], 
 
     The inspection runs in a child of the fork server, so that the command imports no code of the user's.
     """
-    data = [values["data"]] if values["data"].is_module else []
-    for target in (values["model"], *data, *values["logger"], *values["callbacks"]):
-        require_package(f"{target.key}.{KEY}", target.path)
-    for logger in values["logger"]:
-        logger.check()
     options = {name: values[name] for name in INSPECTED}
     is_started = rank_from_env() is not None or values["strategy"].in_process
     if not is_started:
         forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN)
-    from lockstep.plan.targets.early_checks import check_early  # with torch, while the server imports Lightning
-
-    check_early(values["model"])
     facts = inspect(options, searches) if is_started else start.in_child(inspect, options, searches)
     results, values = facts.pop("results"), values | facts
     has_test_data = values["data"].test_size > 0

@@ -38,6 +38,10 @@ class MLP(nn.Module):
             layers += [nn.Linear(inward, outward), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs or inputs))
 
+    @property
+    def stages(self) -> tuple[nn.Module, ...]:
+        return nn.Sequential(nn.Flatten(), self.layers[0]), *self.layers[1:]
+
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x.flatten(1))  # type: ignore[no-any-return]
 

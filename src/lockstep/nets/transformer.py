@@ -33,30 +33,44 @@ class Transformer(nn.Module):
         reason = f"it takes sequences of tokens, and the data has samples of shape {(*sample_shape,)}"
         require(len(sample_shape) == 1, "model.net", "Transformer", reason, "data=text")
         self.heads = heads
-        self.embedding = nn.Embedding(num_outputs, width)
-        self.positions = nn.Embedding(sample_shape[0], width)
-        self.dropout = nn.Dropout(dropout)
+        self.embedded = Embedded(num_outputs, sample_shape[0], width, dropout)
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, num_outputs, bias=False)
-        self.head.weight = self.embedding.weight
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, num_outputs, bias=False))
+        self.head[1].weight = self.embedded.tokens.weight
         self.apply(_initialize)
 
+    @property
+    def stages(self) -> tuple[nn.Module, ...]:
+        return self.embedded, *self.blocks, self.head
+
     def forward(self, tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        hidden = self.dropout(self.embedding(tokens) + self.positions(places))
-        for block in self.blocks:
-            hidden = block(hidden)
-        return self.head(self.norm(hidden))  # type: ignore[no-any-return]
+        hidden = tokens
+        for stage in self.stages:
+            hidden = stage(hidden)
+        return hidden
 
     def tensor_parallel_plan(self, ranks: int) -> dict[str, str]:
         """Return how strategy=tensor_parallel divides the layers: heads, and hidden numbers, over ranks."""
         require(self.heads % ranks == 0, "model.net.heads", self.heads, f"{ranks} ranks do not divide it", "devices=1")
         reason = "ranks would drop the same places of different heads"
-        require(self.dropout.p == 0, "model.net.dropout", self.dropout.p, reason, "model.net.dropout=0")
+        rate = self.embedded.dropout.p
+        require(rate == 0, "model.net.dropout", rate, reason, "model.net.dropout=0")
         columns = dict.fromkeys(("query", "key", "value", "hidden"), "colwise")
         styles = columns | dict.fromkeys(("mixed", "output"), "rowwise")
         return {f"blocks.*.{name}": style for name, style in styles.items()}
+
+
+class Embedded(nn.Module):
+    """Tokens (batch, length) → (batch, length, width), each with its place."""
+
+    def __init__(self, vocabulary: int, length: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        return self.dropout(self.tokens(tokens) + self.positions(places))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):

@@ -14,8 +14,9 @@ from torch.optim import Optimizer
 from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.optimizers import IMPLEMENTATION, learning_rate
+from lockstep.base.random_state import has_dropout
 from lockstep.base.structures import tensors_in, tensors_of
-from lockstep.runs.record import RecordFile, has_dropout
+from lockstep.runs.record import RecordFile
 from lockstep.runs.record.fingerprint import digest, fingerprints
 from lockstep.runs.record.step_lines import Scalar, step_lines, to_scalar
 from lockstep.runs.run_files import CONFIG, RECORD

@@ -1,6 +1,6 @@
 """The base class of strategies. Its defaults are those of one process on one device."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +22,14 @@ def net_of(module: "nn.Module") -> "nn.Module | None":
     """Return the submodule `net` of a LightningModule, also behind a proxy; None if it has none, or another module."""
     net = dict(module.named_modules(remove_duplicate=False)).get(NET)
     return None if hasattr(net, "automatic_optimization") else net
+
+
+def stages_of(net: "nn.Module") -> "list[nn.Module]":
+    """Return the stages of a net, one after the other: those that it names, or the modules of a Sequential."""
+    from torch import nn
+
+    stages = getattr(net, "stages", net.children() if isinstance(net, nn.Sequential) else ())
+    return [*stages] if isinstance(stages, Iterable) else []
 
 
 class Strategy:

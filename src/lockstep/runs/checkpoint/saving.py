@@ -16,14 +16,13 @@ from lockstep.base.safe_loading import is_loadable, plain
 from lockstep.base.streams import notice
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import better
-from lockstep.plan.schemas.plan_json import to_json
-from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, state_of_rank
+from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, saved_plan, state_of_rank
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, read_checkpoint
 from lockstep.runs.checkpoint.reading import identity
 from lockstep.runs.record import Recorder, depends_on_world, not_finite
 from lockstep.runs.record.fingerprint import buffers_of, digest
 from lockstep.runs.run_files import Metrics
-from lockstep.strategies.parallel.tensor_layout import full_tensor, is_here, shard_like
+from lockstep.strategies.parallel.tensor_layout import full_gradients, full_tensor, is_here, shard_like
 
 if TYPE_CHECKING:
     from lockstep.strategies.parallel.virtual_ranks import VirtualRanks
@@ -106,16 +105,12 @@ class CheckpointManager:
             self._check_weights(position.steps)
         saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.carried}.items()}
         accumulating = plan.model.manual or position.batch % plan.accumulate_grad_batches > 0
-        gradients = {
-            name: full_tensor(parameter.grad).cpu()
-            for name, parameter in net.named_parameters()
-            if accumulating and parameter.grad is not None
-        }
+        gradients = full_gradients(net) if accumulating else {}
         buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
         state: RankState = {
             "random": random or random_state(plan.strategy.devices(plan)),
             "sums": saved_sums,
-            "gradients": gradients,
+            "gradients": {name: gradient.cpu() for name, gradient in gradients.items()},
             "buffers": {name: buffer.cpu() for name, buffer in buffers.items()},
             "module": module or {},
         }
@@ -126,7 +121,7 @@ class CheckpointManager:
             ranks.append({**state, **rest, "random": virtual_random})
         content: Content = {
             "identity": identity(plan, depends_on_world(plan, net)),
-            "plan": to_json(plan),
+            "plan": saved_plan(plan),
             "position": {**vars(position)},
             "record": recorder.file.offset if recorder.file else {},
             "results": dict(results),
@@ -157,7 +152,7 @@ class CheckpointManager:
 
     def _check_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():
-            full = full_tensor(weight.detach())
+            full = full_tensor(weight).detach()
             infinite = full[~full.isfinite()]
             if len(infinite):
                 raise not_finite(f"after step {step} the weight {name}", infinite[0].item())

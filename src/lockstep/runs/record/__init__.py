@@ -21,7 +21,8 @@ from lockstep.base.config_error import config_error
 from lockstep.base.errors import NotFinite
 from lockstep.base.files import finite, open_file, save_text, sync_folder
 from lockstep.base.messages import all_gather_json
-from lockstep.base.private_api.torch import BATCHNORM, DROPOUT
+from lockstep.base.private_api.torch import BATCHNORM
+from lockstep.base.random_state import has_dropout
 from lockstep.base.streams import notice
 from lockstep.base.structures import tensors_of
 from lockstep.plan.plan import Plan
@@ -239,12 +240,6 @@ def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:
     tracks, strategy = any(module.track_running_stats for module in _batch_norms(net)), plan.strategy
     is_split = plan.data_size > 1 or (strategy.replicates and plan.devices > 1) or strategy.micro_batches > 1
     return is_split and ((tracks and not plan.sync_batchnorm) or bool(strategy.shared_buffers(net)))
-
-
-def has_dropout(net: nn.Module) -> bool:
-    layers = [module for module in net.modules() if isinstance(module, nn.RNNBase | nn.MultiheadAttention)]
-    rates = [module.p for module in net.modules() if isinstance(module, DROPOUT)]
-    return any(rate > 0 for rate in (*rates, *(layer.dropout for layer in layers)))
 
 
 def _batch_norms(net: nn.Module) -> list[nn.BatchNorm1d]:

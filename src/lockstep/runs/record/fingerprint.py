@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from lockstep.base.optimizers import IMPLEMENTATION
 from lockstep.base.structures import tensors_of
 from lockstep.runs.run_files import FINGERPRINTED, REPLICATED
-from lockstep.strategies.parallel.tensor_layout import is_replicated, local_shard
+from lockstep.strategies.parallel.tensor_layout import is_here, is_replicated, local_shard
 
 Values = Iterator[tuple[str, object]]
 
@@ -34,8 +34,8 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
 
 
 def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:
-    """Return a hexadecimal digest for each of FINGERPRINTED, of this rank's shards, and of REPLICATED weights."""
-    weights = dict(net.named_parameters())
+    """Return a hexadecimal digest for each of FINGERPRINTED, of what this rank has, and of REPLICATED weights."""
+    weights = {name: weight for name, weight in net.named_parameters() if is_here(weight)}
     states = sorted(weights.items()), sorted(buffers_of(net).items()), _optimizer_values(optimizers, weights)
     replicated = {name: weight for name, weight in weights.items() if is_replicated(weight)}
     by_kind = dict(zip(FINGERPRINTED, states, strict=True))

@@ -8,11 +8,13 @@ from statistics import mean
 from typing import Any
 
 from lockstep.base.config_error import truncate
+from lockstep.base.text_table import short_text
 from lockstep.plan.schemas.groups import short_keys
+from lockstep.runs.compare.recorded_run import mean_loss
 from lockstep.runs.report.chance import judgement
-from lockstep.runs.report.curves import budget, chart, mean_loss, thinned
+from lockstep.runs.report.curves import budget, chart, thinned
 from lockstep.runs.report.run_view import RunView, setup_of
-from lockstep.runs.sweep.jobs import WORLD, SweepJob, SweepRow, ranking_metric, rows_of
+from lockstep.runs.sweep.jobs import LAYOUT, SweepJob, SweepRow, ranking_metric, rows_of
 
 MAX_LABEL, MAX_CURVES = 60, 24
 Options = Mapping[str, Any]
@@ -69,13 +71,12 @@ def jobs_page(
 
 def label(options: Options, without: str = "") -> str:
     """Return `devices=2 lr=0.01`."""
-    texts = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in options.items()}
-    return truncate(" ".join(f"{key}={text}" for key, text in texts.items() if key != without), MAX_LABEL)
+    return truncate(" ".join(f"{key}={short_text(options[key])}" for key in options if key != without), MAX_LABEL)
 
 
 def _varying(rows: Sequence[SweepRow]) -> list[Options]:
     """Return, for each row, the options that vary among all."""
-    options = [{**{name: row.cells[name] for name in WORLD}, **row.varied} for row in rows]
+    options = [{**{name: row.cells[name] for name in LAYOUT}, **row.varied} for row in rows]
     varying = [key for key in options[0] if len({str(each[key]) for each in options}) > 1]
     return [{key: each[key] for key in varying} for each in options]
 
@@ -83,9 +84,9 @@ def _varying(rows: Sequence[SweepRow]) -> list[Options]:
 def _columns(rows: Sequence[SweepRow]) -> list[str]:
     """Return the columns with a value, what varied first; without those of the training split, and one of reasons."""
     filled = [name for name in rows[0].cells if any(row.cells[name] not in (None, "") for row in rows)]
-    varied = [name for name in (*rows[0].varied, *WORLD) if len({str(row.cells[name]) for row in rows}) > 1]
+    varied = [name for name in (*rows[0].varied, *LAYOUT) if len({str(row.cells[name]) for row in rows}) > 1]
     first = [name for name in ("job", "best", *varied, rows[0].ranked) if name in filled]
-    return first + [name for name in filled if name not in (*first, *WORLD, "reason") and name[:6] != "train_"]
+    return first + [name for name in filled if name not in (*first, *LAYOUT, "reason") and name[:6] != "train_"]
 
 
 def _second_best(jobs: Sequence[SweepJob], rows: Sequence[SweepRow], options: Sequence[Options]) -> str:

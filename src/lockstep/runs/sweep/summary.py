@@ -14,19 +14,18 @@ from omegaconf import DictConfig, OmegaConf
 
 from lockstep.base.config_error import ConfigError, config_error, shorten, truncate
 from lockstep.base.files import save_json, save_table
-from lockstep.base.text_table import columns_text
+from lockstep.base.text_table import columns_text, short_text
 from lockstep.launch.disk import run_lock
 from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.plan.schemas.groups import short_keys
 from lockstep.runs.report import report
 from lockstep.runs.report.jobs import jobs_page
 from lockstep.runs.run_files import METRICS, REPORT
-from lockstep.runs.sweep.jobs import FAILURE, WORLD, SweepRow, best_text, jobs_of, ranking_metric, rows_of
+from lockstep.runs.sweep.jobs import FAILURE, LAYOUT, SweepRow, best_text, jobs_of, ranking_metric, rows_of
 from lockstep.runs.sweep.search import continue_search
 
 MAX_CELL = 72  # characters of a cell, and of a reason; sweep.csv has all of them
 HEADINGS = {"best": "", "samples_per_second": "samples/s", "speed_up": "speed-up"}
-FORMATS = {"samples_per_second": ".0f", "speed_up": ".2f"}
 
 
 class SweepSummary(Callback):
@@ -68,7 +67,7 @@ class SweepSummary(Callback):
 def format_table(rows: Sequence[SweepRow]) -> str:
     """Return the table of what varies, the ranked metric, and speeds or else the test; then the reasons of failures."""
     cells, varied, ranked = rows[0].cells, rows[0].varied, rows[0].ranked
-    world = [name for name in WORLD if len({row.cells[name] for row in rows}) > 1]
+    world = [name for name in LAYOUT if len({row.cells[name] for row in rows}) > 1]
     tested = [name for name in cells if name.startswith("test_") and name != ranked]
     if any(row.cells.get("speed_up") for row in rows):
         tested = []  # for which a line has no room
@@ -84,7 +83,8 @@ def format_table(rows: Sequence[SweepRow]) -> str:
 def _text(name: str, value: object) -> str:
     if value is None:
         return "–"
-    text = format(value, FORMATS.get(name, ".4g" if isinstance(value, float) else ""))
+    formats = {"samples_per_second": ".0f", "speed_up": ".2f"}
+    text = format(value, formats[name]) if name in formats else short_text(value)
     return shorten(" ".join(text.split()), MAX_CELL)  # the ends of two long paths differ
 
 

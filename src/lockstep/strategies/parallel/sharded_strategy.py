@@ -14,6 +14,7 @@ from lockstep.strategies.parallel.tensor_layout import (
     clip_gradients,
     full_optimizer_state,
     full_state_dict,
+    is_here,
     parameters_of,
 )
 
@@ -37,7 +38,8 @@ class ShardedStrategy(DDPStrategy):
         assert self.lightning_module is not None
         self.accelerator.setup(trainer)
         self.model = self.precision_plugin.convert_module(self.model)
-        self.model_to_device()
+        if all(map(is_here, self.model.parameters())):  # it is not laid out yet
+            self.model_to_device()
         self.plan.strategy.shard(self.plan, self.lightning_module)
         if trainer.state.fn == TrainerFn.FITTING:
             self.setup_optimizers(trainer)
@@ -47,10 +49,11 @@ class ShardedStrategy(DDPStrategy):
         vars(self.precision_plugin)["clip_grad_by_norm"] = clip
 
     def teardown(self) -> None:
-        """Move the module back from the CPU, where a mesh of GPUs cannot gather it."""
+        """Leave the module where it is: on the CPU a mesh of GPUs could not gather it, and parts are elsewhere."""
+        module: Any = self.lightning_module
+        vars(module)["cpu"] = lambda: module
         super().teardown()
-        assert self.lightning_module is not None
-        self.lightning_module.to(self.root_device)
+        del vars(module)["cpu"]
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         assert self.lightning_module is not None

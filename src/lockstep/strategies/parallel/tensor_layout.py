@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.base.messages import gather_values, group_device
+from lockstep.base.messages import all_gather_json, gather_values, group_device
 from lockstep.base.optimizers import IMPLEMENTATION
 from lockstep.base.private_api.torch import norms
 from lockstep.base.structures import map_tensors, tensors_of
@@ -55,11 +55,28 @@ def local_shard(tensor: Any) -> Tensor:
 
 def full_tensor(tensor: Any) -> Tensor:
     """Return all of a tensor, on every rank."""
-    if owners := owners_of(tensor):
-        full = torch.empty_like(tensor, device=group_device()) if tensor.is_meta else tensor.detach().clone()
-        dist.broadcast(full, src=owners[0])
-        return full
+    if owners_of(tensor):
+        return _of_owner(tensor, tensor)
     return tensor.full_tensor().detach() if is_sharded(tensor) else tensor  # type: ignore[no-any-return]
+
+
+def full_gradients(net: nn.Module) -> dict[str, Tensor]:
+    """Return all of each gradient, on every rank, by the name of its parameter."""
+    parameters = dict(net.named_parameters())
+    names = [name for name, parameter in parameters.items() if parameter.grad is not None]
+    if not any(map(owners_of, parameters.values())):
+        return {name: full_tensor(parameters[name].grad) for name in names}
+    names = [*dict.fromkeys(name for rank in all_gather_json(names) for name in rank)]
+    return {name: _of_owner(parameters[name], parameters[name].grad) for name in names}
+
+
+def _of_owner(parameter: Any, tensor: Any) -> Tensor:
+    """Return a tensor of a parameter's shape that the parameter's first owner has, on every rank."""
+    owner, *_ = owners_of(parameter)
+    here = dist.get_rank() == owner
+    full = tensor.detach().clone() if here else torch.empty_like(parameter, device=group_device())
+    dist.broadcast(full, src=owner)
+    return full.detach()
 
 
 def shard_like(full: Tensor, like: Any) -> Tensor:
