@@ -74,9 +74,11 @@ class Dropped(nn.Module):
 
 def plan_of(folder: Path, job: str, devices: int, *words: str) -> Plan:
     folder.mkdir()
-    words = (*((PLANS[job],) if devices > 1 and job in PLANS else ()), *words)
-    strategy = ("strategy=tensor_parallel", f"devices={devices}") if devices > 1 else ("strategy=single",)
-    return plan_here([*JOBS[job], *COMMON, *strategy, *words], folder)
+    if devices > 1 and job in PLANS and "strategy=ddp" not in words:
+        words = (PLANS[job], *words)
+    if not any(word.startswith("strategy=") for word in words):
+        words = (*words, "strategy=tensor_parallel" if devices > 1 else "strategy=single")
+    return plan_here([*JOBS[job], *COMMON, f"devices={devices}", *words], folder)
 
 
 def save_again(self: TrainingCallback, trainer: Any, module: Any) -> None:

@@ -141,7 +141,7 @@ class Plan:
         if self.accelerator == "gpu":
             names, derived["deterministic"] = [*names, "deterministic"], bool(self.trainer.deterministic)
         values = ((name, derived[name] if name in derived else getattr(self, name)) for name in names)
-        return {name: getattr(value, "name", value) for name, value in values}
+        return {name: getattr(value, "name", value) for name, value in values} | self.strategy.described(self)
 
 
 def check(plan: Plan) -> None:

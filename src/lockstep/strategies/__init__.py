@@ -32,5 +32,15 @@ class _Strategies(Mapping[str, type[Strategy]]):
 
 STRATEGIES = _Strategies()  # the strategies by name
 StrategyName = Literal[
-    "ddp", "ddp_spawn", "dp", "fsdp", "model_parallel", "pipeline", "single", "tensor_parallel", "virtual", "zero1"
+    "ddp",
+    "ddp_spawn",
+    "dp",
+    "fsdp",
+    "mesh",
+    "model_parallel",
+    "pipeline",
+    "single",
+    "tensor_parallel",
+    "virtual",
+    "zero1",
 ]  # for editors

@@ -22,6 +22,7 @@ from lockstep.strategies.strategy import Strategy, net_of
 if TYPE_CHECKING:
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
     from lockstep.plan.plan import Plan
@@ -116,28 +117,13 @@ class FSDP(Sharded):
     def shards_weights(self, plan: "Plan") -> bool:
         return plan.model.can_shard_net and not plan.model.manual
 
-    def shard(self, plan: "Plan", module: "nn.Module") -> None:
-        """Shard the net of a module. Its gradients are reduced after each batch, also while accumulating.
-
-        The initial weights of all ranks are the same because the seed is. Gradients are summed and divided for every
-        dtype: FSDP2 averages float32 by gloo's average, which is a sum in some versions of torch.
-        """
-        import torch
+    def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import FSDPModule, fully_shard
+        from torch.distributed.fsdp import FSDPModule
 
-        from lockstep.base.private_api.torch import read_full_scalars
-
-        net = net_of(module)
-        assert net is not None
-        if isinstance(net, FSDPModule):
-            return
-        read_full_scalars()  # hooks of a module may measure its weights and gradients
-        net.to(memory_format=torch.contiguous_format)
-        device_type = "cuda" if plan.accelerator == "gpu" else "cpu"
-        mesh = init_device_mesh(device_type, (plan.world_size,))  # its default is an accelerator
-        for part in (*_blocks(net), net):
-            fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(True)
+        if not isinstance(net_of(module), FSDPModule):
+            device_type = "cuda" if plan.accelerator == "gpu" else "cpu"  # the default of a mesh is an accelerator
+            shard_net(module, init_device_mesh(device_type, (plan.world_size,)))
 
     def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
         """Divide the states of optimizers over ranks if weights are not sharded."""
@@ -149,6 +135,25 @@ class FSDP(Sharded):
 
         for optimizer in filter(needs_no_closure, optimizers):  # others may use all parameters at once
             DividedOptimizer(optimizer)
+
+
+def shard_net(module: "nn.Module", mesh: "DeviceMesh") -> None:
+    """Shard the net of a module, in place. Its gradients are reduced after each batch, also while accumulating.
+
+    The initial weights of all ranks are the same because the seed is. Gradients are summed and divided for every
+    dtype: FSDP2 averages float32 by gloo's average, which is a sum in some versions of torch.
+    """
+    import torch
+    from torch.distributed.fsdp import fully_shard
+
+    from lockstep.base.private_api.torch import read_full_scalars
+
+    net = net_of(module)
+    assert net is not None
+    read_full_scalars()  # hooks of a module may measure its weights and gradients
+    net.to(memory_format=torch.contiguous_format)
+    for part in (*_blocks(net), net):
+        fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(True)
 
 
 def _blocks(net: "nn.Module") -> "Iterator[nn.Module]":

@@ -49,7 +49,7 @@ class Pipeline(Sharded):
         yield not plan.show_shapes, "show_shapes", "stages are no replicas", "show_shapes=false, or strategy=dp"
         yield from super().rules(plan)
 
-    def shard(self, plan: "Plan", module: "nn.Module") -> None:
+    def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
         """Leave this rank its part of the net, and have `module.net(…)` call all parts."""
         from lockstep.strategies.parallel.net_proxy import NetProxy, replace_forward
         from lockstep.strategies.parallel.pipeline import PartOfPipeline

@@ -93,6 +93,10 @@ class Strategy:
         fits, reason = plan.num_nodes == 1 or self.distributed, f"strategy={self.name} is one process on one machine"
         yield fits, "num_nodes", reason, "num_nodes=1, or strategy=ddp"
 
+    def described(self, plan: "Plan") -> dict[str, str | int]:
+        """Return what identifies a run beside the options of all strategies, for records and metrics."""
+        return {}
+
     def shared_buffers(self, module: "nn.Module") -> list[str]:
         """Return the names of the buffers that all ranks take of rank 0 before each optimizer step."""
         from lockstep.base.private_api.torch import BATCHNORM
@@ -131,7 +135,7 @@ class Strategy:
     def check_module(self, module: "nn.Module", devices: int) -> None:
         """Raise if so many devices of a machine cannot have a module, which may be without memory for its weights."""
 
-    def shard(self, plan: "Plan", module: "nn.Module") -> None:
+    def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
         """Lay out the parameters of a module over ranks, in place, before optimizers exist; called for each stage."""
 
     def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.base.config_error import require
 from lockstep.base.constraints import Rules
+from lockstep.strategies.ddp import DDP
 from lockstep.strategies.fsdp import Sharded
 from lockstep.strategies.single import Single
 from lockstep.strategies.strategy import NET, Strategy, net_of
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
     from lockstep.plan.plan import Plan
@@ -38,14 +40,13 @@ DIVIDED = {
 """The size of a layer that a style divides."""
 
 
-@dataclass(frozen=True)
-class TensorParallel(Sharded):
-    """plan: styles by the names of layers in the LightningModule, such as `net.0`, or by patterns of names."""
+class Divided(Sharded):
+    """The base of strategies that divide layers.
 
-    name: Literal["tensor_parallel"]
+    plan: styles by the names of layers in the LightningModule, such as `net.0`, or by patterns of names.
+    """
+
     plan: Mapping[str, str] | None
-    order: ClassVar[str] = "tensor_parallel"
-    batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_compiling: ClassVar[str] = "divides layers by hooks, which were never compiled"
     explained: ClassVar[Mapping[str, str]] = {
         "mat1 and mat2 shapes cannot be multiplied": "a layer gets the part of a rank, and not all outputs, of another",
@@ -53,11 +54,10 @@ class TensorParallel(Sharded):
     }
     broadcast_buffers = False
 
-    def model_parallel_size(self, devices: int) -> int:
-        return devices
-
     def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
-        return Single("single", in_process=False), 1
+        if plan.data_size == 1:
+            return Single("single", in_process=False), 1
+        return DDP("ddp", share_device=False), plan.data_size
 
     def gradient_sync(self, plan: "Plan") -> str:
         return "none"
@@ -73,24 +73,16 @@ class TensorParallel(Sharded):
         reason, hint = "all ranks normalize the same batch", "sync_batchnorm=false, or strategy=ddp"
         yield not plan.sync_batchnorm, "sync_batchnorm", reason, hint
 
-    def check_module(self, module: "nn.Module", devices: int) -> None:
-        [*self._layers(module, devices)]
-
-    def shard(self, plan: "Plan", module: "nn.Module") -> None:
-        """Divide the layers of the plan over ranks. The initial weights of all ranks are the same: the seed is."""
-        from torch.distributed.device_mesh import init_device_mesh
+    def divide(self, module: "nn.Module", mesh: "DeviceMesh") -> None:
+        """Divide the layers of the plan over the ranks of a mesh. The initial weights of all ranks are the same."""
         from torch.distributed.tensor import Replicate
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
         from lockstep.base.private_api.torch import read_full_scalars
-        from lockstep.strategies.parallel.tensor_layout import is_sharded
 
-        if any(map(is_sharded, module.parameters())):
-            return
         read_full_scalars()  # hooks of a module may measure its weights and gradients
-        mesh = init_device_mesh("cuda" if plan.accelerator == "gpu" else "cpu", (plan.world_size,))
         styles: dict[str, Any] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
-        for layer, kind, style in [*self._layers(module, plan.devices)]:
+        for layer, kind, style in [*self.layers(module, mesh.size())]:
             options: dict[str, Any] = {"output_layouts": Replicate()} if kind == "Embedding" else {}
             if (kind, style) == ("Embedding", "rowwise"):
                 options["input_layouts"] = Replicate()
@@ -113,8 +105,11 @@ class TensorParallel(Sharded):
         require(hasattr(net, METHOD), "strategy.plan", self.plan, reason, EXAMPLE)
         return {f"{NET}.{pattern}": style for pattern, style in net.tensor_parallel_plan(ranks).items()}
 
-    def _layers(self, module: "nn.Module", ranks: int) -> "Iterator[tuple[nn.Module, str, str]]":
-        """Yield each layer of the plan with its kind and style; raise if the ranks cannot divide one."""
+    def layers(self, module: "nn.Module", ranks: int, shards: int = 1) -> "Iterator[tuple[nn.Module, str, str]]":
+        """Yield each layer of the plan with its kind and style; raise if the ranks cannot divide one.
+
+        shards: in how many the part of each rank is divided again, by the first dimension of its weight.
+        """
         from torch import nn
 
         layers = dict(module.named_modules())
@@ -133,12 +128,35 @@ class TensorParallel(Sharded):
             tied = any(uses[parameter] > 1 for parameter in layer.parameters())
             require(not tied, key, style, "its weight is another layer's, too", "a plan without it")
             size = DIVIDED[kinds[0].__name__, style]
-            reason = f"{ranks} ranks do not divide its {size}={getattr(layer, size)}"
-            require(getattr(layer, size) % ranks == 0, key, style, reason, "another size, or strategy=ddp")
+            parts = ranks * (shards if size in ("out_features", "num_embeddings") else 1)
+            reason = f"{parts} ranks do not divide its {size}={getattr(layer, size)}"
+            require(getattr(layer, size) % parts == 0, key, style, reason, "another size, or strategy=ddp")
         require(bool(styles), "strategy.plan", self.plan, "it names no layer", EXAMPLE)
         _require_equal_dropout(layers, styles)
         for name, style in styles.items():
             yield layers[name], "Linear" if isinstance(layers[name], nn.Linear) else "Embedding", style
+
+
+@dataclass(frozen=True)
+class TensorParallel(Divided):
+    name: Literal["tensor_parallel"]
+    plan: Mapping[str, str] | None
+    order: ClassVar[str] = "tensor_parallel"
+    batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
+
+    def model_parallel_size(self, devices: int) -> int:
+        return devices
+
+    def check_module(self, module: "nn.Module", devices: int) -> None:
+        [*self.layers(module, devices)]
+
+    def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        from lockstep.strategies.parallel.tensor_layout import is_sharded
+
+        if not any(map(is_sharded, module.parameters())):
+            self.divide(module, init_device_mesh("cuda" if plan.accelerator == "gpu" else "cpu", (plan.world_size,)))
 
 
 def _require_equal_dropout(layers: Mapping[str, Any], styles: Mapping[str, str]) -> None:

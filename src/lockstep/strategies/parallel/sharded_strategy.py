@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ShardedStrategy(DDPStrategy):
-    """A DDPStrategy that calls `shard` of the plan's strategy in place of DistributedDataParallel."""
+    """A DDPStrategy that calls `lay_out` of the plan's strategy in place of DistributedDataParallel."""
 
     lightning_restore_optimizer = False  # the session loads shards
 
@@ -40,7 +40,7 @@ class ShardedStrategy(DDPStrategy):
         self.model = self.precision_plugin.convert_module(self.model)
         if all(map(is_here, self.model.parameters())):  # it is not laid out yet
             self.model_to_device()
-        self.plan.strategy.shard(self.plan, self.lightning_module)
+        self.plan.strategy.lay_out(self.plan, self.lightning_module)
         if trainer.state.fn == TrainerFn.FITTING:
             self.setup_optimizers(trainer)
             self.plan.strategy.prepare_optimizers(self.plan, self.optimizers)
