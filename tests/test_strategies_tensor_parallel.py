@@ -178,8 +178,10 @@ def test_planted_errors_are_found(name: str, runs: Path) -> None:
 
 
 def saved(run: Path, name: str = "last.ckpt") -> dict[str, Any]:
-    """Return what a checkpoint has of weights and optimizers."""
+    """Return what a checkpoint has of weights and optimizers, but for the kernels of each layout."""
     checkpoint: dict[str, Any] = torch.load(run / "checkpoints" / name, weights_only=True)
+    for group in checkpoint["optimizer_states"][0]["param_groups"]:
+        del group["foreach"], group["fused"]
     return {key: checkpoint[key] for key in ("state_dict", "optimizer_states")}
 
 
@@ -202,9 +204,6 @@ def test_stopped_within_a_step_single_goes_on_and_back(runs: Path) -> None:
         for name in words:
             job = name.split()[-2]
             first, again = saved(runs / f"stopped {job} {other}"), saved(runs / name, "again.ckpt")
-            for state in (*first["optimizer_states"], *again["optimizer_states"]):
-                for group in state["param_groups"]:
-                    del group["foreach"], group["fused"]
             torch.testing.assert_close(again, first, rtol=0, atol=0)
             tolerance = 0 if devices == other else 1e-10
             torch.testing.assert_close(saved(runs / name), saved(runs / f"{job} {other}"), rtol=0, atol=tolerance)
