@@ -150,10 +150,10 @@ def test_loggers_of_a_trainer(make_user_plan: MakePlan, tmp_path: Path) -> None:
     try:
         for rank in (1, 0):
             opened = loggers.create_loggers(plan, rank, 0)
-            board, _ = opened.loggers
+            board, _ = opened
             assert isinstance(board, TensorBoardLogger)
             board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
-            for logger in opened.loggers:
+            for logger in opened:
                 logger.log_metrics({"mine": 0.5}, step=3)
                 logger.log_hyperparams({"net": {"width": 9, "hidden": [8]}, "loss": torch.nn.MSELoss, "num_classes": 3})
                 logger.finalize("success")

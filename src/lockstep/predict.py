@@ -103,7 +103,7 @@ def _samples(inputs: Sequence[str], plan: Any, data: Any) -> Iterator[tuple[str,
 
 def _picture_reader(plan: Any, data: Any) -> Callable[[str], Tensor]:
     """Return what reads a picture as a sample: by the data's `transform`, or at the size of its images of bytes."""
-    shape = plan.data.sample_shape or ()
+    shape: tuple[int, ...] = plan.data.sample_shape or ()
     mode = "L" if shape[:1] == (1,) else "RGB"
     datasets = getattr(data, "datasets", {})
     dataset = datasets.get("test", datasets.get("train"))

@@ -15,6 +15,7 @@ import torch
 from lockstep.runs.checkpoint.files import newest_checkpoint
 from lockstep.runs.run_files import METRICS, RECORD
 from tests.conftest import ROOT, Command, Ended, events_of
+from tests.zygote import zygote
 
 TRAIN = str(ROOT / "tests" / "fault_injection" / "train.py")
 SMALL = (
@@ -72,6 +73,7 @@ class Faulty:
             TMPDIR=str(self.temporary),
             FAULT=self.fault,
             FAULT_TIME=str(self.folder / "fault"),
+            PYTHON_EXEC=zygote().for_scripts["PYTHON_EXEC"],
         )
 
     @property

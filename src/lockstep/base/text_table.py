@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 GAP = "  "
 
@@ -24,7 +25,7 @@ def short_text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def figures(value: float | None) -> str:
+def figures(value: Any) -> str:
     """Return three significant figures, never in powers of ten."""
     if value is None or not math.isfinite(value):
         return "–" if value is None else str(value)

@@ -45,7 +45,7 @@ def require_backend(process_group: schemas.ProcessGroup) -> None:
 
 def usable_cores(root: Path = Path("/")) -> int:
     """Return how many cores this process may use: by its affinity, and by the CPU quota of its container."""
-    cores: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores: float = len(os.sched_getaffinity(0))
     file = root / "proc/self/cgroup"
     for line in file.read_text().splitlines() if file.is_file() else ():
         if line.startswith("0::"):  # version 2 of control groups

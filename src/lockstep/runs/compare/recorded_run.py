@@ -75,7 +75,7 @@ class RecordedRun:
         return max(self.last_steps.values(), default=0)
 
     @cached_property
-    def last_steps(self) -> dict[int, int]:
+    def last_steps(self) -> dict[int, float]:
         """Return the last optimizer step of each epoch."""
         return dict(self.steps.keys())
 

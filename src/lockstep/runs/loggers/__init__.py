@@ -12,7 +12,6 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from lockstep.base.config_error import require
-from lockstep.base.private_api.tensorboard import hparams_session
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.run_label import FOLDER, UNNAMED, HyperParameter, folder_of, plain_hparam
@@ -68,8 +67,17 @@ class TensorBoard(TensorBoardLogger):
     def save(self) -> None:
         if self.options and not self.has_session:
             self.has_session = True
-            self.experiment.file_writer.add_summary(hparams_session(self.options)[0])
+            self._add_session(1)
         self.experiment.flush()
+
+    def _add_session(self, place: int) -> None:
+        """Write the hyper-parameters (1) or the successful end of the run (2).
+
+        Without the list of names that SummaryWriter.add_hparams writes: TensorBoard would take that of one run for all.
+        """
+        from torch.utils.tensorboard.summary import hparams  # imports tensorboard
+
+        self.experiment.file_writer.add_summary(hparams({**self.options}, {})[place])  # type: ignore[no-untyped-call]
 
     def finalize(self, status: str) -> None:
         """Save: a Trainer calls it after fit and after a test."""
@@ -78,7 +86,7 @@ class TensorBoard(TensorBoardLogger):
     def close(self, status: str) -> None:
         self.save()
         if self.has_session and status == "success":
-            self.experiment.file_writer.add_summary(hparams_session(self.options)[1])
+            self._add_session(2)
         self.experiment.close()
 
 

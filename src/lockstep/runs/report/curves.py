@@ -27,11 +27,11 @@ def thinned(points: Points, most: int) -> Points:
     ranges, places = max(1, most // 4), range(len(points))
     if len(points) <= most:
         return points
-    kept: set[int] = set()
+    chosen: set[int] = set()
     for within in (places[n * len(points) // ranges : (n + 1) * len(points) // ranges] for n in range(ranges)):
         numbers = [(value, place) for place in within if (value := points[place][1]) is not None] or [(0.0, within[0])]
-        kept |= {within[0], within[-1], min(numbers)[1], max(numbers)[1]}
-    return [points[place] for place in sorted(kept)]
+        chosen |= {within[0], within[-1], min(numbers)[1], max(numbers)[1]}
+    return [points[place] for place in sorted(chosen)]
 
 
 def chart(title: str, x: str, lines: Mapping[str, Points], **options: Any) -> Chart:

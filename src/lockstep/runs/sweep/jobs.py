@@ -43,18 +43,13 @@ class SweepJob:
         if self.results:
             self.devices *= int(self.config["num_nodes"])
         # a job with engine=both has a record of each engine, already compared
-        self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
+        self.run = folder / "lightning" if (folder / "lightning" / RECORD).is_file() else folder
 
     @cached_property
     def record(self) -> "RecordedRun":
         from lockstep.runs.compare import RecordedRun
 
         return RecordedRun(self.run)
-
-    @property
-    def steps(self) -> list[dict[str, Any]]:
-        """Return the record's lines of optimizer steps; empty without a record."""
-        return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
 
     @property
     def work(self) -> dict[str, Any]:
@@ -128,8 +123,6 @@ class SweepRow:
     cells: Mapping[str, Any]
     varied: Mapping[str, Any]
     score: float = nan
-    steps: Sequence[Mapping[str, Any]] = ()
-    validations: Sequence[tuple[float, Mapping[str, Any]]] = ()
     ranked: str = ""
 
 
@@ -159,8 +152,7 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
             **{"max_loss_diff": None, "verdict": "", "reason": ""},
             **_measured(job, _reference(job, jobs) if job.results else None, has_speed_up),
         }
-        steps = job.steps if job.results else []
-        rows.append(SweepRow(cells, varied, score, steps, job.record.validations if steps else [], *ranked))
+        rows.append(SweepRow(cells, varied, score, *ranked))
     return rows
 
 

@@ -94,8 +94,7 @@ class PartOfPipeline:
             if self.rank == self.last:
                 received = rows[index]
             else:
-                received = torch.empty_like(outputs)
-                dist.recv(received, self.rank + 1)
+                received = self.receive_into(torch.empty_like(outputs), self.rank + 1)
             if outputs.requires_grad:
                 torch.autograd.backward(outputs, received)
             if self.rank:
@@ -121,7 +120,9 @@ class PartOfPipeline:
         self.sent.append((dist.isend(tensor, to), tensor))
 
     def receive(self, source: int, key: Any) -> Tensor:
-        tensor = self.empty(source, key)
+        return self.receive_into(self.empty(source, key), source)
+
+    def receive_into(self, tensor: Tensor, source: int) -> Tensor:
         dist.recv(tensor, source)
         return tensor
 
