@@ -114,9 +114,8 @@ class Plan:
         return rank // self.strategy.model_parallel_size(self.devices)
 
     def reports(self, rank: int) -> bool:
-        """Whether a rank counts the samples of its share, their loss and what is logged of them: one rank does."""
-        peers = self.strategy.model_parallel_size(self.devices)
-        return rank % peers == self.strategy.reporter % peers
+        """Whether a rank counts the samples of its share, their loss and what is logged of them: the first one does."""
+        return rank % self.strategy.model_parallel_size(self.devices) == 0
 
     @property
     def gradient_sync(self) -> str:

@@ -47,7 +47,6 @@ class Strategy:
         "optimizer" if the parameters are the same on all ranks.
     batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and keys of the run's metadata.
     order: a name if sums are added in another order than by other strategies of that `batch_key`.
-    reporter: of the ranks that compute on the same samples, the index of the one that counts them and their loss.
     """
 
     name: str
@@ -64,7 +63,6 @@ class Strategy:
     sharded: ClassVar[bool | str] = False
     batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
     order: ClassVar[str] = ""
-    reporter: ClassVar[int] = 0
 
     def workers(self, devices: int) -> int:
         """Return how many ranks, replicas or virtual ranks a machine has."""
