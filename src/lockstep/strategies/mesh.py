@@ -32,7 +32,7 @@ class Mesh(Divided):
         return self.tensor if devices % self.tensor == 0 else 1  # a rule refuses others
 
     def described(self, plan: "Plan") -> dict[str, str | int]:
-        return {"data_size": plan.data_size, "mesh": f"{self.replicate} × {self.shard} × {self.tensor}"}
+        return {"data_size": plan.data_size, "mesh_shape": f"{self.replicate} × {self.shard} × {self.tensor}"}
 
     def rules(self, plan: "Plan") -> Rules:
         ranks = self.replicate * self.shard * self.tensor

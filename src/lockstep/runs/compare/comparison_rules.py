@@ -58,7 +58,12 @@ RULES: tuple[tuple[How, str, str, str], ...] = (
     ("not", MONITORING, "config.yaml:data. config.yaml:data.loader.", LOADERS),
     ("not", MONITORING, "config.yaml:trainer.", f"limit_test_batches fast_dev_run enable_progress_bar {CHECKS}"),
     ("exact", CONFIGURATION, "config.yaml:", "*"),
-    ("not", EXPECTED, RUN, f"{WORLD} world_size gradient_sync backend micro_batches per_rank_buffers data_size mesh"),
+    (
+        "not",
+        EXPECTED,
+        RUN,
+        f"{WORLD} world_size gradient_sync backend micro_batches per_rank_buffers data_size mesh_shape",
+    ),
     ("exact", CONFIGURATION, RUN, "model data optimizer lr scheduler batch_size seed optimizers.*"),
     ("exact", "steps", "record.jsonl:step.", "epoch step"),
     ("exact", "samples", "record.jsonl:step.", "samples"),
