@@ -4,6 +4,7 @@ Outputs are sent to all ranks, and each computes the loss of the full batch, so 
 one process; torch.distributed.pipelining computes a loss of each micro-batch on the last rank alone.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -24,6 +25,11 @@ class Pipeline(Sharded):
     micro_batches: PositiveInt
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_compiling: ClassVar[str] = "calls the stages of the net, and not the net"
+
+    explained: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("out of meta tensor", "and meta", "device meta"),
+        "a step uses weights of net outside its forward, and each rank has a part of them",
+    )
 
     def model_parallel_size(self, devices: int) -> int:
         return devices
