@@ -126,7 +126,7 @@ class Loggers(list[Any]):
 
 def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
-    options = {key: value for key, value in plan.options.items() if key.rpartition(".")[2] not in {*SPECIAL} - {KEY}}
+    options = {key: value for key, value in plan.options.items() if key.rpartition(".")[2] not in SPECIAL}
     return {key: plain_hparam(value) for key, value in options.items() if not is_below(key, UNNAMED)}
 
 
