@@ -11,6 +11,7 @@ from lockstep.collectives.__main__ import main
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.tour import Options
 from tests.conftest import Command, free_port
+from tests.zygote import zygote
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 
@@ -52,6 +53,7 @@ def test_on_two_machines(command: Command) -> None:
     started = [
         command.popen(
             *(*TORCHRUN, *nodes, f"--node-rank={node}", "-m", "lockstep.collectives", "timeout=30"),
+            **zygote().for_scripts,
             GLOO_SOCKET_IFNAME="lo",
         )
         for node in (0, 1)

@@ -36,7 +36,7 @@ REFUSED = [
     (["~seed"], "seed is missing", "seed=VALUE"),
     (["strategy.name=ddpx"], "strategy.name=ddpx: there is no such option", "strategy.name=ddp, or another"),
     (["strategy=dp", "num_nodes=2"], "num_nodes=2: strategy=dp is one process on one machine", "strategy=ddp"),
-    (["strategy=model_parallel"], "model=MLP: strategy=model_parallel needs a net with stages", "model=split_cnn"),
+    (["strategy=model_parallel", "model=linear"], "model=Linear: strategy=model_parallel needs", "model=split_cnn"),
     (["strategy=model_parallel", "model=split_cnn", "devices=5"], "devices=5: model=SplitCNN has 4", "devices=4"),
     (["strategy=model_parallel", "model=split_cnn", "show_shapes=true"], "show_shapes=true: stages", "strategy=dp"),
     (["engine=raw", "engine.gradient_sync=rng"], "engine.gradient_sync=rng:", "engine.gradient_sync=ring"),

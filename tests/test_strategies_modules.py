@@ -126,7 +126,6 @@ OUTSIDE, LEFT_OUT = "model._target_=strange_with_net.Outside", "+model.kind=left
 REFUSED = {
     "model=gan data=blobs_data strategy=dp devices=2": "strategy=dp: it computes the attribute `net` of a",
     "model=gan data=blobs_data strategy=model_parallel devices=2": "strategy=model_parallel: it computes the attribute",
-    "model=with_net data=blobs_data strategy=model_parallel devices=2": "needs a net with stages, and it has none",
     f"model=with_net {LEFT_OUT} data=blobs_data strategy=model_parallel devices=2": "stages, and it has none",
     f"model=with_net {STAGED[0]} data=blobs_data strategy=model_parallel devices=4": "devices=4: model=WithNet has 3",
     "model=with_net data=blobs_data strategy=fsdp devices=2 callbacks=ema": "strategy=fsdp: EMAWeightAveraging may",

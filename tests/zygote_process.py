@@ -17,6 +17,7 @@ import multiprocessing.util
 import os
 import random
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -29,8 +30,11 @@ from typing import Any, NoReturn
 
 SOURCES = Path(__file__).parents[1] / "src" / "lockstep"
 MARK = "LOCKSTEP_TEST_MARK"
-LATE = ("torch.distributed.fsdp", "torch.optim.adamw", "torch._dynamo", "lightning.pytorch.callbacks")
-"""Modules that torch and Lightning import during training."""
+LATE = (
+    *("torch.distributed.fsdp", "torch.optim.adamw", "torch._dynamo", "lightning.pytorch.callbacks"),
+    "torch.distributed.run",
+)
+"""Modules that torch and Lightning import during training, and torchrun."""
 MOST = 2**20
 """The size of the longest request in bytes."""
 HIGH = 200
@@ -39,6 +43,8 @@ REQUESTS = 3
 """The only other descriptor of a copy that waits."""
 FORK_SERVER = "from multiprocessing.forkserver import main"
 PR_SET_PDEATHSIG = 1
+NAMESPACES = 0x00020000 | 0x04000000 | 0x40000000
+"""CLONE_NEWNS, CLONE_NEWUTS and CLONE_NEWNET."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -63,24 +69,41 @@ def warm_up() -> None:
     gc.freeze()
 
 
-def serve(control: socket.socket) -> Callable[[], object]:
+def serve(control: socket.socket, listener: socket.socket) -> Callable[[], object]:
     """Fork a command for each request and report its exit status; return the function to run in the command.
 
-    A request is {"arguments", "folder", "environment"} with the three streams, or {"wait": pid}.
+    A request is {"arguments", "folder", "environment"} with the three streams, or {"wait": pid}. One of a
+    zygote_client.py has its own connection and its pid as "client"; its command is killed when it ends.
     """
+    clients: dict[socket.socket, int] = {}
+    ends: dict[int, tuple[socket.socket, int]] = {}
     while True:
-        message, streams, _flags, _address = socket.recv_fds(control, MOST, 16)
-        if not message:  # the tests are over
-            os._exit(0)
-        request = json.loads(message)
-        if "wait" in request:
-            answer = os.waitpid(request["wait"], 0)[1]
-        elif (answer := os.fork()) == 0:
-            control.close()
-            return become(streams=streams, **request)
-        for stream in streams:
-            os.close(stream)
-        control.send(str(answer).encode())
+        for source in select.select([control, listener, *clients, *ends], [], [])[0]:
+            if isinstance(source, int):
+                client, pid = ends.pop(source)
+                clients.pop(client, None)
+                with contextlib.suppress(OSError):
+                    client.send(str(os.waitpid(pid, 0)[1]).encode())
+                client.close()
+                os.close(source)
+            elif source in clients:
+                os.kill(clients.pop(source), signal.SIGKILL)
+            elif source in (control, listener):
+                asking = source if source is control else source.accept()[0]
+                message, streams, _flags, _address = socket.recv_fds(asking, MOST, 16)
+                if not message:  # the tests are over
+                    os._exit(0)
+                request = json.loads(message)
+                if "wait" in request:
+                    answer = os.waitpid(request["wait"], 0)[1]
+                elif (answer := os.fork()) == 0:
+                    return become(streams=streams, **request)
+                for stream in streams:
+                    os.close(stream)
+                asking.send(str(answer).encode())
+                if asking is not control:
+                    clients[asking] = answer
+                    ends[os.pidfd_open(answer)] = asking, answer
 
 
 def search_path(environment: dict[str, str]) -> list[str]:
@@ -89,13 +112,19 @@ def search_path(environment: dict[str, str]) -> list[str]:
     return [*dict.fromkeys([*first, *sys.path[1:]])]
 
 
-def become(arguments: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> Callable[[], object]:
+def become(
+    arguments: list[str], folder: str, environment: dict[str, str], streams: list[int], client: int = 0
+) -> Callable[[], object]:
     """Turn this process into the command; return the function that runs it."""
     os.setsid()
     mark_memory(environment[MARK])
+    if client and not Path(f"/proc/{client}/ns/net").samefile("/proc/self/ns/net"):  # of tests/netns.py
+        assert ctypes.CDLL(None).setns(os.pidfd_open(client), NAMESPACES) == 0
     place_descriptors(dict(enumerate(streams)))
     os.chdir(folder)
     take_environment(environment)
+    if threads := environment.get("OMP_NUM_THREADS"):  # torch has read it
+        sys.modules["torch"].set_num_threads(int(threads))
     tempfile.tempdir = None
     random.seed()
     sys.modules["numpy"].random.seed()
@@ -136,6 +165,9 @@ def place_descriptors(wanted: dict[int, int]) -> None:
 
 def program(arguments: list[str], path: list[str]) -> Callable[[], object]:
     """Return a function that runs a script, `-c` or `-m`; `path` is sys.path after the first entry."""
+    if arguments[0] == "-u":
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+        del arguments[0]
     first, *rest = arguments
     script = ModuleType("__main__")
     script.__dict__["__builtins__"] = __builtins__
@@ -266,4 +298,4 @@ def end_with(run: Callable[[], object]) -> NoReturn:
 if __name__ == "__main__":
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # they are blocked while a fork server starts
     warm_up()
-    end_with(serve(socket.socket(fileno=int(sys.argv[1]))))
+    end_with(serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))

@@ -36,7 +36,7 @@ KEYS = ("batch_size_per_device", "scale_lr", *PARTS, *(name for name in NAMES if
 
 INSPECTED = (
     *("model", "data", "logger", "callbacks", "seed", "batch_size", "drop_last", "trainer"),
-    *("strategy", "accelerator", "train"),
+    *("strategy", "devices", "accelerator", "train"),
     *("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps"),
 )
 """Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
@@ -171,7 +171,7 @@ def _data(values: Any) -> schemas.Data:
 def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with derived ones: threads, accelerator, and those of fast_dev_run."""
     strategy, trainer, devices = values["strategy"], values["trainer"].resolved(), values["devices"]
-    per_node = strategy.data_parallel_size(devices)
+    per_node = strategy.workers(devices)
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
         values["logger"] = ()

@@ -149,7 +149,7 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
-        ranks = 1 if plan.strategy.virtual else plan.strategy.data_parallel_size(plan.devices)
+        ranks = 1 if plan.strategy.virtual else plan.strategy.workers(plan.devices)
         line = crowded(plan.threads, ranks, os.getloadavg()[0])
         if line and config.threads is None and plan.accelerator == "cpu":
             print(line, flush=True)

@@ -99,7 +99,7 @@ def monitoring_callbacks(session: Session, chosen: list[Callback]) -> list[Callb
 
         pictures = Pictures(board, lambda: session.progress.position.steps)
     if shows or plan.test:
-        confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0, pictures)
+        confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.counted > 0, pictures)
         callbacks.append(confusion)
         if session.notes.writes and plan.test:
             callbacks.append(SamplePictures(session.notes, confusion))

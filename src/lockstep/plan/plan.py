@@ -105,6 +105,20 @@ class Plan:
         return self.world.world_size
 
     @property
+    def data_size(self) -> int:
+        """Return how many ranks take different samples of a batch: its shares."""
+        return self.world_size // self.strategy.model_parallel_size(self.devices)
+
+    def data_rank(self, rank: int) -> int:
+        """Return which share of a batch a rank computes."""
+        return rank // self.strategy.model_parallel_size(self.devices)
+
+    def reports(self, rank: int) -> bool:
+        """Whether a rank counts the samples of its share, their loss and what is logged of them: one rank does."""
+        peers = self.strategy.model_parallel_size(self.devices)
+        return rank % peers == self.strategy.reporter % peers
+
+    @property
     def gradient_sync(self) -> str:
         return self.strategy.gradient_sync(self)
 

@@ -1,6 +1,6 @@
 """The base class of strategies. Its defaults are those of one process on one device."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import torch
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
+    from torch.optim import Optimizer
 
     from lockstep.plan.plan import Plan
 
@@ -21,6 +22,14 @@ def net_of(module: "nn.Module") -> "nn.Module | None":
     """Return the submodule `net` of a LightningModule, also behind a proxy; None if it has none, or another module."""
     net = dict(module.named_modules(remove_duplicate=False)).get(NET)
     return None if hasattr(net, "automatic_optimization") else net
+
+
+def stages_of(net: "nn.Module") -> "list[nn.Module]":
+    """Return the stages of a net, one after the other: those that it names, or the modules of a Sequential."""
+    from torch import nn
+
+    stages = getattr(net, "stages", net.children() if isinstance(net, nn.Sequential) else ())
+    return [*stages] if isinstance(stages, Iterable) else []
 
 
 class Strategy:
@@ -38,6 +47,7 @@ class Strategy:
         "optimizer" if the parameters are the same on all ranks.
     batch_key: for `batch_layout`: the layout's name, or "" for the strategy's, and keys of the run's metadata.
     order: a name if sums are added in another order than by other strategies of that `batch_key`.
+    reporter: of the ranks that compute on the same samples, the index of the one that counts them and their loss.
     """
 
     name: str
@@ -54,10 +64,19 @@ class Strategy:
     sharded: ClassVar[bool | str] = False
     batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
     order: ClassVar[str] = ""
+    reporter: ClassVar[int] = 0
+
+    def workers(self, devices: int) -> int:
+        """Return how many ranks, replicas or virtual ranks a machine has."""
+        return devices if self.distributed or self.replicates or self.virtual else 1
+
+    def model_parallel_size(self, devices: int) -> int:
+        """Return how many consecutive ranks compute together, on the same samples."""
+        return 1
 
     def data_parallel_size(self, devices: int) -> int:
-        """Return how many devices of a machine take different samples of a batch."""
-        return devices if self.distributed or self.replicates or self.virtual else 1
+        """Return how many workers of a machine take different samples of a batch."""
+        return self.workers(devices) // self.model_parallel_size(devices)
 
     def virtual_ranks(self, plan: "Plan") -> int:
         """Return the number of ranks that one process runs in turn."""
@@ -108,6 +127,15 @@ class Strategy:
     def mirrored(self, plan: "Plan") -> "tuple[Strategy, int]":
         """Return the strategy and the devices of a machine by which `engine=both` repeats a run in plain torch."""
         return self, plan.devices
+
+    def check_module(self, module: "nn.Module", devices: int) -> None:
+        """Raise if so many devices of a machine cannot have a module, which may be without memory for its weights."""
+
+    def shard(self, plan: "Plan", module: "nn.Module") -> None:
+        """Lay out the parameters of a module over ranks, in place, before optimizers exist; called for each stage."""
+
+    def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
+        """Prepare new optimizers for ranks, or raise for one that the strategy cannot run."""
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         """Return Lightning's strategy, or one derived from it. Processes and their group exist already."""

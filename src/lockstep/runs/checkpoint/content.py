@@ -37,7 +37,7 @@ Content = Mapping[str, Any]
 
 `identity`, `plan` (`saved_plan`): of its plan; `position`: the fields of Progress; `record`: the lines that it counts;
 `results`: the latest metrics; `best`: the monitored metric, its best value, negative if more is better, and its epoch;
-`best_yet`: whether this is the best; `ranks`: a RankState each; `ended`: a callback has ended training early;
+`best_yet`: whether this is the best; `ranks`: a RankState for each share of a batch; `ended`: by a callback, early;
 `state_dict`: the one that training goes on with, if hooks at the end of fit have replaced the weights.
 """
 

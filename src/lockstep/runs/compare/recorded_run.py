@@ -15,9 +15,10 @@ from lockstep.plan.plan import SUMMARY_KEYS
 from lockstep.plan.schemas.groups import WORLD, leaves
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.runs.compare.comparison import MISSING, Comparison, Values
-from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
+from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, REPLICATED, read_config
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
+KINDS = (*FINGERPRINTED, REPLICATED)
 Line = dict[str, Any]
 IN_CONFIG = (*WORLD, "precision", "sync_batchnorm", "compile")  # in which the two runs may differ
 LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
@@ -174,7 +175,7 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
                     values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, step
     for (epoch, step), line in run.lines["fingerprint"].items():
         if (other_line := other.lines["fingerprint"].get((epoch, step))) is not None:
-            for kind in (kind for kind in FINGERPRINTED if _is_sharded(line, kind) == _is_sharded(other_line, kind)):
+            for kind in (kind for kind in KINDS if _is_sharded(line, kind) == _is_sharded(other_line, kind)):
                 for rank, fingerprint in enumerate(line.get(kind, [])):
                     place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
                     values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, step
@@ -190,7 +191,7 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
 
 def _is_sharded(line: Line, kind: str) -> bool:
     """Whether each rank has fingerprinted a part of its own: of the weights and the optimizer state, or of one kind."""
-    return kind != "buffers" and line.get("sharded", False) in (True, kind)
+    return kind not in ("buffers", REPLICATED) and line.get("sharded", False) in (True, kind)
 
 
 def compare_within(comparison: Comparison, run: RecordedRun) -> None:
@@ -205,7 +206,7 @@ def compare_within(comparison: Comparison, run: RecordedRun) -> None:
         place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
         comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread", 0.0), 0.0, place, step)
     for (epoch, step), line in run.lines["fingerprint"].items():
-        for kind in FINGERPRINTED:
+        for kind in KINDS:
             if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else _is_sharded(line, kind):
                 continue
             for rank, fingerprint in enumerate(line.get(kind, [])):
