@@ -218,7 +218,7 @@ def test_on_four_ranks(runs: Path) -> None:
 
 REFUSED = {
     "devices=3": r"strategy.plan.net.layers.0=colwise: 3 ranks do not divide its out_features=32; write another size",
-    "strategy.plan={net.layer: colwise}": r"strategy.plan.net.layer=colwise: no layer has such a name; write strat",
+    "strategy.plan={net.layer: colwise}": r"strategy.plan.net.layer=colwise: no layer has such a name; write 'strat",
     "strategy.plan={net.layers.1: colwise}": r"strategy.plan.net.layers.1=colwise: it is a ReLU, and Linear and Emb",
     "strategy.plan={net.layers.0: column}": r"strategy.plan.net.layers.0=column: there is no such style; write str",
     "model=linear": r"strategy.plan=null: neither Classifier nor its net has a method tensor_parallel_plan; write str",
