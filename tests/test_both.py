@@ -10,6 +10,7 @@ import pytest
 import lockstep
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
+from tests.zygote import zygote
 
 QUICK = (
     "threads=1",
@@ -49,7 +50,7 @@ def test_the_engines_agree(command: Command) -> None:
 @pytest.mark.slow
 def test_under_torchrun(command: Command) -> None:
     start = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", str(ROOT / "train.py"))
-    ended = command(*start, "strategy=ddp", "devices=2", "engine=both", *QUICK)
+    ended = command(*start, "strategy=ddp", "devices=2", "engine=both", *QUICK, **zygote().for_scripts)
     assert ended.status == 0, ended.err
     assert read(ended.run_dir / "comparison.json")["verdict"] == "identical"
     assert ended.out.count("identical; expected: identical") == 1, "rank 0 alone speaks"

@@ -13,13 +13,14 @@ import yaml
 from tests.conftest import ROOT, Command, free_port
 from tests.fault_injection.command import Leaves, leaves
 from tests.test_signals import wait_until
+from tests.zygote import zygote
 
 SMALL = ("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model=linear", "logger=none")
 LONG = (*SMALL, "max_epochs=30", "threads=1")
 
 SRUN = """#!/bin/bash
 for rank in 0 1; do
-    SLURM_PROCID=$rank SLURM_LOCALID=0 {python} "${{@:2}}" {words} &
+    SLURM_PROCID=$rank SLURM_LOCALID=0 "$@" {words} &
 done
 status=0
 for task in $(jobs -p); do wait "$task" || status=$?; done
@@ -40,7 +41,7 @@ def checkout(command: Command) -> Command:
     """Commands in a folder with what a checkout has."""
     for name in ("train.py", "conf", "src"):
         (command.folder / name).symlink_to(ROOT / name)
-    return command.fresh
+    return command
 
 
 def uninterrupted(command: Command, ranks: int, *words: str) -> Leaves:
@@ -52,15 +53,16 @@ def uninterrupted(command: Command, ranks: int, *words: str) -> Leaves:
 def test_sbatch_requeues_a_run_that_goes_on(checkout: Command) -> None:
     (checkout.folder / "bin").mkdir()
     for name, text in (
-        ("srun", SRUN.format(python=sys.executable, words=" ".join((*LONG, "devices=1")))),
+        ("srun", SRUN.format(words=" ".join((*LONG, "devices=1")))),
         ("scontrol", SCONTROL),
     ):
         (checkout.folder / "bin" / name).write_text(text)
         (checkout.folder / "bin" / name).chmod(0o755)
-    path = f"{checkout.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    warm = zygote().for_scripts
+    variables = {**TASKS, "PATH": f"{checkout.folder / 'bin'}{os.pathsep}{warm['PATH']}", "GLOO_SOCKET_IFNAME": "lo"}
     script = ("bash", str(ROOT / "docs" / "slurm_requeue.sh"))
     run, requeued = checkout.folder / "logs" / "slurm" / "4711", checkout.folder / "requeued"
-    job = checkout.popen(*script, **TASKS, PATH=path, GLOO_SOCKET_IFNAME="lo")
+    job = checkout.popen(*script, **variables)
     wait_until((run / "checkpoints" / "last.ckpt").is_file)
     for task in psutil.Process(job.pid).children(recursive=True):
         if "train.py" in task.cmdline():
@@ -68,7 +70,7 @@ def test_sbatch_requeues_a_run_that_goes_on(checkout: Command) -> None:
     ended = checkout.wait(job)
     assert (ended.status, requeued.read_text()) == (143, "requeue 4711\n"), ended.err
     assert ended.err.count("SIGTERM: stopped after step ") == 1
-    again = checkout.wait(checkout.popen(*script, **TASKS, PATH=path, GLOO_SOCKET_IFNAME="lo"))
+    again = checkout(*script, **variables)
     assert (again.status, requeued.read_text()) == (0, "requeue 4711\n"), again.err
     assert "resuming from" in again.out
     assert leaves(run) == uninterrupted(checkout, 2, *LONG)
@@ -87,7 +89,8 @@ def test_the_pods_of_a_pytorchjob_train_together(checkout: Command) -> None:
         words = [word.replace("/runs/", f"{checkout.folder}/runs/") for word in container["args"]]
         words = [re.sub(r"\$\((\w+)\)", lambda name, values=variables: values[name[1]], word) for word in words]  # type: ignore[misc]
         line = (sys.executable, "-m", "torch.distributed.run", *words, *SMALL, "max_epochs=1", "threads=1")
-        pods.append(checkout.popen(*line, **variables, GLOO_SOCKET_IFNAME="lo"))
+        executable = zygote().for_scripts["PYTHON_EXEC"]
+        pods.append(checkout.popen(*line, **variables, GLOO_SOCKET_IFNAME="lo", PYTHON_EXEC=executable))
     ended = [checkout.wait(pod) for pod in pods]
     assert [each.status for each in ended] == [0, 0], [each.err for each in ended]
     run = Path(checkout.folder / "runs" / "lockstep")

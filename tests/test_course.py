@@ -16,18 +16,19 @@ In lines that are compared, `…` stands for any text, and alone in a line for a
 the time is written so. A digit that holds everywhere may stay (`0.9…`).
 """
 
-import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import MNIST_ROOT, ROOT, Command, free_port
+from tests.zygote import zygote
 
 COURSE = ROOT / "docs" / "course"
+WITHOUT_PICTURES = (ROOT / "conf" / "logger" / "tensorboard.yaml").read_text().replace("images: true", "images: false")
+"""No lesson shows them, and drawing takes longer than training."""
 LESSONS = sorted(path.name for path in COURSE.glob("[0-9]*.md"))
 
 
@@ -72,14 +73,14 @@ def test_a_lesson_prints_what_it_shows(lesson: str, command: Command, request: p
     for name in ("train.py", "docs", "src/lockstep", "src/example"):
         (folder / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "conf", folder / "conf")
+    (folder / "conf" / "logger" / "tensorboard.yaml").write_text(WITHOUT_PICTURES)
     if "mnist" in (COURSE / lesson).read_text():
         request.getfixturevalue("mnist")
         (folder / "data").symlink_to(MNIST_ROOT)
-    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for language, text, before in blocks(lesson):
         if language == "bash":
             text = text.replace("29500", str(free_port()))
-            ended = command("bash", "-ec", text, timeout=600, PATH=search, PYTHONPATH=str(folder / "src"))
+            ended = command("bash", "-ec", text, timeout=600, PYTHONPATH=str(folder / "src"), **zygote().for_scripts)
             statuses = re.findall(r"# exit status (\d+)", text)
             assert str(ended.status) == (statuses[-1] if statuses else "0"), f"{lesson}: {text}\n{ended.err}"
             printed = f"{ended.out}{ended.err}\n"

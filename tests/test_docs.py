@@ -59,6 +59,7 @@ ELSEWHERE = {
     "python train.py engine=both strategy=ddp devices=2": "test_both.py",
     "python -m lockstep.collectives devices=4": "test_collectives.py",
     "python train.py --help": "test_train.py",
+    "python -m lockstep.check model=mlp data=digits": "test_check.py",
     "python train.py strategy=ddp devices=2": "test_train.py",
     "python train.py": "test_sweep.py",
     "torchrun --nproc_per_node=2 train.py strategy=ddp devices=2": "test_both.py",

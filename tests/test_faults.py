@@ -60,7 +60,7 @@ def test_a_rank_fails(start: str, kind: str, rank: int, moment: str, tmp_path: P
 
 
 def test_a_lost_fork_server_ends_the_command(tmp_path: Path) -> None:
-    faulty = Faulty(tmp_path, "ddp", "server@1:step:7", (*SMALL, "max_epochs=400", "logger=none"))
+    faulty = Faulty(tmp_path, "ddp", "server@1:step:7", (*SMALL, "max_epochs=400"))
     ended = faulty.wait()
     assert ended.seconds < LIMIT
     assert ended.status == 1

@@ -2,18 +2,17 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, USER_CODE, Command, Ended
 from tests.fault_injection.command import leaves
 from tests.netns import Cluster, Machine, cluster
+from tests.zygote import zygote
 
 TIMEOUT = 4
 """Seconds of process_group.timeout where a cable is cut."""
@@ -46,9 +45,10 @@ def start(
     count = len(machines.machines)
     shape = (f"--nnodes={count}", f"--nproc_per_node={ranks}", f"--max-restarts={restarts}")
     job = (str(ROOT / "train.py"), *JOB, f"devices={ranks}", f"num_nodes={count}", *overrides)
-    torchrun = (sys.executable, "-m", "torch.distributed.run", *shape)
+    warm = zygote().for_scripts
+    torchrun = (warm["PYTHON_EXEC"], "-m", "torch.distributed.run", *shape)
     lines = [machine.inside(*torchrun, *launcher(machines, machine), *job) for machine in machines.machines]
-    return [command.popen(*line, PYTHONPATH=str(USER_CODE)) for line in lines]
+    return [command.popen(*line, PYTHONPATH=str(USER_CODE), **warm) for line in lines]
 
 
 def wait_for_all(command: Command, processes: "Sequence[subprocess.Popen[str]]", timeout: float = 240) -> list[Ended]:
@@ -98,7 +98,7 @@ def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> No
         timeout = f"process_group.timeout={TIMEOUT}"
         processes = start(command, machines, by_rendezvous, 1, *job, timeout, restarts=3)
         wait_for_a_step(run_dir, 20, processes)
-        psutil.Process(processes[1].pid).children()[-1].send_signal(signal.SIGKILL)
+        next(process for process in command.alive() if "-u" in process.cmdline()).send_signal(signal.SIGKILL)
         wait_for_a_step(run_dir, 40, processes)
         machines.plug(machines.machines[1], "down")
         time.sleep(2 * TIMEOUT)

@@ -11,6 +11,7 @@ from lockstep.base.config_error import shell_quote_override
 from lockstep.command.compose import compose_job
 from tests.comparing import metrics_in
 from tests.conftest import ROOT, Command
+from tests.zygote import zygote
 
 ODD = "Läufe = nächste, 'x' & y"
 SMALL = ("data=points", "model.net.hidden=[4]", "logger=none", "accelerator=cpu")
@@ -36,7 +37,7 @@ def test_an_override_can_be_pasted_into_a_shell() -> None:
 
 def shell(command: Command, line: str) -> str:
     """A line as it is typed; what it prints."""
-    ended = command("bash", "-c", line.replace("python ", f"{sys.executable} ", 1))
+    ended = command("bash", "-c", line, **zygote().for_scripts)
     assert ended.status == 0, ended.err
     assert ended.err == ""
     return ended.out

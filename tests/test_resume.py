@@ -91,7 +91,7 @@ def test_another_world_resumes_within_the_epoch(make_plan: MakePlan, tmp_path: P
 
 QUICK = (
     *("data=digits", "model.net.hidden=[16]", "batch_size=300", "max_epochs=3"),
-    *("accelerator=cpu", "threads=1"),
+    *("accelerator=cpu", "threads=1", "logger=none"),
 )
 
 
@@ -144,10 +144,10 @@ def test_curves_of_a_resumed_run_are_complete(make_plan: MakePlan, tmp_path: Pat
 @pytest.mark.slow
 def test_sweep_resumes_unfinished_jobs(command: Command) -> None:
     """Of three jobs one is done, one has trained for an epoch of three, one has not begun."""
-    sweep = ("-m", "seed=1,2,3", *QUICK, "logger=none", "hydra.sweep.dir=sweep")
+    sweep = ("-m", "seed=1,2,3", *QUICK, "hydra.sweep.dir=sweep")
     assert command.train(*sweep, "seed=1,2", "max_epochs=1").status == 0
     (command.folder / "sweep" / "1" / "metrics.json").unlink()
-    assert command.train(*QUICK, "seed=1", "hydra.run.dir=sweep/0", "resume=true", "logger=none").status == 0
+    assert command.train(*QUICK, "seed=1", "hydra.run.dir=sweep/0", "resume=true").status == 0
     before = (command.folder / "sweep" / "0" / "metrics.json").read_text()
     ended = command.train(*sweep, "resume=true")
     assert ended.status == 0, ended.err
@@ -155,7 +155,7 @@ def test_sweep_resumes_unfinished_jobs(command: Command) -> None:
     assert "resuming from" in ended.out
     assert "sweep: 3 finished, 0 refused, 0 failed" in ended.out
     assert (command.folder / "sweep" / "0" / "metrics.json").read_text() == before
-    assert command.train(*QUICK, "seed=2", "logger=none", "hydra.run.dir=alone").status == 0
+    assert command.train(*QUICK, "seed=2", "hydra.run.dir=alone").status == 0
     alike(metrics_in(command.folder / "sweep" / "1"), metrics_in(command.folder / "alone"))
 
 

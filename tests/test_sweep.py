@@ -26,7 +26,7 @@ def results(command: Command) -> dict[int, dict[str, Any]]:
 @pytest.mark.slow
 def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Command) -> None:
     """The README's command, shorter."""
-    ended = command.train("-m", "strategy=single,ddp,dp", "devices=1,2", "max_epochs=1", "threads=1")
+    ended = command.train("-m", "strategy=single,ddp,dp", "devices=1,2", "max_epochs=1", "threads=1", "logger=none")
     assert ended.status == 0, ended.err
     raised = "job 1 refused: devices=2: strategy=single trains on one device; write devices=1, or strategy=ddp."
     assert ended.err.splitlines() == [raised]
@@ -34,7 +34,7 @@ def test_every_cell_runs_alone_and_an_impossible_one_is_reported(command: Comman
     jobs = results(command)
     cells = {number: (job["strategy"], job["devices"]) for number, job in jobs.items()}
     assert cells == {0: ("single", 1), 2: ("ddp", 1), 3: ("ddp", 2), 4: ("dp", 1), 5: ("dp", 2)}
-    alone = command.train("strategy=ddp", "devices=2", "max_epochs=1", "threads=1")
+    alone = command.train("strategy=ddp", "devices=2", "max_epochs=1", "threads=1", "logger=none")
     assert metrics_in(alone.run_dir)["digest"] == jobs[3]["digest"]
     assert jobs[0]["digest"] != jobs[3]["digest"], "float32 sums in another order: the comparison can fail"
     check_the_table(command, ended.out, jobs)
@@ -82,7 +82,7 @@ def test_a_failed_job_does_not_stop_the_sweep(command: Command) -> None:
 @pytest.mark.slow
 def test_a_search_by_optuna_goes_on_after_a_trial_that_fails(command: Command) -> None:
     pytest.importorskip("optuna", reason="needs pip install hydra-optuna-sweeper")
-    words = ("-m", "experiment=[example,optuna]", "max_epochs=2", "batch_size=60", "logger=none")
+    words = ("-m", "experiment=[example,optuna]", "max_epochs=2", "batch_size=60", "logger=none", "threads=1")
     ended = command.train(*words, "optimizer.lr=choice(0.01,1e30,1e-6)", "hydra.sweeper.n_trials=4")
     assert ended.status == 1, "a trial has failed"
     assert "the loss of step 2 is nan" in ended.err

@@ -50,9 +50,6 @@ def test_the_installed_command_runs_in_an_empty_folder(installed: Path, tmp_path
     command = Command(empty)
     lockstep = str(installed / "lockstep")
 
-    ended = command(lockstep, "strategy=ddp", "devices=2", "max_epochs=1")
-    assert ended.status == 0, ended.err
-    assert (ended.run_dir / "metrics.json").is_file()
     conf = command(str(installed / "python"), "-c", "from lockstep.base.files import CONF; print(CONF)").out
     assert Path(conf.strip()).is_relative_to(installed.parent)
     bench = command(str(installed / "python"), "-m", "bench")

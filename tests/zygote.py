@@ -1,5 +1,6 @@
 """Fork commands from one warm process: half a second each instead of five."""
 
+import ast
 import contextlib
 import json
 import os
@@ -7,18 +8,34 @@ import select
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.zygote_process import Spare
+
 PROGRAM = Path(__file__).with_name("zygote_process.py")
+CLIENT = Path(__file__).with_name("zygote_client.py")
+SOURCES = Path(__file__).parents[1] / "src" / "lockstep"
 MARK = "LOCKSTEP_TEST_MARK"
 READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "GLIBC_", "TORCH_", "LC_", "LANG")
 """Prefixes of variables that an interpreter or a library reads when it is loaded."""
 PATH = "PYTHONPATH"
 STARTING = threading.Lock()
+
+
+def imported_by(folder: Path) -> Iterator[str]:
+    """Return the names that the sources below a folder import."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 class Zygote:
@@ -28,21 +45,32 @@ class Zygote:
         self.environment = dict(os.environ)
         self.asking = threading.Lock()
         self.control, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with there:
+        self.clients = tempfile.TemporaryDirectory(prefix="zygote-")
+        for name in ("python", "torchrun"):
+            program = Path(self.clients.name) / name
+            program.write_text(f"#!{sys.executable} -IS\n{CLIENT.read_text()}")
+            program.chmod(0o755)
+        with there, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(f"{self.clients.name}/socket")
+            listener.listen()
+            requests, spare = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            numbers = (there.fileno(), listener.fileno(), requests.fileno())
             self.process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), str(there.fileno())],
+                [sys.executable, str(PROGRAM), *map(str, numbers), *sorted({*imported_by(SOURCES)})],
                 env={name: value for name, value in self.environment.items() if name != PATH} | {MARK: "0" * 32},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[there.fileno()],
+                pass_fds=numbers,
                 start_new_session=True,
             )
+            requests.close()
+        self.spare = Spare(spare, self.process.pid)
 
     def can_run(self, arguments: tuple[str, ...], environment: Mapping[str, str]) -> bool:
         """Whether a copy of the warm process behaves like a new interpreter."""
         if len(arguments) < 2 or arguments[0] != sys.executable:
             return False
-        changed = {name for name, value in {*environment.items()} ^ {*self.environment.items()}} - {PATH}
+        changed = {name for name, value in {*environment.items()} ^ {*self.environment.items()}} - {PATH, "PYTHON_EXEC"}
         script = arguments[1]
         return (Path(script).suffix == ".py" or script in ("-c", "-m")) and not any(
             name.startswith(READ_AT_START) for name in changed
@@ -52,12 +80,14 @@ class Zygote:
         with self.asking:
             socket.send_fds(self.control, [json.dumps(request).encode()], streams)
             answer = self.control.recv(100)
-        assert answer, f"the warm process has ended: {self.process.wait(10)}"
+        assert answer, "the warm process has ended"
         return int(answer)
 
-    def end(self) -> None:
-        self.control.close()
-        self.process.wait(10)
+    @property
+    def for_scripts(self) -> dict[str, str]:
+        """Variables of a script or of torchrun by which `python` and `torchrun` are forked from the warm process."""
+        folder = self.clients.name
+        return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHON_EXEC": f"{folder}/python"}
 
 
 @cache

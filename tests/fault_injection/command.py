@@ -15,11 +15,13 @@ import torch
 from lockstep.runs.checkpoint.files import newest_checkpoint
 from lockstep.runs.run_files import METRICS, RECORD
 from tests.conftest import ROOT, Command, Ended, events_of
+from tests.zygote import zygote
 
 TRAIN = str(ROOT / "tests" / "fault_injection" / "train.py")
 SMALL = (
     *("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model=mlp", "model.net.hidden=[5]"),
     *("max_epochs=3", "checkpoint.every_n_steps=2", "log_every_n_steps=1", "threads=1", "accelerator=cpu"),
+    "logger.tensorboard.images=false",  # drawing takes longer than ten epochs
 )
 """Five steps an epoch; checkpoints after steps 2, 4, 5, 6, 8, 10, …"""
 
@@ -71,6 +73,7 @@ class Faulty:
             TMPDIR=str(self.temporary),
             FAULT=self.fault,
             FAULT_TIME=str(self.folder / "fault"),
+            PYTHON_EXEC=zygote().for_scripts["PYTHON_EXEC"],
         )
 
     @property

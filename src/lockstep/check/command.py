@@ -163,7 +163,7 @@ def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
 
 def ranks_of(subject: Subject, world: int, folder: Path) -> Results:
     """Return all legs of a world, whose ranks are started once."""
-    group = ProcessGroup("gloo" if world > 1 else "auto", "auto", PATIENCE)
+    group = ProcessGroup("gloo" if world > 1 else "auto", PATIENCE)
     described = World("check", world > 1, world, 1, "cpu", False, 1, group, str(folder))
     try:
         return cast(Results, start_ranks(Legs(described, subject, str(folder)), LEGS))
