@@ -228,7 +228,7 @@ REFUSED = {
 LAYERS = {
     "model.net.heads=1": r"model.net.heads=1: 2 ranks do not divide it; write devices=1",
     "model.net.dropout=0.1": r"model.net.dropout=0.1: ranks would drop the same places of different heads; write mo",
-    "strategy.plan={net.head: rowwise}": r"strategy.plan.net.head=rowwise: its weight is another layer's, too; write",
+    "strategy.plan={net.head.1: rowwise}": r"strategy.plan.net.head.1=rowwise: its weight is another layer's, too; write",
 }
 
 
