@@ -221,14 +221,14 @@ REFUSED = {
     "strategy.plan={net.layer: colwise}": r"strategy.plan.net.layer=colwise: no layer has such a name; write 'strat",
     "strategy.plan={net.layers.1: colwise}": r"strategy.plan.net.layers.1=colwise: it is a ReLU, and Linear and Emb",
     "strategy.plan={net.layers.0: column}": r"strategy.plan.net.layers.0=column: there is no such style; write str",
-    "model=linear": r"strategy.plan=null: neither Classifier nor its net has a method tensor_parallel_plan; write str",
+    "model=linear": r"strategy.plan=null: neither Classifier nor its net has a method tensor_parallel_plan; write",
     "compile=true": r"compile=true: strategy=tensor_parallel divides layers by hooks, which were never compiled",
     "sync_batchnorm=true": r"sync_batchnorm=true: all ranks normalize the same batch; write sync_batchnorm=false",
 }
 LAYERS = {
     "model.net.heads=1": r"model.net.heads=1: 2 ranks do not divide it; write devices=1",
     "model.net.dropout=0.1": r"model.net.dropout=0.1: ranks would drop the same places of different heads; write mo",
-    "strategy.plan={net.head.1: rowwise}": r"strategy.plan.net.head.1=rowwise: its weight is another layer's, too; write",
+    "strategy.plan={net.head.1: rowwise}": r"strategy.plan.net.head.1=rowwise: its weight is another layer's, too",
 }
 
 
