@@ -151,11 +151,13 @@ def require_single(folder: Path, name: str) -> None:
     assert comparison.quantities["ranks of one run"].compared > comparison.quantities["loss"].compared
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS)
 def test_it_is_single(job: str, runs: Path) -> None:
     require_single(runs, f"{job} 2")
 
 
+@pytest.mark.slow
 def test_weights_that_all_ranks_have_are_compared_over_ranks(runs: Path) -> None:
     for line in lines(runs / "transformer 2", "fingerprint"):
         assert [len({*line[kind]}) for kind in ("weights", "replicated", "buffers", "optimizer")] == [2, 1, 1, 2]
@@ -169,6 +171,7 @@ FOUND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_planted_errors_are_found(name: str, runs: Path) -> None:
     quantity, place = FOUND[name]
