@@ -1,6 +1,7 @@
 """Fixtures that start real commands in real processes, and check that no process outlives them."""
 
 import copy
+import multiprocessing.util
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # read as torch is loaded: threads that wait leave the cores to other tests
+os.environ["OMP_NUM_THREADS"] = "1"  # of a rank that is told no number: two on a busy core wait for each other
 
 import psutil
 import pytest
@@ -96,12 +98,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Import torch where tests run; one thread in each of several workers: two on a busy core wait for each other."""
+    """Import torch where tests run: 1.6 s that the process in front of the workers need not wait."""
     if getattr(config.option, "numprocesses", None) is None:
-        import torch  # 1.6 s that the process in front of the workers need not wait
-
-        if hasattr(config, "workerinput"):
-            torch.set_num_threads(1)
+        import torch  # noqa: F401
 
 
 def events_of(run_dir: Path, **sizes: int) -> "EventAccumulator":
@@ -215,6 +214,11 @@ def one_forkserver() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "start_forkserver", lambda *engines: start(*engines, *RANK_ENGINES))
         patch.setattr("lockstep.launch.start.kill_forkserver", lambda: None)
+        start_new = multiprocessing.util.spawnv_passfds
+        patch.setattr(
+            "multiprocessing.util.spawnv_passfds",
+            lambda *arguments: zygote().spare.instead_of(start_new)(*arguments),
+        )
         yield
 
 

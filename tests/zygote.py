@@ -1,5 +1,6 @@
 """Fork commands from one warm process: half a second each instead of five."""
 
+import ast
 import contextlib
 import json
 import os
@@ -9,18 +10,32 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.zygote_process import Spare
+
 PROGRAM = Path(__file__).with_name("zygote_process.py")
 CLIENT = Path(__file__).with_name("zygote_client.py")
+SOURCES = Path(__file__).parents[1] / "src" / "lockstep"
 MARK = "LOCKSTEP_TEST_MARK"
 READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "GLIBC_", "TORCH_", "LC_", "LANG")
 """Prefixes of variables that an interpreter or a library reads when it is loaded."""
 PATH = "PYTHONPATH"
 STARTING = threading.Lock()
+
+
+def imported_by(folder: Path) -> Iterator[str]:
+    """Return the names that the sources below a folder import."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 class Zygote:
@@ -38,15 +53,18 @@ class Zygote:
         with there, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(f"{self.clients.name}/socket")
             listener.listen()
-            numbers = (there.fileno(), listener.fileno())
+            requests, spare = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            numbers = (there.fileno(), listener.fileno(), requests.fileno())
             self.process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), *map(str, numbers)],
+                [sys.executable, str(PROGRAM), *map(str, numbers), *sorted({*imported_by(SOURCES)})],
                 env={name: value for name, value in self.environment.items() if name != PATH} | {MARK: "0" * 32},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=numbers,
                 start_new_session=True,
             )
+            requests.close()
+        self.spare = Spare(spare, self.process.pid)
 
     def can_run(self, arguments: tuple[str, ...], environment: Mapping[str, str]) -> bool:
         """Whether a copy of the warm process behaves like a new interpreter."""
@@ -62,7 +80,7 @@ class Zygote:
         with self.asking:
             socket.send_fds(self.control, [json.dumps(request).encode()], streams)
             answer = self.control.recv(100)
-        assert answer, f"the warm process has ended: {self.process.wait(10)}"
+        assert answer, "the warm process has ended"
         return int(answer)
 
     @property

@@ -2,10 +2,10 @@
 
 It has torch, Lightning and Hydra, and nothing of Lockstep, which each command imports from its path. A command gets its
 session, folder, environment, streams, arguments and the usual signals. So does its first fork server: a copy of the
-command, made before the command began, takes the place of a new interpreter.
+command, made before the command began, takes the place of a new interpreter. The parent of the warm process is the
+fork server of the tests in the same way.
 """
 
-import ast
 import atexit
 import contextlib
 import ctypes
@@ -13,6 +13,7 @@ import fcntl
 import gc
 import importlib
 import json
+import multiprocessing.process
 import multiprocessing.util
 import os
 import random
@@ -23,18 +24,14 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-SOURCES = Path(__file__).parents[1] / "src" / "lockstep"
 MARK = "LOCKSTEP_TEST_MARK"
-LATE = (
-    *("torch.distributed.fsdp", "torch.optim.adamw", "torch._dynamo", "lightning.pytorch.callbacks"),
-    "torch.distributed.run",
-)
-"""Modules that torch and Lightning import during training, and torchrun."""
+LATE = ("torch.distributed.fsdp", "torch.optim.adamw", "torch._dynamo", "torch.distributed.run")
+"""Modules that torch imports during training, and torchrun."""
 MOST = 2**20
 """The size of the longest request in bytes."""
 HIGH = 200
@@ -42,26 +39,14 @@ HIGH = 200
 REQUESTS = 3
 """The only other descriptor of a copy that waits."""
 FORK_SERVER = "from multiprocessing.forkserver import main"
-PR_SET_PDEATHSIG = 1
 NAMESPACES = 0x00020000 | 0x04000000 | 0x40000000
 """CLONE_NEWNS, CLONE_NEWUTS and CLONE_NEWNET."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-def imported_by(folder: Path) -> Iterator[str]:
-    """Return the names that the sources below a folder import."""
-    for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                yield node.module
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def warm_up() -> None:
+def warm_up(names: Iterable[str]) -> None:
     """Import what Lockstep imports from other packages, but for those that few commands need."""
-    for name in [*sorted({*imported_by(SOURCES)}), *LATE]:
+    for name in (*names, *LATE):
         if name.partition(".")[0] not in ("lockstep", "optuna") and not name.endswith("__main__"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
@@ -122,7 +107,9 @@ def become(
         assert ctypes.CDLL(None).setns(os.pidfd_open(client), NAMESPACES) == 0
     place_descriptors(dict(enumerate(streams)))
     os.chdir(folder)
-    take_environment(environment)
+    multiprocessing.process.ORIGINAL_DIR = folder
+    os.environ.clear()
+    os.environ.update(environment)
     if threads := environment.get("OMP_NUM_THREADS"):  # torch has read it
         sys.modules["torch"].set_num_threads(int(threads))
     tempfile.tempdir = None
@@ -130,7 +117,7 @@ def become(
     sys.modules["numpy"].random.seed()
     multiprocessing.current_process().authkey = os.urandom(32)
     path = search_path(environment)
-    spare = Spare(path)
+    spare = copy_of_command()
     atexit.register(spare.end)
     start_new = multiprocessing.util.spawnv_passfds
     multiprocessing.util.spawnv_passfds = spare.instead_of(start_new)
@@ -147,11 +134,6 @@ def mark_memory(mark: str) -> None:
     address = getenv(MARK.encode())
     assert len(ctypes.string_at(address)) == len(mark)
     ctypes.memmove(address, mark.encode(), len(mark))
-
-
-def take_environment(environment: dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
 
 
 def place_descriptors(wanted: dict[int, int]) -> None:
@@ -187,23 +169,16 @@ def program(arguments: list[str], path: list[str]) -> Callable[[], object]:
 
 
 class Spare:
-    """A copy of the command from before it began, which waits to be its fork server."""
+    """A process that waits to be the fork server of this one: a warm copy, made before anything else was imported.
 
-    def __init__(self, path: list[str]) -> None:
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with here:  # the lowest numbers are the command's
-            self.here = socket.socket(fileno=fcntl.fcntl(here, fcntl.F_DUPFD_CLOEXEC, HIGH - 1))
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # they are sent to all processes of the command
-        self.pid = os.fork()
-        if self.pid == 0:
-            place_descriptors(dict.fromkeys(range(3), os.open(os.devnull, os.O_RDWR)) | {REQUESTS: there.detach()})
-            self._wait(socket.socket(fileno=REQUESTS), path)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        there.close()
-        self.used = False
+    here: the socket for the request, whose other end the copy waits at.
+    """
+
+    def __init__(self, here: socket.socket, pid: int) -> None:
+        self.here, self.pid, self.used = here, pid, False
 
     def instead_of(self, start_new: Callable[[Any, Any, Any], int]) -> Callable[..., int]:
-        """Return a function that starts the fork server from this copy, and other programs as usual."""
+        """Return a function that starts the fork server from the copy, and other programs as usual."""
 
         def start(executable: str, arguments: list[str], descriptors: list[int]) -> int:
             code = arguments[-1]
@@ -223,13 +198,30 @@ class Spare:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
 
-    def _wait(self, there: socket.socket, path: list[str]) -> NoReturn:
+
+def copy_of_command() -> Spare:
+    """Fork the spare of a command that has not begun."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with here:  # the lowest numbers are the command's
+        here = socket.socket(fileno=fcntl.fcntl(here, fcntl.F_DUPFD_CLOEXEC, HIGH - 1))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # they are sent to all processes of the command
+    pid = os.fork()
+    if pid == 0:
         ends_with_parent(signal.SIGKILL)
-        message, descriptors, _flags, _address = socket.recv_fds(there, MOST, 16)
-        if not message:
-            os._exit(0)
-        ends_with_parent(0)
-        end_with(as_fork_server(json.loads(message), descriptors, path))
+        be_spare(there)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    there.close()
+    return Spare(here, pid)
+
+
+def be_spare(there: socket.socket) -> NoReturn:
+    """Wait for the request, and be the fork server that it describes; end if none can come."""
+    place_descriptors(dict.fromkeys(range(3), os.open(os.devnull, os.O_RDWR)) | {REQUESTS: there.detach()})
+    message, descriptors, _flags, _address = socket.recv_fds(socket.socket(fileno=REQUESTS), MOST, 16)
+    if not message:
+        os._exit(0)
+    ends_with_parent(0)
+    end_with(as_fork_server(json.loads(message), descriptors))
 
 
 def server_request(code: str, descriptors: list[int]) -> dict[str, Any]:
@@ -245,20 +237,21 @@ def server_request(code: str, descriptors: list[int]) -> dict[str, Any]:
     }
 
 
-def as_fork_server(request: dict[str, Any], descriptors: list[int], path: list[str]) -> Callable[[], object]:
+def as_fork_server(request: dict[str, Any], descriptors: list[int]) -> Callable[[], object]:
     """Turn this process into the requested fork server; return the function that runs it."""
     place_descriptors(dict(zip(request["numbers"], descriptors, strict=True)))
     os.chdir(request["folder"])
-    take_environment(request["environment"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
     for number in request["ignored"]:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, request["blocked"])
-    return program(["-c", request["code"]], path)
+    return program(["-c", request["code"]], search_path(request["environment"]))
 
 
 def ends_with_parent(number: int) -> None:
     """End this process by a signal when its parent ends; 0: do not."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 def streams_open() -> bool:
@@ -297,5 +290,11 @@ def end_with(run: Callable[[], object]) -> NoReturn:
 
 if __name__ == "__main__":
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # they are blocked while a fork server starts
-    warm_up()
-    end_with(serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:])))
+    warm_up(sys.argv[4:])
+    control, listener, requests = (socket.socket(fileno=int(number)) for number in sys.argv[1:4])
+    if (child := os.fork()) == 0:
+        if os.fork():  # a fork server reaps no other child
+            os._exit(0)
+        end_with(serve(control, listener))
+    os.waitpid(child, 0)
+    be_spare(requests)

@@ -115,12 +115,12 @@ class DrawsOfWorker(Draws):
 
 class CopiedGenerator(Points):
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(DrawsOfCopy(), self.batch_size, num_workers=self.num_workers)
+        return DataLoader(DrawsOfCopy(), self.batch_size, sampler=in_order(Draws()), num_workers=self.num_workers)
 
 
 class CorrectCopiedGenerator(Points):
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(DrawsOfWorker(), self.batch_size, num_workers=self.num_workers)
+        return DataLoader(DrawsOfWorker(), self.batch_size, sampler=in_order(Draws()), num_workers=self.num_workers)
 
 
 def seed_by_number(worker: int) -> None:
@@ -133,12 +133,24 @@ def seed_by_epoch(worker: int) -> None:
 
 class SameEveryEpoch(Points):
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(Draws(), self.batch_size, num_workers=self.num_workers, worker_init_fn=seed_by_number)
+        return DataLoader(
+            Draws(),
+            self.batch_size,
+            sampler=in_order(Draws()),
+            num_workers=self.num_workers,
+            worker_init_fn=seed_by_number,
+        )
 
 
 class CorrectSameEveryEpoch(Points):
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(Draws(), self.batch_size, num_workers=self.num_workers, worker_init_fn=seed_by_epoch)
+        return DataLoader(
+            Draws(),
+            self.batch_size,
+            sampler=in_order(Draws()),
+            num_workers=self.num_workers,
+            worker_init_fn=seed_by_epoch,
+        )
 
 
 # validation draws from the generator that training draws from

@@ -81,6 +81,9 @@ def of_loss(pair: Pair, part: Part) -> str:
         return "layer not registered"
     if alone["backwards"] != shared[0]["backwards"]:
         return "micro-batches not divided"
+    factor = sum(step["loss"] for step in shared) / pair.world / (alone["loss"] or math.inf)
+    if kind != "summed" and (near(factor, pair.world) or near(factor, 1 / pair.world)):
+        return "loss is summed" if kind is None and factor < 1 else "scaled by world"
     if kind == "layer":
         kind = "norm" if pair.coupling["layer"] in pair.single["facts"]["norms"] else "across"
     named = {"norm": "BatchNorm per rank", "summed": "loss is summed", "term": "term per batch"}
@@ -90,9 +93,6 @@ def of_loss(pair: Pair, part: Part) -> str:
     hidden = [distances(alone["hidden"], step["hidden"]).items() for step in shared]
     if any(difference and not name.endswith(COUNT) for rank in hidden for name, difference in rank):
         return "state in attribute"
-    factor = sum(step["loss"] for step in shared) / pair.world / (alone["loss"] or math.inf)
-    if near(factor, pair.world) or near(factor, 1 / pair.world):
-        return "loss is summed" if kind is None and factor < 1 else "scaled by world"
     return "mean of means" if len({sum(step["sizes"]) for step in shared}) > 1 else ""
 
 
@@ -103,7 +103,8 @@ def of_gradient(pair: Pair, part: Part) -> str:
         names = {*pair.between["gradient"].names}
         if names <= {*shared[0]["unfrozen"]}:
             return "unfrozen after wrapping"
-        return "manual_backward not called" if not alone["backwards"] else ""
+        is_past = not alone["backwards"] or any(distances(*(step["reduced"] for step in shared[:2])).values())
+        return "manual_backward not called" if is_past else ""
     if near(ratio, pair.world):
         is_right = "reduced" in alone and near(ratio_of(alone, shared[0], "reduced"), 1)
         return "gradients reduced twice" if is_right else "sum, not mean"

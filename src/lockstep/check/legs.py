@@ -120,7 +120,7 @@ def legs_of(subject: Subject, folder: Path, number: int = 0, without: Sequence[s
             leg("accumulated", accumulate=2)
             leg("workers", workers=2, calm=False, aligns=False)
             if results["straight"][0]["validations"]:
-                leg("unvalidated", validates=False)
+                leg("unvalidated", validates=False, calm=False, aligns=False)
     return results
 
 

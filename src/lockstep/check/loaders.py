@@ -113,8 +113,9 @@ def facts_of(loader: Any) -> dict[str, Any]:
     holders = [*holders_of(loader)]
     follows = [each for each in holders if callable(getattr(each, "set_epoch", None))]
     shuffles = any(getattr(each, "shuffle", True) is not False for each in follows)
+    order = ORDERS.get(type(sampler), "own") if isinstance(loader, DataLoader) else "other"
     return {
-        "order": "stream" if isinstance(dataset, IterableDataset) else ORDERS.get(type(sampler), "own"),
+        "order": "stream" if isinstance(dataset, IterableDataset) else order,
         "sampler_given": type(sampler).__name__,
         "shuffles": shuffles or any(isinstance(each, RandomSampler) or draws_order(each) for each in holders),
         "workers": getattr(loader, "num_workers", 0),

@@ -63,7 +63,7 @@ class Probe(Callback):
         }
         replace_method(module, "log", self.note_logged)
         for owner in (module, trainer.datamodule):  # type: ignore[attr-defined]
-            if overrides(owner, "on_after_batch_transfer"):
+            if owner is not None and overrides(owner, "on_after_batch_transfer"):
                 replace_method(owner, "on_after_batch_transfer", frozen)
 
     def note_logged(self, log: Any, name: str, value: Any, *arguments: Any, **options: Any) -> None:

@@ -64,7 +64,7 @@ def accumulation(evidence: Evidence, question: str, other: Trace) -> Answer:
     quantity, cause = first(parted), ""
     part = parted[quantity]
     sizes = [sum(step["sizes"]) for step in alone["steps"]]
-    if quantity == "loss" and part.step < len(sizes) and sizes[part.step] < sizes[0]:
+    if quantity == "loss" and part.step < len(sizes) and 0 < sizes[part.step] < sizes[0]:
         cause = "ragged accumulation"
     elif any(step.get("changed") for step in other["steps"][: part.step + 1]):
         cause = "clipped each batch"
@@ -124,13 +124,13 @@ def cause_of_resume(
 
 
 def validation(evidence: Evidence, question: str, other: Trace) -> Answer:
-    straight, finding = evidence.straight, None
-    if parted := apart(straight, other, evidence.tolerance):
+    plain, finding = evidence.plain, None
+    if parted := apart(plain, other, evidence.tolerance):
         quantity = first(parted)
-        drew = any(each["drew"] for each in straight["validations"])
+        drew = any(each["drew"] for each in plain["validations"])
         cause = "eval not called" if quantity in STATE else "validation draws" if drew else ""
-        finding = finding_of(cause, quantity, straight, parted[quantity].step, parted[quantity].names[0])
-    return answered(question, largest(straight, other), evidence.last, finding, evidence.varied)
+        finding = finding_of(cause, quantity, plain, parted[quantity].step, parted[quantity].names[0])
+    return answered(question, largest(plain, other), evidence.last, finding)
 
 
 def twice(evidence: Evidence, question: str, straight: Trace) -> Answer:

@@ -2,47 +2,54 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
-from lockstep.check.causes import Pair, cause_between, ratio_of
+from lockstep.check.causes import Pair, cause_between, near, ratio_of
 from lockstep.check.differences import LOGGED, ORDER, Part, Parted, apart, earliest, first, largest, relative, together
 from lockstep.check.evidence import Evidence, answered, failed, finding_of
 from lockstep.check.findings import Answer, Finding
+from lockstep.check.questions import workers
 from lockstep.check.sketches import DATASET, Trace
 
 AMONG = tuple(name for name in ORDER if name not in ("samples", "loss"))
 """Quantities that ranks have in common."""
 ANOTHER = "training is apart already"
 OTHER_ORDER = "each step has other samples than in one process"
-HANG = ("Timed out", "timed out", "Connection closed", "waited for")
+HANG = ("imed out", "Connection closed")
+"""In the error of a rank that waits for a collective that others do not call."""
 
 
 def layouts(evidence: Evidence) -> Iterator[Answer]:
     for world, legs in evidence.worlds.items():
-        question = f"{world} ranks and one process"
-        failure = failed(question, legs.get("plain")) or failed(question, legs.get("straight"))
-        if failure:
-            is_hang = any(word in failure.reason for word in HANG)
-            finding = Finding("hang", facts=f"ranks wait for each other: {failure.reason}") if is_hang else None
-            yield replace(answered(question, 0.0, 0.0, finding, failure.reason), world=world)
-            continue
-        alone, ranks, is_aligned = evidence.straight, legs["straight"], False
-        read = divided(evidence, world, legs)
-        if all("aligned" in each and not failed("", each["aligned"]) for each in (evidence.single, legs)):
-            alone, ranks, is_aligned = evidence.single["aligned"][0], legs["aligned"], True
-        elif "aligned" in legs and not failed("", legs["aligned"]):
-            ranks, is_aligned = legs["aligned"], True
-        trained = training(evidence, question, alone, ranks)
-        if is_aligned and trained.finding is not None:
-            trained = replace(trained, finding=replace(trained.finding, aligned=True))
-        others = drawn(world, legs["plain"]), logged(evidence, world, alone, ranks, trained)
-        yield from (replace(answer, world=world) for answer in (read, trained, *others))
+        yield from (replace(answer, world=world) for answer in of_world(evidence, world, legs))
 
 
-def divided(evidence: Evidence, world: int, legs: Any) -> Answer:
+def of_world(evidence: Evidence, world: int, legs: Mapping[str, list[Trace]]) -> Iterator[Answer]:
+    question, single = f"{world} ranks and one process", evidence.single
+    if failure := failed(question, legs.get("plain")) or failed(question, legs.get("straight")):
+        is_hang = any(word in failure.reason for word in HANG)
+        finding = Finding("hang", facts=f"ranks wait for each other: {failure.reason}") if is_hang else None
+        yield answered(question, 0.0, 0.0, finding, failure.reason)
+        return
+    if idle := [rank for rank, trace in enumerate(legs["straight"]) if not trace["steps"]]:
+        facts = f"no step on {len(idle)} of {world} ranks"
+        finding = finding_of("" if 0 in idle else "rank 0 alone", "batch", evidence.straight, 0, facts=facts)
+        yield answered(question, math.inf, 0.0, finding)
+        return
+    yield divided(evidence, world, legs)
+    is_aligned = not failed("", legs.get("aligned")) and not failed("", single.get("aligned", single["straight"]))
+    leg = "aligned" if is_aligned else "straight"
+    alone, ranks = single.get(leg, single["straight"])[0], legs[leg]
+    trained = training(evidence, question, alone, ranks)
+    if is_aligned and trained.finding is not None:
+        trained = replace(trained, finding=replace(trained.finding, aligned=True))
+    yield from (trained, drawn(evidence, world, legs["plain"]), logged(evidence, world, alone, ranks, trained))
+
+
+def divided(evidence: Evidence, world: int, legs: Mapping[str, list[Trace]]) -> Answer:
     """Compare the samples of the ranks with those of one process."""
     question = f"samples of {world} ranks and one process"
     leg = "straight" if evidence.plain["facts"]["varies"] else "plain"
@@ -101,7 +108,8 @@ def training(evidence: Evidence, question: str, alone: Trace, ranks: Sequence[Tr
     elif not reason and apart(alone, joined, tolerance, ("samples",)):
         reason = OTHER_ORDER
     if reason:
-        quantities = [name for name in quantities if name == "rate"]
+        is_as_long = len(joined["steps"]) == len(alone["steps"])
+        quantities = [name for name in quantities if name == "rate" and is_as_long]
     between = earliest(*(apart(ranks[0], rank, tolerance, AMONG) for rank in ranks[1:]))
     parted = earliest(apart(alone, joined, tolerance, quantities, in_order=False), between)
     difference = largest(alone, joined, quantities, in_order=False)
@@ -115,6 +123,9 @@ def training(evidence: Evidence, question: str, alone: Trace, ranks: Sequence[Tr
     more: dict[str, Any] = {"where": layer or part.names[0], "ranks": apart_ranks(between, quantity, part)}
     if quantity in ("loss", "gradient", "applied"):
         more["ratio"] = ratio_of(*(each[min(part.step, len(each) - 1)] for each in (alone["steps"], ranks[0]["steps"])))
+    if cause == "rate times world":
+        rates = [trace["steps"][0]["rate"][0] for trace in (ranks[0], alone)]
+        more["usual"] = any(near(rates[0] / (rates[1] or math.inf), len(ranks) ** power) for power in (1, 0.5))
     finding = finding_of(cause, quantity, alone, part.step, **more)
     return answered(question, part.difference, tolerance(quantity, part.step), finding)
 
@@ -126,10 +137,13 @@ def apart_ranks(between: Parted, quantity: str, part: Part) -> str:
     return "all ranks alike" if quantity in AMONG else ""
 
 
-def drawn(world: int, ranks: Sequence[Trace]) -> Answer:
-    question = f"random numbers of {world} ranks"
+def drawn(evidence: Evidence, world: int, ranks: Sequence[Trace]) -> Answer:
+    question, in_workers = f"random numbers of {world} ranks", evidence.single.get("workers")
+    is_copied = not failed("", in_workers) and workers(evidence, "", in_workers[0]).verdict == "apart"  # type: ignore[index]
     for number, steps in enumerate(zip(*(rank["steps"] for rank in ranks), strict=False)):
-        for name in sorted({*chain(*(step["drew"] for step in steps)), *drawn_by_data(ranks[0], number)}):
+        for name in sorted(
+            {*chain(*(step["drew"] for step in steps)), *([] if is_copied else drawn_by_data(ranks[0], number))}
+        ):
             if len({step["random"].get(name) for step in steps}) == 1:
                 return answered(question, math.inf, 0.0, finding_of("equal seeds", "random", ranks[0], number, name))
     return answered(question, 0.0, 0.0, None)
@@ -137,7 +151,8 @@ def drawn(world: int, ranks: Sequence[Trace]) -> Answer:
 
 def drawn_by_data(trace: Trace, number: int) -> list[str]:
     """Return the generators of the dataset that are in another state at the next step."""
-    states = [step["random"] for step in trace["steps"][number : number + 2]]
+    in_workers = trace["facts"].get("workers")  # where each copy may be seeded
+    states = [] if in_workers else [step["random"] for step in trace["steps"][number : number + 2]]
     return [
         name
         for one, other in pairwise(states)

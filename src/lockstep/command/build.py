@@ -1,7 +1,7 @@
 """Build a plan from a Hydra configuration: types, defaults, and what the module and its data say about themselves."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -19,7 +19,7 @@ from lockstep.launch.machine import default_threads, gpu_count, require_backend,
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.coerce import check_keys, coerce_value
-from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, parts_of
+from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, leaves, parts_of
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, PARTIAL
 
@@ -85,20 +85,14 @@ def _with_results(config: DictConfig, results: Mapping[str, Any]) -> DictConfig:
 
 
 def _options_of(unresolved: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a configuration by the keys of the command line; `engine` and `strategy` are their names.
+    """Return the values of a configuration by the keys of the command line.
 
     What refers to another key (`model.optimizer: ${optimizer}`) is left out, and so is what nothing refers to.
     """
-
-    def flat(prefix: str, texts: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        for name, text in texts.items():
-            if isinstance(text, Mapping) and text:
-                yield from flat(f"{prefix}{name}.", text, values[name])
-            elif not (isinstance(text, str) and text.startswith("${") and text[2:-1] in unresolved):
-                yield (prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"), values[name]
-
-    unused = {*PARTS} - {*parts_of(unresolved["model"])}
-    return {key: value for key, value in flat("", unresolved, values) if not is_below(key, unused)}
+    texts = {key: str(text) for key, text in leaves(unresolved, of_lists=False)}
+    left_out = {key for key, text in texts.items() if text.startswith("${") and text[2:-1] in unresolved}
+    left_out |= {*PARTS} - {*parts_of(unresolved["model"])}
+    return {key: value for key, value in leaves(values, of_lists=False) if not is_below(key, left_out)}
 
 
 def _with_batch_size_and_rate(config: DictConfig, typed: dict[str, Any]) -> dict[str, Any]:

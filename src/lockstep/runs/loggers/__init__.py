@@ -40,7 +40,7 @@ class TensorBoard(TensorBoardLogger):
     ) -> None:
         """Write events to a folder. `resumed_at`: the step after which points of an earlier file are hidden.
 
-        images: whether validations add the confusion matrix and the worst samples, as `engine` then sees to.
+        images: whether the engine adds the confusion matrix and the worst samples of validations.
         """
         purge_step = None if resumed_at is None else resumed_at + 1
         super().__init__(folder.parent, "", folder.name, purge_step=purge_step, flush_secs=1)
@@ -126,7 +126,7 @@ class Loggers(list[Any]):
 
 def hparams_of(plan: Plan) -> dict[str, HyperParameter]:
     """Return the options by the keys of the command line, and not what follows from them (world size, backend)."""
-    options = {key: value for key, value in plan.options.items() if key.rpartition(".")[2] not in {*SPECIAL} - {KEY}}
+    options = {key: value for key, value in plan.options.items() if key.rpartition(".")[2] not in SPECIAL}
     return {key: plain_hparam(value) for key, value in options.items() if not is_below(key, UNNAMED)}
 
 
