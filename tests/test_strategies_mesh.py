@@ -29,7 +29,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mesh")
     start(folder, 1, {f"{job} 1": (job, ()) for job in JOBS_OF_A_NET} | {"stopped mlp 1": ("mlp", ())})
     start(folder, 2, {"dropped": ("dropped", ("strategy=ddp",))})
-    meshes = {f"{job} {name}": (job, ("strategy=mesh", *MESHES[name])) for job in JOBS_OF_A_NET for name in MESHES}
+    meshes: dict[str, tuple[str, tuple[str, ...]]] = {
+        f"{job} {name}": (job, ("strategy=mesh", *MESHES[name])) for job in JOBS_OF_A_NET for name in MESHES
+    }
     first, *_ = MESHES.values()
     last = f"ckpt_path='{folder}/stopped mlp 1/checkpoints/last.ckpt'"
     others = {

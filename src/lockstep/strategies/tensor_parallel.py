@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 METHOD = "tensor_parallel_plan"
 """A method of a net or of a LightningModule: from the number of ranks to {name or pattern of layers: style}."""
 
-EXAMPLE = "strategy.plan={net.0: colwise, net.2: rowwise}"
+EXAMPLE = "'strategy.plan={net.0: colwise, net.2: rowwise}'"
 STYLES = ("colwise", "rowwise")
 DIVIDED = {
     ("Linear", "colwise"): "out_features",

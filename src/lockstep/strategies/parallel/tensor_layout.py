@@ -35,8 +35,8 @@ def is_here(parameter: Any) -> bool:
 
 def is_replicated(parameter: Any) -> bool:
     """Whether every rank has all of a parameter."""
-    whole = not is_sharded(parameter) or all(placement.is_replicate() for placement in parameter.placements)
-    return whole and not owners_of(parameter)
+    is_full = not is_sharded(parameter) or all(placement.is_replicate() for placement in parameter.placements)
+    return is_full and not owners_of(parameter)
 
 
 def counts_here(parameter: Any) -> bool:
