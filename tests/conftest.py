@@ -30,7 +30,7 @@ from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.runs.checkpoint.files import choose_checkpoint
 from tests.composition import remembered
-from tests.zygote import MARK, Forked, zygote
+from tests.zygote import ENVIRONMENT, MARK, Forked, zygote
 
 if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -210,6 +210,7 @@ def without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def one_forkserver() -> Iterator[None]:
     """Share one fork server between all jobs of this process; no run ends it."""
+    ENVIRONMENT.update(os.environ)
     start = forkserver.start_forkserver
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "start_forkserver", lambda *engines: start(*engines, *RANK_ENGINES))

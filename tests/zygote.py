@@ -25,6 +25,8 @@ READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "G
 """Prefixes of variables that an interpreter or a library reads when it is loaded."""
 PATH = "PYTHONPATH"
 STARTING = threading.Lock()
+ENVIRONMENT: dict[str, str] = {}
+"""The variables at the beginning of the tests; the one that first needs the warm process may have changed some."""
 
 
 def imported_by(folder: Path) -> Iterator[str]:
@@ -42,7 +44,7 @@ class Zygote:
     """The warm process, which is ready when its first answer comes."""
 
     def __init__(self) -> None:
-        self.environment = dict(os.environ)
+        self.environment = dict(ENVIRONMENT)
         self.asking = threading.Lock()
         self.control, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.clients = tempfile.TemporaryDirectory(prefix="zygote-")
