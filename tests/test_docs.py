@@ -6,7 +6,6 @@ whose row, or whose paragraph, says *needs …* are left out. test_course.py run
 
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from lockstep.engine.loaders.source import create_module
 from lockstep.runs.compare.tolerance import tolerance_between
 from lockstep.runs.record import run_metadata
 from tests.comparing import metrics_in
-from tests.conftest import MNIST_ROOT, ROOT, Command, MakePlan
+from tests.conftest import MNIST_ROOT, ROOT, Command, MakePlan, copy_conf
 from tests.test_layers import FILES
 
 DOCS = ROOT / "docs"
@@ -148,7 +147,7 @@ def test_your_code_as_it_stands_there(command: Command) -> None:
     (command.folder / "src").mkdir()
     for name in ("train.py", "src/lockstep"):
         (command.folder / name).symlink_to(ROOT / name)
-    shutil.copytree(ROOT / "conf", command.folder / "conf")
+    copy_conf(command.folder)
     steps = page[: page.index("Invalid input exits")]
     shown = re.findall(r"```bash\n(.*?)\n```\n\n```\n(.*?)```", steps, re.DOTALL)
     lines = [*commands(steps)]
