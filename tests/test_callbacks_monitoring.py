@@ -14,7 +14,7 @@ from lockstep.base.config_error import ConfigError
 from lockstep.base.structures import predictions_of
 from lockstep.engine.callbacks import ConfusionMatrix, FittedLine
 from lockstep.engine.callbacks.pictures import Pictures
-from lockstep.runs.loggers import TensorBoardWriter
+from lockstep.runs.loggers import TensorBoard
 from lockstep.runs.run_files import CONFUSION
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
@@ -71,7 +71,7 @@ def test_pictures_of_a_module(make_user_plan: MakeUserPlan) -> None:
 
 
 def test_most_confident_errors_are_collected(tmp_path: Path) -> None:
-    shown = Pictures(TensorBoardWriter(tmp_path, {}), lambda: 0)
+    shown = Pictures(TensorBoard(tmp_path, {}), lambda: 0)
     logits = torch.tensor([[9.0, 0.0], [0.0, 1.0], [3.0, 0.0]])
     shown.add(torch.arange(3.0).view(3, 1, 1, 1), torch.tensor([0, 0, 1]), logits)
     shown.add(torch.tensor([[[[7.0]]]]), torch.tensor([0]), torch.tensor([[0.0, 6.0]]))

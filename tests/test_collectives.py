@@ -23,7 +23,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_tour(in_tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["devices=3", "init_method=env", "root=2"]) == 0
+    assert main(["devices=3", "root=2"]) == 0
     out = capsys.readouterr().out
     *parts, last = out.split("\n\n")
     tables = {part.partition(":")[0]: re.findall(r"^  rank (\d) .* (\S+)$", part, re.MULTILINE) for part in parts}
@@ -72,7 +72,6 @@ def test_on_two_machines(command: Command) -> None:
         (["devices=2", "root=2"], "root=2: the ranks are 0 to 1; write root=1."),
         (["devices=1"], "devices=1: it takes two ranks or more; write devices=2."),
         (["backend=glo"], "it is not one of the possible values (did you mean gloo?); write backend=gloo"),
-        (["init_method=here"], "init_method=here: there is no such method"),
         (["timeout=0"], "timeout=0.0: it must be above 0"),
         (["device=2"], "device=2: there is no such key (did you mean devices?); write devices=VALUE."),
         (["tour"], "tour=null: there is no such key"),

@@ -120,7 +120,8 @@ def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     text = capsys.readouterr().out
     assert "different; expected: identical (the tolerance that was given)" in text
     assert "They differ first in " in text
-    assert status(str(two_runs)) == 2
+    with pytest.raises(SystemExit, match="2"):
+        status(str(two_runs))
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
 

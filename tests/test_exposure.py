@@ -32,7 +32,7 @@ def temporary() -> Iterator[Path]:
 
 @pytest.mark.slow
 def test_nothing_is_open(command: Command, temporary: Path) -> None:
-    process = command.popen(*OPEN_TO_ALL, *BOTH, "process_group.init_method=env", TMPDIR=str(temporary))
+    process = command.popen(*OPEN_TO_ALL, *BOTH, MASTER_PORT="29500", TMPDIR=str(temporary))
     seen = watch(process, temporary)
     ended = command.wait(process)
     assert ended.status == 0, ended.err

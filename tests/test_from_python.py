@@ -4,7 +4,6 @@ import json
 import shutil
 import typing
 from collections.abc import Callable
-from contextlib import nullcontext
 from inspect import signature
 from pathlib import Path
 
@@ -92,7 +91,7 @@ def test_a_run_by_keywords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """Its result is all that one asks of a run, by typed names."""
     # the module that one starts, which hides the function once another test has imported it
     monkeypatch.delitem(vars(lockstep), "compare", raising=False)
-    monkeypatch.setattr("lockstep.command.job.git_commit", lambda: nullcontext(lambda: "cafe"))
+    monkeypatch.setattr("lockstep.command.job.git_commit", lambda: "cafe")
     words = ["data.val_size=20", "data.test_size=1740", "model.net.hidden=[5]", "strategy.in_process=true"]
     one, other = (
         run([*words, f"hydra.run.dir={tmp_path / name}"], engine="raw", max_epochs=epochs, batch_size=8, logger="none")

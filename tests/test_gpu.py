@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from lockstep.launch.accelerator import gpu_count
+from lockstep.launch.machine import gpu_count
 from tests.conftest import GPUS, Command
 
 

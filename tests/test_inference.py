@@ -119,10 +119,11 @@ def test_a_checkpoint_alone_is_enough_if_it_is_of_this_version_and_undamaged(tmp
         lockstep.load(tmp_path / "run")
     (tmp_path / "run").rename(tmp_path / "moved")
     assert all(torch.equal(expected[name], value) for name, value in lockstep.load(copy).state_dict().items())
-    plan = checkpoint["lockstep"]["plan"]
+    call = checkpoint["lockstep"]["plan"]["model"]["call"]
+    net = call["net"]
     differs = r"MLP has other weights than it had in this run: size mismatch for "
-    for other, sentence in (('"sizes": [16]', "MLP takes no such argument"), ('"hidden": [12]', differs)):
-        checkpoint["lockstep"]["plan"] = plan.replace('"hidden": [16]', other)
+    for other, sentence in (("sizes", "MLP takes no such argument"), ("hidden", differs)):
+        call["net"] = {**net, other: [12]}
         torch.save(checkpoint, copy)
         with pytest.raises(ConfigError, match=sentence):
             lockstep.load(copy)

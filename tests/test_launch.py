@@ -57,7 +57,7 @@ def test_the_parent_stays_as_it_was(make_plan: MakePlan, capfd: pytest.CaptureFi
         handlers = [signal.getsignal(number) for number in ENDING]
         return dict(os.environ), numbers, handlers, torch.get_num_threads(), torch.distributed.is_initialized()
 
-    before, plan = state(), make_plan("strategy=ddp", "devices=2")
+    plan, before = make_plan("strategy=ddp", "devices=2"), state()
     start_ranks(plan, ENGINE)
     assert state() == before
     assert "rank 1 speaks" in (Path(plan.run_dir) / "ranks" / "1.log").read_text()

@@ -19,7 +19,6 @@ from lockstep.command.compose import compose_job
 from lockstep.command.hydra_errors import planning
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
-from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs import loggers
@@ -63,7 +62,7 @@ def test_loggers_of_a_plan(words: tuple[str, ...], names: list[str], make_user_p
 INVALID = {
     "logger=csv +logger.csv.folder=a": "logger.csv.folder=a: CSVLogger takes no such argument; write one of",
     "logger=csv +logger.folder=a": "logger.folder=a: it is no target: it has no _target_; write",
-    "logger.tensorboard.images=3": "logger.tensorboard.images=3: it takes true or false; write",
+    "+logger.tensorboard.image=3": "logger.tensorboard.image=3: TensorBoard takes no such argument (did you",
     "logger=notebook": "logger._target_=strange_loggers.Notebook: Notebook is not a Logger of Lightning; write",
     "logger=[recording,notebook]": "logger=[recording,notebook]: two of these files have a _target_, and",
 }
@@ -82,7 +81,7 @@ def test_tensorboard_needs_a_folder_with_a_utf8_name(make_user_plan: MakePlan) -
 
 def test_missing_package_is_named(make_user_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(schemas.target, "find_spec", lambda name: None if name == "wandb" else find(name))
+    monkeypatch.setattr(loggers, "find_spec", lambda name: None if name == "wandb" else find(name))
     sentence = "logger=wandb: it needs the package wandb; write pip install wandb, or logger=tensorboard."
     require_refused(sentence, make_user_plan, "logger=[csv,wandb]")
 
@@ -151,10 +150,10 @@ def test_loggers_of_a_trainer(make_user_plan: MakePlan, tmp_path: Path) -> None:
     try:
         for rank in (1, 0):
             opened = loggers.create_loggers(plan, rank, 0)
-            board, _ = opened.loggers
+            board, _ = opened
             assert isinstance(board, TensorBoardLogger)
             board.experiment.add_image("picture", torch.zeros(1, 2, 2), 1)
-            for logger in opened.loggers:
+            for logger in opened:
                 logger.log_metrics({"mine": 0.5}, step=3)
                 logger.log_hyperparams({"net": {"width": 9, "hidden": [8]}, "loss": torch.nn.MSELoss, "num_classes": 3})
                 logger.finalize("success")

@@ -67,7 +67,7 @@ def test_tokens_become_logits_at_each_place() -> None:
 def test_a_transformer_is_that_of_torch() -> None:
     """Layer by layer nn.TransformerEncoderLayer, which normalises first, without its mask on dropout."""
     net = Transformer((8,), num_outputs=7, width=12, layers=2, heads=3, dropout=0.0)
-    hidden = net.embedding(torch.arange(7)[None]) + net.positions.weight[:7]
+    hidden = net.embedded.tokens(torch.arange(7)[None]) + net.embedded.positions.weight[:7]
     for block in net.blocks:
         layer = nn.TransformerEncoderLayer(12, 3, 48, 0.0, "gelu", batch_first=True, norm_first=True)
         projections = (block.query, block.key, block.value)
@@ -77,9 +77,9 @@ def test_a_transformer_is_that_of_torch() -> None:
         weights = {f"{part}.{name}": getattr(module, name) for part, module in parts.items() for name in NAMES}
         layer.load_state_dict({**weights, **{f"self_attn.{name}": value for name, value in attention.items()}})
         hidden = layer(hidden, nn.Transformer.generate_square_subsequent_mask(7), is_causal=True)
-    expected = net.norm(hidden) @ net.embedding.weight.T
+    expected = net.head[0](hidden) @ net.embedded.tokens.weight.T
     torch.testing.assert_close(net(torch.arange(7)[None]), expected)
-    assert count(net) == sum(map(count, (net.embedding, net.positions, net.blocks, net.norm)))
+    assert count(net) == sum(map(count, (net.embedded, net.blocks, net.head[0])))
 
 
 def test_a_perceptron_may_return_as_many_numbers_as_it_gets() -> None:

@@ -65,6 +65,7 @@ OTHERS = {
     "virtual 2": ("ddp 2", ("lenet", "cnn")),
     "zero1 2": ("ddp 2", ("cnn", "manual")),
     "fsdp 2": ("ddp 2", ("clipped", "manual")),
+    "tensor_parallel 2": ("single", ("clipped",)),
 }
 """Strategies that raw has not, and the world in which it repeats their jobs."""
 for _name in OTHERS:

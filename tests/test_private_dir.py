@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.base.config_error import ConfigError
-from lockstep.launch.private_dir import private_folder
+from lockstep.launch.forkserver import private_folder
 from tests.conftest import ROOT, Command
 from tests.sockets import tree
 

@@ -1,6 +1,7 @@
 """The raw engine alone: what it imports, what it leaves, and what it refuses before any rank starts."""
 
 import importlib
+import pickle
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,7 +20,6 @@ from lockstep.base.config_error import ConfigError
 from lockstep.command.compose import compose_job
 from lockstep.command.job import prepare, raw_job
 from lockstep.plan import schemas
-from lockstep.plan.schemas.plan_json import from_json, to_json
 from lockstep.raw.data import Loader
 from lockstep.raw.trainer import configured
 from tests.comparing import lines, metrics_in, require_identical
@@ -58,12 +58,12 @@ ALLOWED = {
 }
 """What a rank has at the end: what reads a configuration, starts processes and finds code besides."""
 SCRIPT = """
+import pickle
 import sys
 import lockstep.raw.run
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
-from lockstep.plan.schemas.plan_json import from_json
-lockstep.raw.run.run(from_json(open(sys.argv[1]).read()), RankContext(0, 1, 0, 1))
+lockstep.raw.run.run(pickle.load(open(sys.argv[1], "rb")), RankContext(0, 1, 0, 1))
 print(*(name.removeprefix("lockstep.") for name in sys.modules if name.startswith("lockstep.")))
 """
 
@@ -78,19 +78,13 @@ def test_it_imports_nothing_that_decides_a_number() -> None:
 @pytest.mark.slow
 def test_a_rank_has_no_module_that_decides_a_number(make_plan: MakePlan, command: Command) -> None:
     plan = make_plan(*SMALL, "trainer.limit_train_batches=2", "max_epochs=1")
-    (command.folder / "job.json").write_text(to_json(raw_job(plan)))
-    ended = command(sys.executable, "-c", SCRIPT, "job.json")
+    (command.folder / "job").write_bytes(pickle.dumps(raw_job(plan)))
+    ended = command(sys.executable, "-c", SCRIPT, "job")
     assert ended.status == 0, ended.err
     names = ended.out.splitlines()[-1].split()
     parts = {".".join(name.split(".")[: 2 if name.startswith(("base.", "plan.")) else 1]) for name in names}
     assert parts - {"base", "plan"} <= ALLOWED
     assert not [name for name in names if name.startswith("strategies.parallel")]
-
-
-def test_a_job_survives_json(make_plan: MakePlan) -> None:
-    """Ranks of torchrun take rank 0's."""
-    job = raw_job(make_plan(*SMALL))
-    assert from_json(to_json(job)) == job
 
 
 def test_what_it_leaves(make_plan: MakePlan) -> None:

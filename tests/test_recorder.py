@@ -16,7 +16,7 @@ from tests.conftest import MakePlan
 
 def record_step(recorder: Recorder, lr: float) -> None:
     """Record the gradients of an optimizer step."""
-    recorder.step(lr, gradient_norms([each.grad for each in recorder.net.parameters() if each.grad is not None]))
+    recorder.step(lr, gradient_norms([*recorder.net.parameters()]))
 
 
 def net_with_gradients(*gradients: float) -> nn.Module:

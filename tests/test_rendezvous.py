@@ -1,4 +1,4 @@
-"""The rendezvous of ranks: the same run whatever the method, no open port, and errors that name absent ranks."""
+"""The rendezvous of ranks: no open port, and errors that name absent ranks."""
 
 import os
 import stat
@@ -13,7 +13,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.errors import ExpectedError
-from lockstep.launch.rendezvous import create_shared, environment, join
+from lockstep.launch.rendezvous import create_shared, join
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from tests.comparing import metrics_in
@@ -28,19 +28,11 @@ def connections() -> set[object]:
     return {(each.fd, each.laddr, each.raddr) for each in psutil.Process().net_connections("tcp")}
 
 
-@pytest.mark.parametrize("method", ["auto", "tcp://127.0.0.1:29500"])
-def test_ranks_rendezvous_without_a_port(method: str, make_plan: MakePlan) -> None:
-    plan = make_plan("strategy=ddp", "devices=3", "batch_size=12", f"process_group.init_method={method}")
+def test_ranks_rendezvous_without_a_port(make_plan: MakePlan) -> None:
+    plan = make_plan("strategy=ddp", "devices=3", "batch_size=12")
     before = connections()
     assert start_ranks(plan, ENGINE)["total"] == 18
     assert connections() == before
-
-
-def test_the_variables_of_a_method(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASTER_PORT", "7")
-    for method, address in (("env", ("127.0.0.1", "7")), ("tcp://host:8", ("host", "8")), ("auto", (None, "7"))):
-        variables = environment(make_plan("strategy=ddp", f"process_group.init_method={method}").world)
-        assert (variables.get("MASTER_ADDR"), variables.get("MASTER_PORT")) == address
 
 
 def test_ranks_that_were_not_started_here_meet_at_a_file_of_their_user_alone(tmp_path: Path) -> None:

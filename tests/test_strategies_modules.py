@@ -123,10 +123,10 @@ def test_checkpoints_resume_under_other_strategies(make_user_plan: MakeUserPlan)
 
 
 OUTSIDE, LEFT_OUT = "model._target_=strange_with_net.Outside", "+model.kind=left_out"
+ALIASED = "model._target_=strange_with_net.Aliased"
 REFUSED = {
     "model=gan data=blobs_data strategy=dp devices=2": "strategy=dp: it computes the attribute `net` of a",
     "model=gan data=blobs_data strategy=model_parallel devices=2": "strategy=model_parallel: it computes the attribute",
-    "model=with_net data=blobs_data strategy=model_parallel devices=2": "needs a net with stages, and it has none",
     f"model=with_net {LEFT_OUT} data=blobs_data strategy=model_parallel devices=2": "stages, and it has none",
     f"model=with_net {STAGED[0]} data=blobs_data strategy=model_parallel devices=4": "devices=4: model=WithNet has 3",
     "model=with_net data=blobs_data strategy=fsdp devices=2 callbacks=ema": "strategy=fsdp: EMAWeightAveraging may",
@@ -148,16 +148,20 @@ def test_what_does_not_fit_is_refused(words: str, make_user_plan: MakeUserPlan) 
     ("words", "sentence"),
     [
         (("+model.optimizer=Adafactor",), "strategy=fsdp: Adafactor computes with rows and columns of full weights"),
-        (("model._target_=strange_with_net.Aliased",), "strategy=fsdp: a step uses weights of net outside its forward"),
+        ((ALIASED,), "strategy=fsdp: a step uses weights of net outside its forward"),
         (("model._target_=strange_with_net.Copied",), "strategy=fsdp: a hook copies net, of which each rank has a sh"),
         (("model._target_=strange_with_net.Averaging",), "strategy=fsdp: WeightAveraging may read or change weights"),
+        (
+            (ALIASED, "strategy=pipeline"),
+            "strategy=pipeline: a step uses weights of net outside its forward, and each rank has a part",
+        ),
     ],
 )
 def test_what_only_ranks_see_is_refused_there(
     words: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        trained(make_user_plan(*JOB, *words, *FSDP2))
+        trained(make_user_plan(*JOB, *FSDP2, *words))
     assert sentence in str(refused.value)
 
 

@@ -53,6 +53,7 @@ JOB = [
     *("precision=64-true", "threads=1", "accelerator=cpu", "logger=none", "memory_format=contiguous"),
 ]
 PLAIN = "model.net.dropout=0"
+NO_PLAN: Any = None
 STOPPED_AFTER = 3
 """Batches: of the second step in two."""
 
@@ -176,4 +177,4 @@ def test_single_resumes_its_checkpoint(resumed: Path, tmp_path: Path) -> None:
 def test_optimizers_that_may_compute_across_parameters_are_refused(kind: type[Any]) -> None:
     sentence = f"^strategy=zero1: {kind.__name__} may compute across parameters, .* write strategy=ddp, or an optimizer"
     with pytest.raises(ConfigError, match=sentence):
-        Zero1("zero1", share_device=False).prepare_optimizers([kind([nn.Parameter(torch.zeros(1))])])
+        Zero1("zero1", share_device=False).prepare_optimizers(NO_PLAN, [kind([nn.Parameter(torch.zeros(1))])])

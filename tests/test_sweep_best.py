@@ -10,7 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from lockstep.runs.run_files import save_config
-from lockstep.runs.sweep.jobs import WORLD, RankingMetric, SweepJob, best_text, jobs_of, ranking_metric, rows_of
+from lockstep.runs.sweep.jobs import LAYOUT, RankingMetric, SweepJob, best_text, jobs_of, ranking_metric, rows_of
 
 MONITORED = {"monitor": "val/acc", "mode": "max"}
 
@@ -76,7 +76,7 @@ def test_what_a_sweep_varies_has_a_column(tmp_path: Path) -> None:
     (folder / "failure.json").write_text(json.dumps(failure))
     rows = rows_of([*jobs, SweepJob(folder, tmp_path)])
     assert [row.varied for row in rows] == [{"optimizer.lr": value} for value in (0.0, 1.0, "x")]
-    assert [itemgetter(*WORLD)(row.cells) for row in rows] == [
+    assert [itemgetter(*LAYOUT)(row.cells) for row in rows] == [
         ("raw", "single", 1),
         ("raw", "single", 1),
         ("raw", "ddp", 3),

@@ -7,7 +7,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from lockstep.base.config_error import ConfigError
-from lockstep.runs.sweep.search import continue_search, direction_of, value_of_trial
+from lockstep.runs.sweep.summary import continue_search, direction_of, value_of_trial
 
 METRICS = {"monitor": "val_loss", "mode": "min", "best": 0.25, "val_loss": 0.5, "val/acc": 0.75}
 

@@ -6,17 +6,16 @@ from pathlib import Path
 import pytest
 
 from lockstep.base.config_error import ConfigError
-from lockstep.launch import accelerator
-from lockstep.launch.accelerator import resolve_accelerator
+from lockstep.launch import machine
+from lockstep.launch.machine import resolve_accelerator
 from lockstep.plan.schemas import ProcessGroup
-from lockstep.plan.schemas.coerce import coerce
 from lockstep.plan.world import World
 from lockstep.strategies.ddp import DDP
 from lockstep.strategies.dp import DP
 from lockstep.strategies.single import Single
 from tests.conftest import MakePlan
 
-AUTO = ProcessGroup("auto", "auto", 60.0)
+AUTO = ProcessGroup("auto", 60.0)
 
 
 def test_ranks_are_processes_that_share_a_batch(make_plan: MakePlan) -> None:
@@ -43,23 +42,12 @@ def test_nccl_takes_a_gpu_each() -> None:
     assert on_gpus(process_group=nccl).backend == "nccl"
 
 
-@pytest.mark.parametrize("way", ["udp://a:1", "tcp://a", "tcp://a:0", "tcp://:80", "file://", "", "File"])
-def test_invalid_init_methods(way: str) -> None:
-    with pytest.raises(ConfigError, match=r"process_group.init_method=.*: there is no such method; write .*=auto"):
-        coerce(ProcessGroup, "process_group", {**vars(AUTO), "init_method": way})
-
-
-@pytest.mark.parametrize("way", ["auto", "file", "env", "tcp://127.0.0.1:29500", "tcp://node-7:1"])
-def test_init_methods(way: str) -> None:
-    assert coerce(ProcessGroup, "process_group", {**vars(AUTO), "init_method": way}).init_method == way
-
-
 SINGLE = Single("single")
 
 
 @pytest.fixture(params=[0, 2])
 def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(accelerator, "gpu_count", lambda: request.param)
+    monkeypatch.setattr(machine, "gpu_count", lambda: request.param)
     return int(request.param)
 
 
@@ -83,8 +71,8 @@ def test_gpus_that_are_not_there_are_refused(gpus: int) -> None:
 
 def test_the_count_is_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Torch is not asked where Linux has no GPU's device file; /dev's are looked for in a folder of this test."""
-    monkeypatch.setattr(accelerator, "Path", lambda _: tmp_path)
+    monkeypatch.setattr(machine, "Path", lambda _: tmp_path)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
-    assert accelerator.gpu_count() == 0
+    assert machine.gpu_count() == 0
     (tmp_path / "nvidia0").touch()
-    assert accelerator.gpu_count() == 5
+    assert machine.gpu_count() == 5

@@ -8,10 +8,10 @@ from pathlib import Path
 from bench import workloads
 from lockstep.base.config_error import option_error
 from lockstep.base.files import save_table
-from lockstep.base.text_table import rows_text
+from lockstep.base.text_table import columns_text, figures
 from lockstep.command.entry_point import make_output_dir, options, output_dir, run_command
 from lockstep.launch import forkserver
-from lockstep.launch.accelerator import gpu_count
+from lockstep.launch.machine import gpu_count
 from lockstep.plan.schemas.run import ENGINES
 
 HELP = """Measure what training costs beside its baselines:  python -m bench quick=true
@@ -62,7 +62,8 @@ def run_bench(options: BenchOptions) -> int:
     for name in names:
         rows += workloads.measure(name, options.quick, str(Path(options.root).absolute()))
         save_table(folder / "bench.csv", rows)
-    print(f"\n{rows_text(rows, left=2)}\n  {folder}", flush=True)
+    cells = [[cell if isinstance(cell, str) else figures(cell) for cell in row.values()] for row in rows]
+    print(f"\n{columns_text([*rows[0]], cells, left=2)}\n  {folder}", flush=True)
     return 0
 
 

@@ -29,14 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigError", "RankFailed", "Recorder", "RunResult", "check", "compare", "load", "run"]
 
-MODULES = {
-    "run": "command.job",
-    "RunResult": "command.run_result",
-    "load": "command.inference",
-    "check": "check.command",
-    "compare": "runs.compare",
-    "Recorder": "runs.recorder",
-    "ConfigError": "base.config_error",
-    "RankFailed": "launch.failure",
-}
-__getattr__, __dir__ = lazy_names(__name__, MODULES)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    "base.config_error.ConfigError check.command.check command.inference.load command.job.run",
+    "command.run_result.RunResult launch.failure.RankFailed runs.compare.compare runs.recorder.Recorder",
+)

@@ -2,34 +2,28 @@
 
 import argparse
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lockstep.base.config_error import ConfigError, require
-from lockstep.base.streams import outlive_readers
+from lockstep.base.config_error import require
+from lockstep.base.streams import ended_in_a_line
 from lockstep.command.inference import load_with_plan
 from lockstep.runs.checkpoint.files import read_checkpoint
 
 
-def main() -> int:
-    """Print a text and its continuation; return 2 for invalid input."""
-    outlive_readers()
+def main() -> None:
+    """Print a text and its continuation; exit with 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="python -m lockstep.generate", description="Continue a text.")
     parser.add_argument("run", help="the folder of a run with data=text, or a checkpoint")
     parser.add_argument("text", help="the beginning, of characters that the net has learned")
     parser.add_argument("--tokens", type=int, default=400, help="characters to add (400)")
     parser.add_argument("--temperature", type=float, default=0.8, help="0: the likeliest; 1: as learned (0.8)")
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
-    try:
+    with ended_in_a_line():
         print(continued(**vars(parser.parse_args())))
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
 
 
 def continued(run: str, text: str, tokens: int, temperature: float, seed: int) -> str:
@@ -57,4 +51,4 @@ def generate(module: Any, tokens: Tensor, window: int, count: int, temperature: 
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

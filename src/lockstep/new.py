@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lockstep.base.config_error import ConfigError, require
 from lockstep.base.files import CONF
+from lockstep.base.streams import ended_in_a_line
 
 PACKAGED = Path(__file__).parent / "template"
 TEMPLATE = PACKAGED if PACKAGED.is_dir() else Path(__file__).resolve().parents[2]
@@ -56,11 +57,8 @@ def main() -> None:
     parser.add_argument("name", help="of the package, and of its options: model=NAME data=NAME")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="where train.py is, or any (.)")
     typed = parser.parse_args()
-    try:
-        paths = write(typed.name, typed.folder)
-    except ConfigError as error:
-        parser.exit(2, f"{error}\n")
-    print(*paths, "", command(typed.name, typed.folder), sep="\n")
+    with ended_in_a_line():
+        print(*write(typed.name, typed.folder), "", command(typed.name, typed.folder), sep="\n")
 
 
 def write(name: str, folder: Path) -> list[Path]:

@@ -17,14 +17,13 @@ from torchvision.datasets.folder import IMG_EXTENSIONS as SUFFIXES
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, require
 from lockstep.base.precision import MIXED
-from lockstep.base.streams import outlive_readers
+from lockstep.base.streams import ended_in_a_line
 from lockstep.command.inference import load_with_plan
 from lockstep.datamodules.csv_file import CSV
 from lockstep.datamodules.image_folder import read_image
 from lockstep.datamodules.npz import read_arrays
 from lockstep.datamodules.tensors import SplitData
 from lockstep.engine.loaders.source import create_data
-from lockstep.plan.plan import Plan
 from lockstep.plan.targets.kinds import overrides
 from lockstep.runs.checkpoint.files import read_checkpoint
 
@@ -32,20 +31,16 @@ BATCH = 64
 INPUTS = "a picture, a folder of them, a .npy file, or for data=csv a .csv file"
 
 
-def main() -> int:
-    """Print the likeliest class of each input and its probability, or the outputs; return 2 for invalid input."""
-    outlive_readers()
+def main() -> None:
+    """Print the likeliest class of each input and its probability, or the outputs; exit with 2 for invalid input."""
     parser = argparse.ArgumentParser(prog="python -m lockstep.predict", description="Print the predictions of a net.")
     parser.add_argument("run", help="the folder of a run, or a checkpoint")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help=INPUTS)
     parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, …")
     arguments = parser.parse_args()
-    try:
+    with ended_in_a_line():
         plan, module = load_with_plan(arguments.run, arguments.device)
         names, outputs = predict(plan, module, arguments.inputs)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
     classes = plan.data.class_names or tuple(map(str, range(plan.data.num_classes or 0)))
     table, rows = csv.writer(sys.stdout), outputs.reshape(len(names), -1)
     if outputs.dim() == 2 and outputs.shape[1] == len(classes):
@@ -56,11 +51,10 @@ def main() -> int:
     else:
         table.writerow(("input", *(f"output {n}" for n in range(rows.shape[1]))))
         table.writerows((name, *row) for name, row in zip(names, rows.tolist(), strict=True))
-    return 0
 
 
 @torch.no_grad()
-def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
+def predict(plan: Any, module: Any, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
     """Return the names of inputs, and the outputs (n, …) of a module's `predict_step` for them."""
     data = module
     if plan.data.is_module:
@@ -91,7 +85,7 @@ def predict(plan: Plan, module: Any, inputs: Sequence[str]) -> tuple[list[str], 
     return names, torch.cat(outputs)
 
 
-def _samples(inputs: Sequence[str], plan: Plan, data: Any) -> Iterator[tuple[str, Tensor]]:
+def _samples(inputs: Sequence[str], plan: Any, data: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield the samples of files and folders, in order, each with the name of its file or row."""
     for path in map(Path, inputs):
         require(path.exists(), "INPUT", path, "there is no such file or folder", INPUTS)
@@ -107,9 +101,9 @@ def _samples(inputs: Sequence[str], plan: Plan, data: Any) -> Iterator[tuple[str
             yield str(file), read(str(file))
 
 
-def _picture_reader(plan: Plan, data: Any) -> Callable[[str], Tensor]:
+def _picture_reader(plan: Any, data: Any) -> Callable[[str], Tensor]:
     """Return what reads a picture as a sample: by the data's `transform`, or at the size of its images of bytes."""
-    shape = plan.data.sample_shape or ()
+    shape: tuple[int, ...] = plan.data.sample_shape or ()
     mode = "L" if shape[:1] == (1,) else "RGB"
     datasets = getattr(data, "datasets", {})
     dataset = datasets.get("test", datasets.get("train"))
@@ -141,4 +135,4 @@ def _prepared(inputs: Tensor, data: Any, module: Any) -> Any:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -103,8 +103,16 @@ plan/targets/locate.py test_seeding.py::test_only_the_runs_seed_counts
 +:
 # Lightning seeds the ranks by what seed_everything has left
 engine/session.py test_seeding.py::test_only_the_runs_seed_counts
--        seed_rank(plan.seed, rank)  #
+-        seed_rank(plan.seed, plan.data_rank(rank))  #
 +        #
+# a rank of a pipeline keeps its own gradient of a weight that others use
+strategies/parallel/pipeline.py test_parallel_pipeline.py::test_parts_compute_what_the_net_does
+-            dist.all_reduce(gradient, group=group)
++            gradient = gradient * 1
+# what was accumulated of a weight that others use is added by each of them
+strategies/parallel/pipeline.py test_parallel_pipeline.py::test_parts_compute_what_the_net_does
+-            parameter.grad = None
++            pass
 # biases in no group
 models/optimizers.py test_optimizers.py::test_every_parameter_is_in_one_group
 -        {"params": [parameter for parameter in parameters if parameter.dim() <= 1], "weight_decay": 0.0},

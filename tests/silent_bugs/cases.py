@@ -103,6 +103,7 @@ def script(name: str, entry: int, source: str, layout: str, signal: str, cause: 
 
 
 RAGGED = {"arguments": {"samples": 30}}
+RAGGED_STEP = "ragged accumulation"
 EVERY_ERROR = f"{BASE}.metrics.EveryError"
 CASES = (
     data(
@@ -111,6 +112,7 @@ CASES = (
     ),
     data("ShuffledAnyway", 2, "lightning#10170", "ddp", "samples", "shuffled for ddp", corrected=True),
     data("ReplacedSampler", 2, "lightning#21447", "ddp", "samples", "sampler replaced", corrected=True),
+    data("OrderOfEachRank", 2, "many samplers by hand", "ddp", "samples", "order of each rank"),
     data("StreamOnEveryRank", 3, "lightning#15734", "ddp", "samples", "stream repeated on ranks", corrected=True),
     data("StreamInEveryWorker", 3, "datasets#5360", "workers", "samples", "stream repeated in workers"),
     data(
@@ -120,7 +122,7 @@ CASES = (
         arguments={"val_samples": 15},
     ),
     gradient("MeanOfCounted", 5, "transformers PR 34191, #35203", "ddp", "loss", "mean of means"),
-    gradient("RaggedBatch", 5, "lightning#19987", "accumulation", "loss", "mean of means", corrected=True, **RAGGED),
+    gradient("RaggedBatch", 5, "lightning#19987", "accumulation", "loss", RAGGED_STEP, corrected=True, **RAGGED),
     metric("FlooredWeights", 6, "lightning#21859", "validation", "weights rounded down", corrected=True),
     metric("LocalMonitor", 7, "lightning#19072", "validation", "sync_dist missing", corrected=True),
     metric(
@@ -131,16 +133,19 @@ CASES = (
     script("past_ddp", 8, "several", "ddp", "gradient", "DDP.forward not called"),
     gradient("HiddenLayer", 8, "several", "ddp", "loss", "layer not registered", corrected=True),
     gradient("PlainBackward", 9, "lightning#9237", "ddp", "gradient", "manual_backward not called", corrected=True),
+    gradient("StepsOfRank", 9, "many loops", "ddp", "samples", "decided by rank"),
     gradient("LateUnfreezing", 10, "lightning#20340", "ddp", "gradient", "unfrozen after wrapping", corrected=True),
     script("unsent_weights", 11, "OLMo-core PR 319", "ddp", "parameters", "other initial weights"),
     collective("DrawnAfterWrapping", 11, "OLMo-core PR 319", "parameters", "other initial weights"),
     collective("ReducedLoss", 12, "several", "gradient", "reduced outside autograd"),
+    gradient("AveragedTwice", 12, "many", "ddp", "loss", "scaled by world"),
     collective("GatherWithoutGradient", 13, "vissl PR 123", "gradient", "gather without gradient"),
     collective("NegativesOfOneRank", 13, "lightly#1977", "loss", "loss across samples"),
     collective("SummedBuckets", 14, "pytorch#162338", "gradient", "sum, not mean"),
     gradient("UndividedMicroBatches", 15, "torchtitan#2972", "ddp", "loss", "micro-batches not divided"),
     collective("ReducedTwice", 16, "pytorch#160285", "gradient", "gradients reduced twice"),
     gradient("ScheduleOfWorld", 17, "accelerate#2926", "ddp", "rate", "schedule stepped per rank"),
+    gradient("ScheduleOfDataset", 17, "many", "ddp", "rate", "schedule too long"),
     gradient("LocalClipping", 18, "DeepSpeed PR 1801", "ddp", "gradient", "clipped before reduction"),
     gradient("ClippedEveryBatch", 18, "pytorch#72548", "accumulation", "gradient", "clipped each batch"),
     script("scale_of_rank", 19, "pytorch#136009", "ddp", "gradient", "loss scales differ"),
@@ -151,6 +156,7 @@ CASES = (
     collective("ShadowOfRankZero", 22, "miles-credit PR 394", "parameters", "rank 0 alone"),
     Case("SeededAlike", "random_numbers", 23, "lightning#16166", "noise", "random", "equal seeds", corrected=True),
     Case("GeneratorsAlike", "random_numbers", 23, "threestudio#195", "noise", "random", "equal seeds"),
+    data("DatasetsAlike", 23, "threestudio#195", "noise", "random", "equal seeds", file="random_numbers"),
     data(
         *("CopiedGenerator", 24, "pytorch#5059", "workers, epochs", "samples", "workers draw alike"),
         file="random_numbers",
@@ -166,6 +172,8 @@ CASES = (
     gradient("PenaltyOfBatch", 27, "many", "ddp", "loss", "term per batch"),
     Case("SlimCheckpoint", "state", 28, "many", "resume", "parameters", "optimizer not restored"),
     Case("AttributeLost", "state", 28, "many", "resume", "loss", "attribute not saved"),
+    Case("PassingBuffer", "state", 28, "many", "resume", "loss", "state not restored"),
+    Case("HiddenOptimizer", "state", 28, "many", "resume", "parameters", "optimizer of its own"),
     Case("DisturbedNoise", "random_numbers", 0, "many loops", "validation", "loss", "validation draws", corrected=True),
     Case("EvalForgotten", "normalisation", 0, "many loops", "validation", "buffers", "eval not called"),
     script("forgotten_set_epoch", 1, "pytorch#31771", "epochs", "samples", "set_epoch not called"),

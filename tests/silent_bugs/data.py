@@ -96,6 +96,38 @@ class CorrectReplacedSampler(Points):
         return DataLoader(self.train, self.batch_size, sampler=EasiestFirstOfRank(self.train, 32))
 
 
+# 2 a sampler that shuffles by the seed of its rank, and takes every W-th index of that
+
+
+class Slices(DistributedSampler[int]):
+    """Every W-th index of an order that is drawn anew in each epoch."""
+
+    def seed_of_epoch(self) -> int:
+        return self.seed + self.epoch
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed_of_epoch())
+        order = torch.randperm(self.total_size, generator=generator).tolist()
+        return iter(order[self.rank :: self.num_replicas])
+
+
+class SlicesByRank(Slices):
+    def seed_of_epoch(self) -> int:
+        return self.seed + self.epoch + 100 * self.rank
+
+
+class OrderOfEachRank(Points):
+    def train_dataloader(self) -> DataLoader[Sample]:
+        rank, world = rank_and_world()
+        return DataLoader(self.train, self.batch_size, sampler=SlicesByRank(self.train, world, rank))
+
+
+class CorrectOrderOfEachRank(Points):
+    def train_dataloader(self) -> DataLoader[Sample]:
+        rank, world = rank_and_world()
+        return DataLoader(self.train, self.batch_size, sampler=Slices(self.train, world, rank))
+
+
 # 3 an IterableDataset is read by every rank, and by every worker
 
 

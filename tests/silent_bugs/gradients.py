@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ExponentialLR, LambdaLR
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, LinearLR
 
-from tests.silent_bugs.base import Batch, Regression
+from tests.silent_bugs.base import Batch, Regression, mean_over_ranks
 
 # 5 a mean of means: of the positions that count, or of the samples of a ragged batch
 
@@ -145,6 +145,70 @@ class CorrectUndividedMicroBatches(MicroBatches):
         for loss in self.losses(batch):
             self.manual_backward(loss * self.rows / len(batch[0]))
         self.optimizer().step()
+
+
+# 9 each rank decides by its own loss whether it steps
+
+
+class Careful(Manual):
+    """Leaves out a step whose loss is large: outliers spoil the weights."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        loss = self.loss(batch)
+        self.optimizer().zero_grad()
+        self.manual_backward(loss)
+        if self.judged(loss) < 1.5:
+            self.optimizer().step()
+
+    def judged(self, loss: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class StepsOfRank(Careful):
+    def judged(self, loss: Tensor) -> Tensor:
+        return loss
+
+
+class CorrectStepsOfRank(Careful):
+    def judged(self, loss: Tensor) -> Tensor:
+        return mean_over_ranks(loss)
+
+
+# 12 a loss divided by the number of ranks, whose gradients are averaged anyway
+
+
+class AveragedTwice(Regression):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self.loss(batch) / self.trainer.world_size
+
+
+class CorrectAveragedTwice(Regression):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self.loss(batch) / 2
+
+
+# 17 a schedule as long as the batches of one process
+
+
+class Decay(Regression):
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer = torch.optim.SGD(self.parameters(), self.lr)
+        schedule = LinearLR(optimizer, 1.0, 0.1, total_iters=self.steps())
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def steps(self) -> int:
+        raise NotImplementedError
+
+
+class ScheduleOfDataset(Decay):
+    def steps(self) -> int:
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        return 2 * len(data.train) // int(data.batch_size)
+
+
+class CorrectScheduleOfDataset(Decay):
+    def steps(self) -> int:
+        return int(self.trainer.estimated_stepping_batches)
 
 
 # 17, 26 rates that depend on the number of ranks

@@ -8,9 +8,9 @@ import random
 import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
-from tests.silent_bugs.base import Batch, Points, Regression, rank_and_world
+from tests.silent_bugs.base import Batch, Points, Regression, draw_points, in_order, rank_and_world
 from tests.silent_bugs.data import Draws, Sample
 
 # 23 the same noise on every rank
@@ -55,6 +55,44 @@ class CorrectGeneratorsAlike(ModuleGenerator):
         self.generator = torch.Generator().manual_seed(1 + self.global_rank)
 
 
+# 23 a dataset whose generator has the same seed on every rank
+
+
+class Blurred(Dataset[Sample]):
+    """Points with noise from a generator of the dataset."""
+
+    def __init__(self, seed: int) -> None:
+        self.points, self.generator = draw_points(32, seed=0), torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> Sample:
+        inputs, targets = (each[index] for each in self.points)
+        return inputs + 0.1 * torch.randn(4, generator=self.generator), targets
+
+
+class BlurredPoints(Points):
+    """Shows the dataset's generator."""
+
+    generator: torch.Generator
+
+    def loader(self, seed: int) -> DataLoader[Sample]:
+        dataset = Blurred(seed)
+        self.generator = dataset.generator
+        return DataLoader(dataset, self.batch_size, sampler=in_order(dataset))
+
+
+class DatasetsAlike(BlurredPoints):
+    def train_dataloader(self) -> DataLoader[Sample]:
+        return self.loader(1)
+
+
+class CorrectDatasetsAlike(BlurredPoints):
+    def train_dataloader(self) -> DataLoader[Sample]:
+        return self.loader(1 + rank_and_world()[0])
+
+
 # 24 the same random numbers in every worker, or in every epoch
 
 
@@ -77,12 +115,12 @@ class DrawsOfWorker(Draws):
 
 class CopiedGenerator(Points):
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(DrawsOfCopy(), self.batch_size, num_workers=self.num_workers)
+        return DataLoader(DrawsOfCopy(), self.batch_size, sampler=in_order(Draws()), num_workers=self.num_workers)
 
 
 class CorrectCopiedGenerator(Points):
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(DrawsOfWorker(), self.batch_size, num_workers=self.num_workers)
+        return DataLoader(DrawsOfWorker(), self.batch_size, sampler=in_order(Draws()), num_workers=self.num_workers)
 
 
 def seed_by_number(worker: int) -> None:
@@ -95,12 +133,24 @@ def seed_by_epoch(worker: int) -> None:
 
 class SameEveryEpoch(Points):
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(Draws(), self.batch_size, num_workers=self.num_workers, worker_init_fn=seed_by_number)
+        return DataLoader(
+            Draws(),
+            self.batch_size,
+            sampler=in_order(Draws()),
+            num_workers=self.num_workers,
+            worker_init_fn=seed_by_number,
+        )
 
 
 class CorrectSameEveryEpoch(Points):
     def train_dataloader(self) -> DataLoader[Sample]:
-        return DataLoader(Draws(), self.batch_size, num_workers=self.num_workers, worker_init_fn=seed_by_epoch)
+        return DataLoader(
+            Draws(),
+            self.batch_size,
+            sampler=in_order(Draws()),
+            num_workers=self.num_workers,
+            worker_init_fn=seed_by_epoch,
+        )
 
 
 # validation draws from the generator that training draws from

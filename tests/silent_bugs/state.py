@@ -88,3 +88,65 @@ class CorrectAttributeLost(Regression):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         self.scale.mul_(0.9)
         return self.loss(batch) * self.scale
+
+
+# 28 a buffer that no checkpoint has, and an optimizer that the Trainer does not know
+
+
+class Scaled(Regression):
+    scale: Tensor
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        self.scale.mul_(0.9)
+        return self.loss(batch) * self.scale
+
+
+class PassingBuffer(Scaled):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+
+
+class CorrectPassingBuffer(Scaled):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()), persistent=True)
+
+
+class TwoOptimizers(Regression):
+    """Trains each layer by an optimizer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def layers(self) -> list[torch.optim.Optimizer]:
+        return [torch.optim.SGD(self.net[place].parameters(), self.lr, momentum=0.9) for place in (0, 2)]
+
+    def both(self) -> list[Any]:
+        raise NotImplementedError
+
+    def training_step(self, batch: Batch, batch_idx: int) -> None:
+        self.zero_grad()
+        self.manual_backward(self.loss(batch))
+        for optimizer in self.both():
+            optimizer.step()
+
+
+class HiddenOptimizer(TwoOptimizers):
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer, self.second = self.layers()
+        return optimizer
+
+    def both(self) -> list[Any]:
+        return [self.optimizers(), self.second]
+
+
+class CorrectHiddenOptimizer(TwoOptimizers):
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        optimizer, second = self.layers()
+        optimizer.add_param_group(second.param_groups[0])
+        return optimizer
+
+    def both(self) -> list[Any]:
+        return [self.optimizers()]

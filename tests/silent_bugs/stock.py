@@ -57,7 +57,8 @@ class Probe(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
         self.samples += contents(batch)
-        generator = getattr(module, "generator", torch.default_generator)
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        generator = getattr(module, "generator", getattr(data, "generator", torch.default_generator))
         self.random = generator.get_state().numpy().tobytes()
 
     def on_before_backward(self, trainer: Trainer, module: LightningModule, loss: Tensor) -> None:
@@ -167,8 +168,8 @@ def ranks_apart(single: Trace, ranks: list[Trace]) -> Parted:
     """Return where the ranks differ from one process, or from each other."""
     first, *others = ranks
     together = Trace(**vars(first))
-    together.samples = [sorted(chain(*parts)) for parts in zip(*(rank.samples for rank in ranks), strict=True)]
-    together.loss = [sum(parts) / len(ranks) for parts in zip(*(rank.loss for rank in ranks), strict=True)]
+    together.samples = [sorted(chain(*parts)) for parts in zip(*(rank.samples for rank in ranks), strict=False)]
+    together.loss = [sum(parts) / len(ranks) for parts in zip(*(rank.loss for rank in ranks), strict=False)]
     shared = [Trace(**{**vars(rank), "samples": first.samples, "loss": first.loss}) for rank in others]
     return earliest(apart(single, together), *(apart(first, rank) for rank in shared))
 

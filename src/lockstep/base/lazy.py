@@ -1,14 +1,15 @@
 """The names of a package, each imported where it is first used (PEP 562)."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package whose names are in these of its modules."""
+def lazy_names(package: str, *paths: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package; `paths`: words, a module below it and its name each."""
+    modules = {name: module for module, _, name in (path.rpartition(".") for path in " ".join(paths).split())}
 
     def get(name: str) -> Any:
         if name not in modules:

@@ -65,7 +65,7 @@ def gather_bytes(message: bytes, to_all: bool = False) -> list[bytes]:
     if not dist.is_initialized():
         return [message]
     lengths = [int(length) for length in all_gather_tensor(torch.tensor(len(message)))]
-    padded = torch.frombuffer(bytearray(message.ljust(max(1, *lengths), b"\0")), dtype=torch.uint8).to(_device())
+    padded = torch.frombuffer(bytearray(message.ljust(max(1, *lengths), b"\0")), dtype=torch.uint8).to(group_device())
     if to_all:
         received = all_gather_tensor(padded)
     else:
@@ -76,11 +76,12 @@ def gather_bytes(message: bytes, to_all: bool = False) -> list[bytes]:
 
 def all_gather_tensor(tensor: Tensor) -> list[Tensor]:
     """Return the tensors of all ranks, which have one shape, on every rank, on the device of the group."""
-    tensor = tensor.to(_device())
+    tensor = tensor.to(group_device())
     received = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
     dist.all_gather(received, tensor)
     return received
 
 
-def _device() -> str:
+def group_device() -> str:
+    """Return the device of tensors that the group sends."""
     return "cuda" if dist.get_backend() == "nccl" else "cpu"

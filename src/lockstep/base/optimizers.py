@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from torch import Tensor
 from torch.optim import LBFGS, Adam, AdamW, Optimizer
 
+IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable")
+"""Options of a parameter group that choose how its step is computed, and are no state."""
+
 
 def update_together(optimizer: Optimizer) -> Optimizer:
     """Have Adam update all parameters in each call: the same bits as one after the other, torch's default on a CPU."""

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
+
+from lockstep.base.private_api.torch import DROPOUT
 
 
 def random_state(devices: Sequence[torch.device] = ()) -> dict[str, Any]:
@@ -67,3 +70,10 @@ def seeded(seed: int, call: Callable[[], Any]) -> Any:
     with preserve_generators():
         seed_all(seed)
         return call()
+
+
+def has_dropout(net: nn.Module) -> bool:
+    """Whether a layer of a net drops some of its inputs while it trains."""
+    layers = [module for module in net.modules() if isinstance(module, nn.RNNBase | nn.MultiheadAttention)]
+    rates = [module.p for module in net.modules() if isinstance(module, DROPOUT)]
+    return any(rate > 0 for rate in (*rates, *(layer.dropout for layer in layers)))

@@ -3,7 +3,11 @@
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
+
+from lockstep.base.config_error import ConfigError
 
 
 def outlive_readers() -> None:
@@ -14,6 +18,17 @@ def outlive_readers() -> None:
         is_captured = stream is not getattr(sys, f"__{name}__") or not isinstance(stream, io.TextIOWrapper | None)
         if not is_captured:
             setattr(sys, name, safe_stream(descriptor, stream))
+
+
+@contextmanager
+def ended_in_a_line() -> Iterator[None]:
+    """Exit with status 2 and the line of a ConfigError, as argparse does for wrong arguments."""
+    outlive_readers()
+    try:
+        yield
+    except ConfigError as error:
+        notice(str(error))
+        raise SystemExit(2) from None
 
 
 def open_closed() -> None:

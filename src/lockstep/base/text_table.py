@@ -1,14 +1,10 @@
 """Plain tables for the terminal, and numbers in them."""
 
 import math
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 GAP = "  "
-
-
-def terminal_width() -> int:
-    return shutil.get_terminal_size((120, 24)).columns
 
 
 def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -24,13 +20,12 @@ def columns_text(headings: Sequence[str], cells: Sequence[Sequence[str]], left: 
     )
 
 
-def rows_text(rows: Sequence[Mapping[str, object]], left: int = 1) -> str:
-    """Return the table of rows with the same keys, which are the headings; numbers get three figures."""
-    cells = [[cell if isinstance(cell, str) else figures(cell) for cell in row.values()] for row in rows]  # type: ignore[arg-type]
-    return columns_text([*rows[0]], cells, left)
+def short_text(value: object) -> str:
+    """Return four significant figures of a float, and any other value as it is."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def figures(value: float | None) -> str:
+def figures(value: Any) -> str:
     """Return three significant figures, never in powers of ten."""
     if value is None or not math.isfinite(value):
         return "–" if value is None else str(value)

@@ -104,9 +104,9 @@ def events_of_rank(events: Events, rank: int) -> Events:
     """Return the events as those of the process `rank`; its flows, from forward to backward, stay its own."""
     named = {"process_name": {"name": f"rank {rank}"}, "process_sort_index": {"sort_index": rank}}
     names: Events = [{"ph": "M", "tid": 0, "ts": 0, "name": name, "args": each} for name, each in named.items()]
-    kept = names + [each for each in events if not (each["ph"] == "M" and each["name"].startswith("process_"))]
-    ids = ({"id": each["id"] * 10_000 + rank} if "id" in each else {} for each in kept)
-    return [{"cat": "", **each, "pid": rank, **changed} for each, changed in zip(kept, ids, strict=True)]
+    shown = names + [each for each in events if not (each["ph"] == "M" and each["name"].startswith("process_"))]
+    ids = ({"id": each["id"] * 10_000 + rank} if "id" in each else {} for each in shown)
+    return [{"cat": "", **each, "pid": rank, **changed} for each, changed in zip(shown, ids, strict=True)]
 
 
 def flows(ranks: Sequence[Events]) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """`python -m lockstep.check model=… data=…`: say whether N ranks compute what one does, and what is wrong if not."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,14 @@ def show(words: Sequence[str]) -> int:
     from lockstep.check.command import check
 
     report = check(words)
+    print(f"  {seconds():.0f} s", flush=True)
     return 1 if report.is_apart else 0
+
+
+def seconds() -> float:
+    """Return how long this process has run."""
+    began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return float(Path("/proc/uptime").read_text().split()[0]) - began
 
 
 def main(words: Sequence[str]) -> int:

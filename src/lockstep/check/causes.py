@@ -2,17 +2,15 @@
 
 import math
 import tomllib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from lockstep.check.differences import Part, Parted, distances
-from lockstep.check.probe import Trace
+from lockstep.check.sketches import COUNT, Trace
 
-CAUSES: dict[str, dict[str, str]] = tomllib.loads((Path(__file__).parent / "causes.toml").read_text())
+CAUSES: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "causes.toml").read_text())
 """The sentence and what to change, by the name of a cause."""
 
 
@@ -32,7 +30,7 @@ class Pair:
 
 def ratio_of(one: dict[str, Any], other: dict[str, Any], quantity: str = "gradient") -> float | None:
     """Return the factor between the norms of all gradients of two steps."""
-    norms = [math.hypot(*(values[0] for values in step[quantity].values())) for step in (one, other)]
+    norms = [math.hypot(*(values[0] for values in step.get(quantity, {}).values())) for step in (one, other)]
     return norms[1] / norms[0] if norms[0] and all(map(math.isfinite, norms)) else None
 
 
@@ -42,40 +40,36 @@ def near(value: float | None, expected: float) -> bool:
 
 def cause_between(pair: Pair, quantity: str, part: Part) -> str:
     """Return the name of the cause, or an empty text if no rule fits."""
-    return RULES[quantity](pair, part) if quantity in RULES else ""
-
-
-def of_samples(pair: Pair, part: Part) -> str:
-    facts, ranks = pair.ranks[0]["facts"], pair.ranks
-    if repeated_on_ranks(ranks):
-        return "stream repeated on ranks"
-    if facts["sampler"] != facts.get("sampler_given"):
-        counts = [Counter(chain(*(step["samples"] for step in trace["steps"]))) for trace in ranks]
-        alone = Counter(chain(*(step["samples"] for step in pair.single["steps"])))
-        padded = sum(sum(count.values()) for count in counts) > sum(alone.values())
-        if padded and part.step == len(pair.single["steps"]) // 2 - 1:
-            return "padded samples counted"
-        return {"sequential": "shuffled for ddp", "own": "sampler replaced"}.get(facts.get("order"), "")
-    return ""
-
-
-def repeated_on_ranks(ranks: Sequence[Trace]) -> bool:
-    """Whether all ranks have the same samples at the first step."""
-    first = [sorted(trace["steps"][0]["samples"]) for trace in ranks]
-    return all(samples == first[0] for samples in first)
+    if "batch" in pair.between:
+        return "decided by rank"
+    rule = RULES.get(quantity)
+    lengths = [len(trace["steps"]) for trace in (pair.single, *pair.ranks)]
+    is_within = part.step < min(lengths) + (quantity in ("parameters", "buffers"))
+    return rule(pair, part) if rule and is_within else ""
 
 
 def of_buffers(pair: Pair, part: Part) -> str:
     owners = {name.rpartition(".")[0] for name in part.names}
-    return "BatchNorm per rank" if owners <= {*pair.single["facts"]["norms"]} else "local buffer update"
+    if owners <= {*pair.single["facts"]["norms"]}:
+        return "BatchNorm per rank"
+    if "buffers" not in pair.between or pair.between["buffers"].step > part.step:
+        return ""
+    return "rank 0 alone" if by_rank_0(pair, part, "buffers") else "local buffer update"
+
+
+def by_rank_0(pair: Pair, part: Part, quantity: str) -> bool:
+    """Whether these tensors have changed on rank 0 alone until a step."""
+    states = [[trace["steps"][0], [*trace["steps"], trace["end"]][part.step]] for trace in pair.ranks]
+    moved = [any(distances(*(each[quantity] for each in pairs)).get(name) for name in part.names) for pairs in states]
+    return moved[0] and not any(moved[1:])
 
 
 def of_parameters(pair: Pair, part: Part) -> str:
+    if "parameters" not in pair.between or pair.between["parameters"].step > part.step:
+        return ""
     if part.step == 0:
         return "other initial weights"
-    states = [[trace["steps"][0], [*trace["steps"], trace["end"]][part.step]] for trace in pair.ranks]
-    moved = [any(distances(*(each["parameters"] for each in pairs))[name] for name in part.names) for pairs in states]
-    if moved[0] and not any(moved[1:]):
+    if by_rank_0(pair, part, "parameters"):
         return "rank 0 alone"
     return "" if {*part.names} & {*pair.single["facts"]["trainable"]} else "local state update"
 
@@ -83,19 +77,22 @@ def of_parameters(pair: Pair, part: Part) -> str:
 def of_loss(pair: Pair, part: Part) -> str:
     alone, shared = pair.single["steps"][part.step], [trace["steps"][part.step] for trace in pair.ranks]
     kind = pair.coupling.get("coupling")
-    if part.step > 0:
-        if alone["unregistered"]:
-            return "layer not registered"
-        if any(value for step in shared for value in distances(alone["hidden"], step["hidden"]).values()):
-            return "state in attribute"
+    if alone["unregistered"] and part.step > 0:
+        return "layer not registered"
     if alone["backwards"] != shared[0]["backwards"]:
         return "micro-batches not divided"
-    named = {"layer": "BatchNorm per rank", "summed": "loss is summed", "term": "term per batch"}
+    factor = sum(step["loss"] for step in shared) / pair.world / (alone["loss"] or math.inf)
+    if kind != "summed" and (near(factor, pair.world) or near(factor, 1 / pair.world)):
+        return "loss is summed" if kind is None and factor < 1 else "scaled by world"
+    if kind == "layer":
+        kind = "norm" if pair.coupling["layer"] in pair.single["facts"]["norms"] else "across"
+    named = {"norm": "BatchNorm per rank", "summed": "loss is summed", "term": "term per batch"}
     named |= {"weighted": "mean of means", "across": "loss across samples"}
     if kind in named:
         return named[kind]
-    if kind is None and near(sum(step["loss"] for step in shared) / pair.world / (alone["loss"] or 1), 1 / pair.world):
-        return "loss is summed"
+    hidden = [distances(alone["hidden"], step["hidden"]).items() for step in shared]
+    if any(difference and not name.endswith(COUNT) for rank in hidden for name, difference in rank):
+        return "state in attribute"
     return "mean of means" if len({sum(step["sizes"]) for step in shared}) > 1 else ""
 
 
@@ -106,24 +103,41 @@ def of_gradient(pair: Pair, part: Part) -> str:
         names = {*pair.between["gradient"].names}
         if names <= {*shared[0]["unfrozen"]}:
             return "unfrozen after wrapping"
-        return "manual_backward not called" if not alone["backwards"] else ""
+        is_past = not alone["backwards"] or any(distances(*(step["reduced"] for step in shared[:2])).values())
+        return "manual_backward not called" if is_past else ""
     if near(ratio, pair.world):
         is_right = "reduced" in alone and near(ratio_of(alone, shared[0], "reduced"), 1)
         return "gradients reduced twice" if is_right else "sum, not mean"
     if shared[0]["hooked"]:
         return "clipped before reduction"
+    if any("gather" in call for call in shared[0]["calls"]):
+        return "gather without gradient"
     if near(ratio, 1 / pair.world):
-        return "reduced outside autograd"
-    return "gather without gradient" if any("gather" in call for call in shared[0]["calls"]) else ""
+        return "reduced outside autograd" if shared[0]["calls"] else "scaled by world"
+    return ""
+
+
+def of_applied(pair: Pair, part: Part) -> str:
+    ratio = ratio_of(*(trace["steps"][part.step] for trace in (pair.single, pair.ranks[0])), "applied")
+    return "scaled by world" if near(ratio, pair.world) or near(ratio, 1 / pair.world) else ""
 
 
 def of_rate(pair: Pair, part: Part) -> str:
+    alone, shared = ([step["rate"] for step in trace["steps"]] for trace in (pair.single, pair.ranks[0]))
     if "rate" in pair.between:
-        return "sync_dist missing"
-    return "rate times world" if part.step == 0 else "schedule stepped per rank"
+        rounds = [*zip(*(trace["validations"] for trace in pair.ranks), strict=False)]
+        is_logged = any(any(each["values"] != values[0]["values"] for each in values) for values in rounds)
+        return "sync_dist missing" if is_logged else "decided by rank"
+    if part.step == 0:
+        return "rate times world"
+    ahead = [part.step * pair.world - 1 + offset for offset in (0, 1)]
+    if any(at < len(alone) and near(shared[part.step][0], alone[at][0]) for at in ahead):
+        return "schedule stepped per rank"
+    moved = [abs(rates[part.step][0] - rates[0][0]) for rates in (alone, shared)]
+    return "schedule too long" if moved[1] < moved[0] else "schedule stepped per rank"
 
 
 RULES = {
-    **{"samples": of_samples, "parameters": of_parameters, "buffers": of_buffers},
-    **{"loss": of_loss, "gradient": of_gradient, "rate": of_rate},
+    **{"parameters": of_parameters, "buffers": of_buffers, "loss": of_loss},
+    **{"gradient": of_gradient, "applied": of_applied, "rate": of_rate},
 }

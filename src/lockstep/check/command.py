@@ -3,16 +3,16 @@
 import math
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
 from omegaconf import open_dict
 
-from lockstep.base.config_error import ConfigError, require
+from lockstep.base.config_error import ConfigError, config_error, require
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.base.streams import redirect_to_null
 from lockstep.check.differences import measured
@@ -20,9 +20,9 @@ from lockstep.check.evidence import Evidence
 from lockstep.check.findings import Answer, Report
 from lockstep.check.layers import first_layer
 from lockstep.check.legs import VAL_BATCHES, Legs, Results, Subject
-from lockstep.check.lockstep_runs import LockstepRuns
+from lockstep.check.lockstep_runs import LockstepRuns, settled
+from lockstep.check.questions import answers as of_one_process
 from lockstep.check.ranks import layouts
-from lockstep.check.repeats import QUESTIONS
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
 from lockstep.command.entry_point import make_output_dir, output_dir
@@ -67,8 +67,7 @@ def check(
     Raises:
         ConfigError: an override or a keyword is invalid, or the module does not train in a single process.
     """
-    began, folder = time.perf_counter(), output_dir("check")
-    typed = {key_of(word): word.partition("=")[2] for word in overrides}
+    folder, typed = output_dir("check"), {key_of(word): word.partition("=")[2] for word in overrides}
     words = [word for word in overrides if key_of(word) not in KEYS]
     code = {name: value for name, value in (("model", model), ("data", data)) if value is not None}
     worlds = numbers("devices", typed.get("devices", devices))
@@ -87,21 +86,19 @@ def check(
         for world in worlds:
             progress(f"{world} ranks")
             hangs = [each["cause"] for each in single["source"][0]["findings"] if HANGS in each["cause"]]
-            legs[world] = {"straight": [{"error": hangs[0]}]} if hangs else ranks_of(subject, world, folder)
+            legs[world] = {"plain": [{"error": hangs[0]}]} if hangs else ranks_of(subject, world, folder)
         evidence = Evidence(single, legs, measured(single["straight"][0], single["moved"][0], subject.precision))
-        words += [
-            f"batch_size={size}",
-            f"precision={subject.precision}",
-            f"trainer.limit_train_batches={batches}",
-            *FIXED,
-        ]
-        differs = bool(evidence.draws) or evidence.coupling.get("coupling") == "layer"
-        ours = [*LockstepRuns(words, code, folder, differs, progress).answers(worlds, names)]
-        stock = [corrected(with_layer(answer, subject, folder), ours) for answer in answers(evidence)]
-        report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, (*stock, *ours))
+        stock = [with_layer(answer, subject, evidence, folder) for answer in answers(evidence)]
+        is_apart = any(answer.verdict == "apart" for answer in stock)
+        batch = [f"batch_size={size}", f"trainer.limit_train_batches={batches}", f"precision={subject.precision}"]
+        differs = evidence.plain_draws or evidence.coupling.get("coupling") == "layer"
+        runs = LockstepRuns([*words, *batch, *FIXED], code, folder, differs, progress)
+        ours = [answer if is_apart else settled(answer, evidence) for answer in runs.answers(worlds, names)]
+        found = (*(corrected(answer, ours) for answer in stock), *ours)
+        report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, found)
     progress.close()
     report.save()
-    print(f"{report.text()}\n  {time.perf_counter() - began:.0f} s", flush=True)
+    print(report.text(), flush=True)
     return report
 
 
@@ -109,6 +106,9 @@ def names_of(strategies: object, typed: Mapping[str, str]) -> list[str]:
     """Return the strategies of Lockstep's own runs, each with ranks."""
     for key in ("strategy", "engine"):
         require(key not in typed, key, typed.get(key), "a check has several", "strategies=ddp,fsdp, or nothing")
+    for key in typed:
+        if key not in KEYS and (alike := get_close_matches(key, KEYS, 1, 0.8)):
+            raise config_error(key, typed[key], "a check has no such key", f"{alike[0]}={typed[key]}")
     names, choices = listed(strategies), [name for name, kind in STRATEGIES.items() if kind.distributed]
     for name in names:
         require(name in choices, "strategies", name, "it starts no ranks", f"strategies={','.join(choices)}")
@@ -149,12 +149,12 @@ def divisible(size: int, worlds: Sequence[int]) -> int:
 def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
     """Return the legs of one process, in float32 if the module does not train in float64."""
     results = ranks_of(subject, 1, folder)
-    if "error" in results["straight"][0]:
+    if "error" in results.get("straight", results["plain"])[0]:
         subject = replace(subject, precision="32-true")
         results = ranks_of(subject, 1, folder)
-    if not results["straight"][0].get("steps", True):
+    if not results["plain"][0].get("steps", True):
         raise ConfigError("model: no optimizer of it makes a step; call step() of self.optimizers().")
-    for leg in ("straight", "moved"):
+    for leg in ("plain", "straight", "moved"):
         if (reason := results[leg][0].get("error")) is not None:
             shown = results[leg][0].get("traceback", reason)
             raise UserCodeError(f"{shown}\nmodel: a stock Trainer cannot train it in one process.")
@@ -163,26 +163,26 @@ def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
 
 def ranks_of(subject: Subject, world: int, folder: Path) -> Results:
     """Return all legs of a world, whose ranks are started once."""
-    group = ProcessGroup("gloo" if world > 1 else "auto", "auto", PATIENCE)
+    group = ProcessGroup("gloo" if world > 1 else "auto", PATIENCE)
     described = World("check", world > 1, world, 1, "cpu", False, 1, group, str(folder))
     try:
         return cast(Results, start_ranks(Legs(described, subject, str(folder)), LEGS))
     except RankFailed as error:
-        return {"straight": [{"error": error.reason}]}
+        return {"plain": [{"error": error.reason}]}
 
 
-def answers(evidence: Evidence) -> Iterator[Answer]:
-    """Yield the answers to all questions about a stock Trainer."""
-    for question in (layouts, *QUESTIONS):
-        yield from question(evidence)
+def answers(evidence: Evidence) -> list[Answer]:
+    """Return the answers to all questions about a stock Trainer."""
+    return [*layouts(evidence), *of_one_process(evidence)]
 
 
-def with_layer(answer: Answer, subject: Subject, folder: Path) -> Answer:
+def with_layer(answer: Answer, subject: Subject, evidence: Evidence, folder: Path) -> Answer:
     """Run the step at which ranks part again, and add the first layer that does."""
     finding = answer.finding
-    if finding is None or answer.world == 1 or finding.quantity not in ("loss", "gradient"):
+    if finding is None or finding.step is None or answer.world == 1 or finding.quantity not in ("loss", "gradient"):
         return answer
-    subject = replace(subject, layers_at=finding.step)
+    repeats = evidence.straight["facts"].get("repeats", {}) | ({"aligns": True} if finding.aligned else {})
+    subject = replace(subject, layers_at=finding.step - 1, repeats=repeats)
     single, ranks = (ranks_of(subject, world, folder).get("layers", [{"error": ""}]) for world in (1, answer.world))
     if "error" in single[0] or any("error" in rank for rank in ranks):
         return answer

@@ -1,14 +1,17 @@
 """How the loss of a batch depends on its samples, by calls of training_step with parts and copies of the batch."""
 
 import inspect
+from functools import partial
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 
 from lockstep.base.structures import map_tensors
-from lockstep.check.probe import Trace, batch_size_of
+from lockstep.check.noise import FrozenNoise
+from lockstep.check.probe import Probe
+from lockstep.check.sketches import batch_size_of
 from lockstep.plan.targets.kinds import replace_method
 
 CLOSE = 1e-6
@@ -18,7 +21,7 @@ def close(one: float, other: float) -> bool:
     return abs(one - other) <= CLOSE * max(abs(one), abs(other), 1e-6)
 
 
-class Coupling(Callback):
+class Coupling(Probe):
     """Notes in `trace["facts"]` the `coupling` of the first batch, and the `layer` that couples its samples.
 
     mean: the loss is the mean of the samples' losses. summed: their sum. weighted: their mean, with weights.
@@ -26,24 +29,26 @@ class Coupling(Callback):
     layer: a layer's output for a sample depends on the other samples. inputs: what the first layer takes does so.
     """
 
-    def __init__(self) -> None:
-        self.trace: Trace = {"steps": [], "validations": [], "facts": {}, "end": {}}
-        self.calls: list[str] = []
-
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
         trainer.should_stop = True
         facts, size = self.trace["facts"], batch_size_of(batch)
-        if "coupling" in facts or not module.automatic_optimization or size < 4:
+        if "coupling" in facts or size < 4:
             return
         replace_method(module, "log", lambda *_, **__: None)
+        losses: list[float] = []
+        if not module.automatic_optimization:  # without gradients, no optimizer steps
+            replace_method(module, "manual_backward", lambda _, loss, *__, **___: losses.append(float(loss.detach())))
         state = {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
-        def loss(*rows: int) -> float:
+        def loss(*rows: int, place: int = 0) -> float:
             module.load_state_dict(state)
-            torch.manual_seed(0)
+            losses.clear()
             step: Any = module.training_step
-            returned = step(*(select_rows(batch, size, rows), 0)[: len(inspect.signature(step).parameters)])
-            return float(returned["loss"] if isinstance(returned, dict) else returned)
+            with FrozenNoise():
+                returned = step(*(select_rows(batch, size, rows), 0)[: len(inspect.signature(step).parameters)])
+            if module.automatic_optimization:
+                losses[:] = [float(returned["loss"] if isinstance(returned, dict) else returned)]
+            return losses[place]
 
         half, full = size // 2, [*range(size)]
         layer = coupling_layer(module, lambda: loss(*full), lambda: loss(*full[:half]), half)
@@ -51,8 +56,11 @@ class Coupling(Callback):
             facts |= {"coupling": "layer", "layer": layer} if layer else {"coupling": "inputs"}
         else:
             splits = [(full[:half], full[half:]), (full[::2], full[1::2]), (full[: half // 2], full[half // 2 :])]
-            kinds = [kind_of(loss, full, *split) for split in splits]  # halves may have equal weights by chance
-            facts["coupling"] = next((kind for kind in kinds if kind != "mean"), "mean")
+            for place in range(len(losses)):  # halves may have equal weights by chance
+                kinds = [kind_of(partial(loss, place=place), full, *split) for split in splits]
+                facts["coupling"] = next((kind for kind in kinds if kind != "mean"), "mean")
+                if facts["coupling"] != "mean":
+                    break
         module.load_state_dict(state)
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from lockstep.check.probe import Sketches, Trace
+from lockstep.check.sketches import Sketches, Trace
 
-ORDER = ("samples", "parameters", "optimizer", "buffers", "loss", "gradient", "rate")
+ORDER = ("batch", "samples", "parameters", "optimizer", "buffers", "loss", "gradient", "applied", "rate")
 """Quantities in the order in which they part within a step."""
 FACTOR, FLOOR, LOGGED = 100.0, 1000.0, 2e-6
 """Of the tolerance: times the measured difference; at least, in units of the last place; of logged values (float32)."""
@@ -35,13 +35,18 @@ def relative(one: float, other: float, scale: float = 0.0) -> float:
     return distance if math.isfinite(distance) else math.inf
 
 
-def distances(one: Any, other: Any) -> dict[str, float]:
-    """Return the difference of each part of two values, relative to the largest norm among them."""
+def distances(one: Any, other: Any, in_order: bool = True) -> dict[str, float]:
+    """Return the difference of each part of two values, relative to the largest norm among them.
+
+    in_order: whether rows of a tensor in another order are a difference.
+    """
     if isinstance(one, dict):
         sketches: list[Sketches] = [one, other]
         scale = max((values[0] for each in sketches for values in each.values() if math.isfinite(values[0])), default=0)
         return {
-            name: max(relative(a, b, scale) for a, b in zip(one[name], other[name], strict=True))
+            name: max(
+                relative(a, b, scale) for a, b in [*zip(one[name], other[name], strict=True)][:: 1 + (not in_order)]
+            )
             if name in one and name in other
             else math.inf
             for name in {**one, **other}
@@ -57,10 +62,13 @@ def states(trace: Trace) -> list[dict[str, Any]]:
     return [*trace["steps"], trace["end"]]
 
 
-def differences(one: Trace, other: Trace, quantity: str) -> list[dict[str, float]]:
+def differences(one: Trace, other: Trace, quantity: str, in_order: bool = True) -> list[dict[str, float]]:
     """Return the differences of a quantity at each step; infinite where one trace has ended."""
     pairs = [*zip(states(one), states(other), strict=False)]
-    steps = [distances(a[quantity], b[quantity]) for a, b in pairs if quantity in a and quantity in b]
+    both = [quantity in a and quantity in b for a, b in pairs]
+    steps = [
+        distances(a[quantity], b[quantity], in_order) if has else {} for (a, b), has in zip(pairs, both, strict=True)
+    ]
     return steps if len(one["steps"]) == len(other["steps"]) else [*steps, {"": math.inf}]
 
 
@@ -81,11 +89,13 @@ def measured(straight: Trace, moved: Trace, precision: str) -> Tolerance:
     return tolerance
 
 
-def apart(one: Trace, other: Trace, tolerance: Tolerance, quantities: Sequence[str] = ORDER) -> Parted:
-    """Return where two traces part."""
+def apart(
+    one: Trace, other: Trace, tolerance: Tolerance, quantities: Sequence[str] = ORDER, in_order: bool = True
+) -> Parted:
+    """Return where two traces part. in_order: of the rows of buffers."""
     parted = {}
     for quantity in quantities:
-        for step, values in enumerate(differences(one, other, quantity)):
+        for step, values in enumerate(differences(one, other, quantity, in_order or quantity != "buffers")):
             limit = tolerance(quantity, step)
             names = [name for name, value in values.items() if value > limit]
             if names:
@@ -94,9 +104,11 @@ def apart(one: Trace, other: Trace, tolerance: Tolerance, quantities: Sequence[s
     return parted
 
 
-def largest(one: Trace, other: Trace, quantities: Sequence[str] = ORDER) -> float:
+def largest(one: Trace, other: Trace, quantities: Sequence[str] = ORDER, in_order: bool = True) -> float:
     """Return the largest difference of any quantity."""
-    steps = chain.from_iterable(differences(one, other, quantity) for quantity in quantities)
+    steps = chain.from_iterable(
+        differences(one, other, quantity, in_order or quantity != "buffers") for quantity in quantities
+    )
     return max((value for step in steps for value in step.values()), default=0.0)
 
 

@@ -1,6 +1,6 @@
 """What the legs have measured, and the answers that are made of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -9,11 +9,8 @@ from typing import Any
 from lockstep.check.causes import CAUSES
 from lockstep.check.differences import Tolerance
 from lockstep.check.findings import Answer, Finding
-from lockstep.check.legs import Results
-from lockstep.check.probe import Trace
+from lockstep.check.sketches import Trace
 
-LAST = 10**6
-"""A step behind all others: the tolerance there is that of the last one."""
 STATE = ("parameters", "optimizer", "buffers")
 
 
@@ -21,24 +18,40 @@ STATE = ("parameters", "optimizer", "buffers")
 class Evidence:
     """The legs of one process, and those of several ranks by their number."""
 
-    single: Results
-    worlds: dict[int, Results]
+    single: Mapping[str, list[Trace]]
+    worlds: Mapping[int, Mapping[str, list[Trace]]]
     tolerance: Tolerance
 
     @property
     def straight(self) -> Trace:
         return self.single["straight"][0]
 
+    @property
+    def plain(self) -> Trace:
+        return self.single["plain"][0]
+
+    @property
+    def last(self) -> float:
+        """Return the tolerance of the last gradient."""
+        return self.tolerance("gradient", 10**6)
+
+    @property
+    def varied(self) -> str:
+        varies = self.straight["facts"]["varies"]
+        return "the data draws a sample anew whenever it is read, and not from a generator of the process" * bool(
+            varies
+        )
+
+    @property
+    def plain_draws(self) -> bool:
+        return self.plain["facts"]["varies"] or any(step["drew"] for step in self.plain["steps"])
+
     @cached_property
     def draws(self) -> str:
         """Return why the steps of two layouts cannot be compared, if they draw random numbers."""
         if any(step["drew"] for step in self.straight["steps"]):
-            return "training_step draws random numbers: see the virtual ranks"
-        return "the data draws a sample anew whenever it is read" if self.varies else ""
-
-    @property
-    def varies(self) -> bool:
-        return bool(self.straight["facts"].get("varies"))
+            return "training_step draws random numbers that depend on the layout"
+        return self.varied
 
     @property
     def coupling(self) -> dict[str, Any]:
@@ -46,20 +59,28 @@ class Evidence:
         return facts
 
 
-def answered(question: str, difference: float, tolerance: float, finding: Finding | None, reason: str = "") -> Answer:
-    """Return an answer: apart with a finding, undecided with a reason."""
+def answered(
+    question: str, difference: float, tolerance: float, finding: Finding | None, reason: str = "", world: int = 1
+) -> Answer:
+    """Return an answer: apart or noted with a finding, undecided with a reason."""
     if finding is not None:
-        return Answer(question, "apart", difference, tolerance, finding)
+        return Answer(question, "noted" if finding.usual else "apart", difference, tolerance, finding, world=world)
     if reason:
-        return Answer(question, "undecided", difference, tolerance, None, reason)
-    return Answer(question, "within" if difference else "identical", difference, tolerance)
+        return Answer(question, "undecided", difference, tolerance, None, reason, world)
+    return Answer(question, "within" if difference else "identical", difference, tolerance, world=world)
 
 
 def finding_of(
-    question: str, cause: str, quantity: str, step: int | None = None, where: str = "", ratio: float | None = None
+    cause: str, quantity: str, trace: Trace | None = None, step: int | None = None, where: str = "", **more: Any
 ) -> Finding:
-    known = CAUSES.get(cause, {"cause": "", "change": ""})
-    return Finding(question, quantity, step, where, ratio, known["cause"], known["change"])
+    """Return a finding at a step of a trace, which counts them from 0; a state is that before the step."""
+    known: dict[str, Any] = {"cause": "", "change": "", **CAUSES.get(cause, {})}
+    usual = more.pop("usual", known.get("usual", False))
+    epoch, number = None, None
+    if trace is not None and step is not None:
+        number = step + (quantity not in STATE)
+        epoch = trace["steps"][min(max(number - 1, 0), len(trace["steps"]) - 1)]["epoch"] + 1
+    return Finding(quantity, epoch, number, where, cause=known["cause"], advice=known["change"], usual=usual, **more)
 
 
 def failed(question: str, traces: Sequence[Trace] | None) -> Answer | None:

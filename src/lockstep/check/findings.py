@@ -1,17 +1,23 @@
-"""The answers of a check: a line for each question, and what is known about a difference."""
+"""The answers of a check: what is apart in full, all else in a line, and the files check.json and report.html."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from pathlib import Path
+from textwrap import fill
 from typing import Literal
 
 from lockstep.base.files import finite, save_json, save_text
+from lockstep.runs.report import TEMPLATES
 from lockstep.runs.run_files import REPORT
 
-Verdict = Literal["identical", "within", "apart", "undecided"]
-"""`within`: apart by no more than a multiple of what inputs moved by one unit in the last place make."""
+Verdict = Literal["identical", "within", "apart", "noted", "undecided"]
+"""`within`: no further apart than a multiple of what inputs moved by one unit in the last place make. `noted`: apart
+by what a Trainer does to everybody's code, or what is usual; no mistake."""
 CORRECTED = "corrected here, wrong in a stock Trainer: "
+LABELS = {"batch": "batches that a step comes after", "applied": "gradient before the step"}
+"""Quantities whose names do not say what they are."""
+OURS = "Lockstep: "
+"""What the questions about Lockstep's own runs begin with."""
 
 
 @dataclass(frozen=True)
@@ -19,22 +25,38 @@ class Finding:
     """A difference.
 
     Attributes:
-        question: what was compared, such as "2 ranks and one process".
         quantity: what parts first: samples, loss, gradient, …; "source" for what no run shows.
-        step: the optimizer step at which it parts, from 0, or None.
+        epoch, step: where it parts, from 1 and counted over all epochs, as `lockstep.compare` does. The state
+            (parameters, optimizer, buffers) is that after the step; after step 0 is before the first.
         where: the first layer or tensor that parts, or a file and line.
+        ranks: whether the ranks part from each other, in words.
         ratio: between the norms of all gradients, or None.
-        cause: the likely cause, in one sentence without its full stop.
-        advice: what to change, in the same form.
+        facts: what else is known.
+        cause, advice: the likely cause, in one sentence without its full stop, and what to change.
+        usual: whether it is a note, and no mistake. aligned: whether ranks read in order, whatever the sampler.
     """
 
-    question: str
     quantity: str
+    epoch: int | None = None
     step: int | None = None
     where: str = ""
+    ranks: str = ""
     ratio: float | None = None
+    facts: str = ""
     cause: str = ""
     advice: str = ""
+    usual: bool = False
+    aligned: bool = False
+
+    def place(self, difference: float | None = None) -> str:
+        """Return what parts, where, and by how much."""
+        step = (
+            f"epoch {self.epoch}, step {self.step}" if self.step else "before the first step" if self.step == 0 else ""
+        )
+        size = f"by {difference:.1e}" if difference and difference < 1e300 else ""
+        ratio = f"gradient norm × {self.ratio:.4g}" if self.ratio and abs(self.ratio - 1) > 1e-6 else ""
+        quantity = LABELS.get(self.quantity, self.quantity)
+        return ", ".join(filter(None, [quantity, self.where, step, self.ranks, size, ratio, self.facts]))
 
 
 @dataclass(frozen=True)
@@ -59,28 +81,30 @@ class Answer:
     corrected: bool = False
 
     def lines(self) -> Iterator[str]:
-        """Yield the verdict, and for what is apart where, why and what to change."""
-        yield f"  {self.verdict:<10} {self.question}{self.details()}"
-        if self.finding is not None and self.finding.cause:
-            yield f"{'':13}{CORRECTED if self.corrected else 'likely cause: '}{self.finding.cause}."
-            if self.finding.advice:
-                yield f"{'':13}to change: {self.finding.advice}."
-        elif self.finding is not None:
-            yield f"{'':13}{CORRECTED if self.corrected else ''}no known cause fits."
-
-    def details(self) -> str:
+        """Yield of what is apart or noted where, why, and what to change."""
         if self.finding is None:
-            limit, difference = self.tolerance or 0.0, self.difference or 0.0
-            expected = f", expected up to {limit:.0e}" if difference <= limit else ""  # of the last step's gradient
-            measured = f": {difference:.0e}{expected}" if difference else ""
-            return measured if self.verdict == "within" else f": {self.reason}" if self.reason else ""
-        finding = self.finding
-        step = "" if finding.step is None else f" from step {finding.step} on"
-        size = f", by {self.difference:.1e}" if self.difference and self.difference < 1e300 else ""
-        ratio = (
-            f", norm of the gradient × {finding.ratio:.4g}" if finding.ratio and abs(finding.ratio - 1) > 1e-6 else ""
+            return
+        yield f"{self.question}: {self.finding.place(self.difference)}"
+        expected = f"; expected up to {self.tolerance:.0e}" if self.tolerance else ""
+        unknown = f"not known{expected}. Until then all that was compared agrees"
+        cause = self.finding.cause or unknown
+        yield f"{CORRECTED if self.corrected else 'likely cause: ' if self.finding.cause else 'cause: '}{cause}."
+        if self.finding.advice:
+            yield f"to change: {self.finding.advice}."
+
+    def follows(self, earlier: "Answer") -> bool:
+        """Whether this difference is a consequence of another, or another sight of it."""
+        one, other = self.finding, earlier.finding
+        if one is None or other is None or self.verdict != "apart":
+            return False
+        if self.question.startswith(OURS) or (one.cause and one.cause == other.cause):
+            return True
+        is_resume = self.question.endswith("resumed")
+        by_ranks = (
+            is_resume and self.world == earlier.world and earlier.question == f"{self.world} ranks and one process"
         )
-        return f": {finding.quantity}{f' ({finding.where})' if finding.where else ''}{step}{size}{ratio}"
+        alike = self.question.partition(" rank")[2] == earlier.question.partition(" rank")[2]
+        return by_ranks or (is_resume and alike and (one.quantity, one.where) == (other.quantity, other.where))
 
 
 @dataclass(frozen=True)
@@ -96,16 +120,61 @@ class Report:
     def is_apart(self) -> bool:
         return any(answer.verdict == "apart" for answer in self.answers)
 
+    def having(self, verdict: Verdict) -> list[Answer]:
+        return [answer for answer in self.answers if answer.verdict == verdict]
+
+    def findings(self) -> list[tuple[Answer, list[Answer]]]:
+        """Return each difference with those that follow from it."""
+        groups: list[tuple[Answer, list[Answer]]] = []
+        for answer in self.having("apart"):
+            for first, others in groups:
+                if answer.follows(first):
+                    others.append(answer)
+                    break
+            else:
+                groups.append((answer, []))
+        return groups
+
     def text(self) -> str:
-        lines = [line for answer in self.answers for line in answer.lines()]
-        count = sum(answer.verdict == "apart" for answer in self.answers)
-        verdict = f"{count} of {len(self.answers)} are apart" if count else "nothing is apart"
-        return "\n".join([f"{self.title}, {self.precision}", "", *lines, "", verdict, f"  {self.folder}"])
+        lines = [f"{self.title}, {self.precision}", ""]
+        for answer, others in self.findings():
+            first, *rest = answer.lines()
+            lines += [indented("apart", first), *(indented("", line) for line in rest)]
+            lines += [indented("", f"follows from it: {', '.join(each.question for each in others)}")] * bool(others)
+        for answer in self.having("noted"):
+            first, cause, *_ = answer.lines()
+            lines.append(indented("noted", f"{first.partition(':')[0]}: {cause.partition(': ')[2]}"))
+        for verdict in ("identical", "within", "undecided"):
+            if answers := self.having(verdict):  # type: ignore[arg-type]
+                lines.append(indented(verdict, f"{len(answers)}: {summary(verdict, answers)}"))
+        count = len(self.findings())
+        lines += ["", f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart", f"  {self.folder}"]
+        return "\n".join(lines)
 
     def save(self) -> None:
+        groups = self.findings()
         answers = [finite(asdict(answer)) for answer in self.answers]
-        save_json(self.folder / "check.json", {"title": self.title, "precision": self.precision, "answers": answers})
-        page = (
-            f"<!doctype html><meta charset=utf-8><title>{escape(self.title)}</title><pre>{escape(self.text())}</pre>\n"
-        )
-        save_text(self.folder / REPORT, page)
+        follows = {other.question: first.question for first, others in groups for other in others}
+        content = {"title": self.title, "precision": self.precision, "differences": len(groups)}
+        save_json(self.folder / "check.json", {**content, "follows_from": follows, "answers": answers})
+        save_text(self.folder / REPORT, self.page())
+
+    def page(self) -> str:
+        from jinja2 import Environment, FileSystemLoader
+
+        loader = FileSystemLoader([TEMPLATES, Path(__file__).parent])
+        environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        return environment.get_template("check.html").render(report=self)
+
+
+def indented(verdict: str, line: str) -> str:
+    return fill(line, 120, initial_indent=f"  {verdict:<10} ", subsequent_indent=" " * 15, break_long_words=False)
+
+
+def summary(verdict: str, answers: Sequence[Answer]) -> str:
+    """Return the questions with this verdict."""
+    questions = ", ".join(answer.question for answer in answers)
+    if verdict == "undecided":
+        return f"{questions} (reasons in check.json)"
+    largest = max(answer.difference or 0.0 for answer in answers)
+    return f"{questions} (by {largest:.0e} at most)" if verdict == "within" else questions

@@ -4,24 +4,27 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from lockstep.check.probe import Trace, batch_size_of, sample_hashes
+from lockstep.check.noise import FrozenNoise
+from lockstep.check.probe import Probe
+from lockstep.check.sketches import Trace, batch_size_of, sample_hashes
 
 CLOSE = 1e-9
 
 
-class Layers(Callback):
+class Layers(Probe):
     """Notes in `trace`, at one step, `samples`, and by submodule a number for each sample: `forward` and `backward`."""
 
-    def __init__(self, step: int) -> None:
-        self.step, self.hooks, self.size = step, list[Any](), 0
-        self.trace: Trace = {"samples": [], "forward": {}, "backward": {}, "facts": {}, "validations": []}
-        self.calls: list[str] = []
+    def __init__(self, seed: int, noise: FrozenNoise | None, step: int) -> None:
+        super().__init__(seed, noise=noise)
+        self.at, self.hooks, self.size = step, list[Any](), 0
+        self.trace |= {"samples": [], "forward": {}, "backward": {}}
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if trainer.global_step != self.step or self.hooks:
+        super().on_train_batch_start(trainer, module, batch, batch_idx)
+        if len(self.trace["steps"]) != self.at or self.hooks:
             return
         self.trace["samples"], self.size = sample_hashes(batch), batch_size_of(batch)
         for name, layer in module.named_modules():
@@ -39,6 +42,7 @@ class Layers(Callback):
         return hook
 
     def on_before_optimizer_step(self, trainer: Trainer, module: LightningModule, optimizer: Any) -> None:
+        super().on_before_optimizer_step(trainer, module, optimizer)
         for hook in self.hooks:
             hook.remove()
         trainer.should_stop = trainer.should_stop or bool(self.hooks)

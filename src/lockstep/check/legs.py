@@ -2,10 +2,9 @@
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch import Trainer
+from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.strategies import DDPStrategy
 
 from lockstep.base.config_error import shorten
@@ -21,7 +21,9 @@ from lockstep.base.random_state import seed_all
 from lockstep.check.coupling import Coupling
 from lockstep.check.layers import Layers
 from lockstep.check.loaders import adapt
-from lockstep.check.probe import CollectiveSpy, Probe, Trace
+from lockstep.check.noise import FrozenNoise
+from lockstep.check.probe import CollectiveSpy, Probe
+from lockstep.check.sketches import Trace, reading
 from lockstep.check.source import look
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas.target import KEY
@@ -30,9 +32,7 @@ from lockstep.plan.targets.locate import create, locate, parameters_of
 from lockstep.plan.world import World
 from lockstep.strategies.parallel.sync_batchnorm import convert_batchnorm
 
-QUIET: dict[str, Any] = dict.fromkeys(
-    ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-)
+QUIET: dict[str, Any] = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 VAL_BATCHES = 10
 
 
@@ -42,7 +42,10 @@ Results = dict[str, list[Trace]]
 
 @dataclass(frozen=True)
 class Subject:
-    """What is trained: calls of the module and the data, the global batch size, and the batches of each epoch."""
+    """What is trained: calls of the module and the data, the global batch size, and the batches of each epoch.
+
+    layers_at: the step of which layers are noted. repeats: the arguments of `fit` with which it is made again.
+    """
 
     model: dict[str, Any]
     data: dict[str, Any]
@@ -52,6 +55,7 @@ class Subject:
     precision: str = "64-true"
     sync_batchnorm: bool = False
     layers_at: int | None = None
+    repeats: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -70,48 +74,61 @@ def run(work: Legs, context: RankContext) -> Results:
     return legs_of(work.subject, Path(work.folder))
 
 
-def legs_of(subject: Subject, folder: Path, number: int = 0) -> Results:
+def legs_of(subject: Subject, folder: Path, number: int = 0, without: Sequence[str] = ()) -> Results:
     """Return the traces of a subject in this world; with `layers_at` of its layers at this step alone.
 
-    number: of the subject, if several share the folder.
+    plain: as the user wrote it. straight: the same without what cannot be compared, and what all others repeat.
+    number: of the subject, if several share the folder. without: legs that nobody asks for.
     """
     world, results = dist.get_world_size() if dist.is_initialized() else 1, Results()
-    path = folder / f"{number}_{world}.ckpt"
+    path, keys = folder / f"{number}_{world}.ckpt", dict[str, Any]()
 
-    def leg(name: str, create: Callable[[], Any], **keys: Any) -> bool:
+    def leg(name: str, create: Callable[..., Any] = Probe, probes: Any = None, **options: Any) -> bool:
+        if name in without:
+            return False
         try:
-            trace = fit(subject, world, create, **keys)
+            trace = fit(subject, world, create, probes or {}, **{**keys, **options})
         except Exception as error:  # of the user's code
             reason = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
             trace = {"error": reason, "traceback": user_traceback(error)}
         results[name] = all_gather_json(trace)
         return all("error" not in each for each in results[name])
 
-    step, probe = subject.layers_at, partial(Probe, subject.seed)
-    if step is not None:
-        leg("layers", partial(Layers, step), aligns=True, validates=False)
-    elif leg("straight", probe, again=world == 1):
-        facts = results["straight"][0]["facts"]
-        if world > 1 and facts["sampler"] != facts.get("sampler_given") and facts.get("order") in ("sequential", "own"):
-            leg("aligned", probe, aligns=True)
-        if leg("half", partial(probe, stops=True), save=path):
-            leg("resumed", probe, resume=path)
+    if subject.layers_at is not None:
+        keys |= subject.repeats
+        leg("layers", Layers, {"step": subject.layers_at}, validates=False)
+    elif leg("plain", again=world == 1, reads=True):
+        facts = results["plain"][0]["facts"]
+        draws = facts["varies"] or any(step["drew"] for trace in results["plain"] for step in trace["steps"])
+        keys |= {"calm": True} if draws else {}
+        keys |= {"aligns": True} if facts["batch"] not in (None, subject.batch_size // world) else {}
+        results["straight"] = results["plain"]
+        if keys and not leg("straight", again=world == 1, reads=True):
+            keys, results["straight"] = {}, results["plain"]
+        for trace in results["straight"]:
+            trace["facts"]["repeats"] = keys
+        is_replaced = facts["order"] == "sequential" and facts["sampler"] != facts["sampler_given"]
+        if not keys.get("aligns") and (facts["order"] in ("own", "drawn") or is_replaced):
+            leg("aligned", aligns=True)
+        if leg("half", probes={"stops": True}, save=path):
+            leg("resumed", resume=path)
         if world == 1:
             model, data, _ = created(subject, subject.batch_size, 0)
             results["source"] = [{"findings": [asdict(finding) for finding in look(model, data)]}]
-            leg("moved", partial(probe, moves=True))
+            leg("moved", probes={"moves": True})
             leg("coupling", Coupling)
-            leg("accumulated", probe, accumulate=2)
-            leg("workers", probe, workers=2)
+            leg("accumulated", accumulate=2)
+            leg("workers", workers=2, calm=False, aligns=False)
             if results["straight"][0]["validations"]:
-                leg("unvalidated", probe, validates=False)
+                leg("unvalidated", validates=False, calm=False, aligns=False)
     return results
 
 
 def fit(
     subject: Subject,
     world: int,
-    create_probe: Callable[[], Any],
+    create_probe: Callable[..., Any],
+    probes: dict[str, Any],
     accumulate: int = 1,
     workers: int = 0,
     validates: bool = True,
@@ -119,16 +136,21 @@ def fit(
     save: Path | None = None,
     resume: Path | None = None,
     aligns: bool = False,
+    calm: bool = False,
+    reads: bool = False,
     distributes: bool = True,
     finds_unused: bool = False,
 ) -> Trace:
-    """Train on global batches for two epochs, unless the probe stops it; return the trace of this rank."""
+    """Train on global batches for two epochs, unless the probe stops it; return the trace of this rank.
+
+    probes: arguments of the probe. aligns, calm: see `adapted`; what a calm step draws is the same for all samples.
+    """
     keys = dict(locals())
     size = subject.batch_size // world // accumulate
     model, data, owner = created(subject, size, workers)
-    probe = create_probe()
+    probe = create_probe(**probes, noise=FrozenNoise() if calm else None, seed=subject.seed)
     facts = probe.trace["facts"]
-    adapt(owner, subject.seed, size, world, workers, facts, aligns)
+    adapt(owner, subject.seed, size, world, workers, facts, aligns, calm)
     torch.manual_seed(subject.seed)
     options: dict[str, Any] = {
         **{"precision": subject.precision, "devices": world, "accumulate_grad_batches": accumulate},
@@ -138,24 +160,27 @@ def fit(
     if world > 1:
         group: dict[str, Any] = {"cluster_environment": LightningEnvironment(), "process_group_backend": "gloo"}
         options["strategy"] = DDPStrategy(**group, find_unused_parameters=finds_unused)
-    trainer = Trainer(accelerator="cpu", callbacks=[probe], **options, **QUIET)
+    trainer = Trainer(accelerator="cpu", callbacks=[probe], logger=DummyLogger(), **options, **QUIET)
     try:
         with CollectiveSpy(probe.calls):
             trainer.fit(model, data, ckpt_path=resume)
             seen = len(probe.trace["validations"])
+            read = {"reading": reading(trainer.train_dataloader)} if reads else {}
             for _ in range(2 if again and seen else 0):
                 trainer.validate(model, data, verbose=False)
     except (TypeError, RuntimeError) as error:
+        probe.freeze(False)
         if "sampler" in str(error) and distributes:  # Lightning cannot divide a batch sampler, which divides itself
             return fit(**{**keys, "distributes": False})
         if "find_unused_parameters" in str(error) and not finds_unused:
             return fit(**{**keys, "finds_unused": True})
         raise
-    if facts.get("batch") not in (None, size):
-        raise ValueError(f"its loader has batches of {facts['batch']}, whatever its batch_size")
+    finally:
+        probe.freeze(False)
     if save is not None:
         trainer.save_checkpoint(save)
-    return {**probe.trace, "validations": probe.trace["validations"][:seen], "again": probe.trace["validations"][seen:]}
+    validations = probe.trace["validations"]
+    return {**probe.trace, **read, "validations": validations[:seen], "again": validations[seen:]}
 
 
 def created(subject: Subject, size: int, workers: int) -> tuple[Any, Any, Any]:

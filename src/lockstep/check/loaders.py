@@ -1,28 +1,48 @@
 """The user's loaders for a stock Trainer: batches of the wanted size, and shuffles that are the same on any ranks."""
 
+import inspect
+import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
-from lockstep.base.random_state import preserve_generators, seeded
-from lockstep.check.probe import sample_hashes
+from lockstep.base.random_state import preserve_generators, seed_by, seeded
+from lockstep.check.sketches import sample_hashes
 from lockstep.plan.targets.kinds import overrides, replace_method
 
+ORDERS: dict[Any, str] = {SequentialSampler: "sequential", RandomSampler: "random", DistributedSampler: "divided"}
+ORDERS |= dict.fromkeys((WeightedRandomSampler, SubsetRandomSampler), "drawn")
+SHUFFLES = re.compile(r"randperm|shuffle\(|permut|\bsample\(|multinomial")
 
-class SliceOfRank(DistributedSampler[Any]):
-    """Every W-th index of a sampler. A Trainer replaces no DistributedSampler."""
 
-    def __init__(self, sampler: Any) -> None:
-        super().__init__(sampler, dist.get_world_size(), dist.get_rank(), shuffle=False)
-        self.sampler = sampler
+class Steady(Dataset[Any]):
+    """A dataset whose samples draw the same whenever they are read."""
 
-    def __iter__(self) -> Iterator[Any]:
-        return islice(iter(self.sampler), self.rank, None, self.num_replicas)
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        with preserve_generators():
+            seed_by(int(index))
+            return self.dataset[index]
 
 
 def adapt(owner: Any, seed: int, *arguments: Any) -> None:
@@ -33,39 +53,49 @@ def adapt(owner: Any, seed: int, *arguments: Any) -> None:
             replace_method(owner, name, lambda create, stage=stage: adapted(seeded(seed, create), stage, *arguments))
 
 
-def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts: dict[str, Any], aligns: bool) -> Any:
+def adapted(
+    loader: Any, stage: str, size: int, world: int, workers: int, facts: dict[str, Any], aligns: bool, calm: bool
+) -> Any:
     """Return a plain loader with other batches and workers; another object is returned as it is.
 
-    facts: to note some of training's. aligns: give ranks their shares of the order in one process.
+    facts: to note some of training's. aligns: read in order, whatever the sampler. calm: a sample draws the same each
+    time.
     """
+    rest = (stage, size, world, workers, facts, aligns, calm)
     if isinstance(loader, list | tuple):
-        return [adapted(each, stage, size, world, workers, facts, aligns) for each in loader]
+        return [adapted(each, *rest) for each in loader]
+    if isinstance(loader, dict):
+        return {name: adapted(each, *rest) for name, each in loader.items()}
+    is_plain, is_stream = type(loader) is DataLoader, isinstance(getattr(loader, "dataset", None), IterableDataset)
+    dataset = Steady(loader.dataset) if calm and is_plain and not is_stream else getattr(loader, "dataset", None)
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    own_batches = is_plain and loader.batch_size is None and type(batch_sampler) is not BatchSampler
+    aligns = aligns and stage == "train" and is_plain and not is_stream
     if stage == "train":
-        facts |= facts_of(loader, size)
-    if type(loader) is not DataLoader:
+        fixed = getattr(batch_sampler, "batch_size", None) if own_batches else getattr(loader, "batch_size", None)
+        facts |= facts_of(loader) | {"varies": varies(dataset)}
+        facts |= {"order": "own"} if own_batches and batch_sampler is not None else {}
+        facts["batch"] = size if is_plain and (aligns or not own_batches) else fixed
+    if not is_plain:
         return loader
     batches: dict[str, Any] = {"batch_size": size, "sampler": loader.sampler, "drop_last": loader.drop_last}
-    if isinstance(loader.dataset, IterableDataset):
+    if type(batch_sampler) is BatchSampler:
+        batches |= {"sampler": batch_sampler.sampler, "drop_last": batch_sampler.drop_last}
+    if is_stream:
         del batches["sampler"]
-    elif type(loader.sampler) is RandomSampler and world == 1:  # as a Trainer shuffles for several ranks
+    elif aligns:
+        rank = dist.get_rank() if world > 1 else 0
+        batches["sampler"] = DistributedSampler(dataset, world, rank, shuffle=False)
+    elif own_batches:
+        batches = {"batch_sampler": batch_sampler} if batch_sampler else {"batch_size": None, "sampler": loader.sampler}
+    elif type(batches["sampler"]) is RandomSampler and world == 1:  # as a Trainer shuffles for several ranks
         batches["sampler"] = DistributedSampler(loader.dataset, 1, 0, shuffle=stage == "train")
-    elif (
-        aligns and world > 1 and stage == "train" and not isinstance(loader.sampler, RandomSampler | DistributedSampler)
-    ):
-        batches["sampler"] = SliceOfRank(loader.sampler)
-    if loader.batch_size is None:
-        batch_sampler = loader.batch_sampler
-        batches = (
-            {"batch_size": None, "sampler": loader.sampler}
-            if batch_sampler is None
-            else {"batch_sampler": batch_sampler}
-        )
     generator = loader.generator
     if stage == "val" and generator is None:  # each start of an iteration would draw from training's
         generator = torch.Generator()
     count = workers if stage == "train" and loader.num_workers else 0
     return DataLoader(
-        loader.dataset,
+        dataset,
         **batches,
         num_workers=count,
         collate_fn=loader.collate_fn,
@@ -75,32 +105,33 @@ def adapted(loader: Any, stage: str, size: int, world: int, workers: int, facts:
     )
 
 
-def facts_of(loader: Any, size: int) -> dict[str, Any]:
-    """Return the kind of order that a loader has, whether it shuffles, and whether its batches can have the size."""
-    sampler, batch_sampler = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
-    kinds = {SequentialSampler: "sequential", RandomSampler: "random"}
-    order = (
-        "stream" if isinstance(getattr(loader, "dataset", None), IterableDataset) else kinds.get(type(sampler), "own")
-    )
-    batch = getattr(loader, "batch_size", None) or getattr(batch_sampler, "batch_size", None)
-    plain = type(loader) is DataLoader and loader.batch_size is not None
-    holders = [each for each in holders_of(loader) if callable(getattr(each, "set_epoch", None))]
-    shuffles = any(getattr(each, "shuffle", True) is not False for each in holders) or any(
-        isinstance(each, RandomSampler) for each in holders_of(loader)
-    )
+def facts_of(loader: Any) -> dict[str, Any]:
+    """Return the kind of order that a loader has, and whether it shuffles."""
+    sampler, dataset = getattr(loader, "sampler", None), getattr(loader, "dataset", None)
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    sampler = batch_sampler.sampler if type(batch_sampler) is BatchSampler else sampler
+    holders = [*holders_of(loader)]
+    follows = [each for each in holders if callable(getattr(each, "set_epoch", None))]
+    shuffles = any(getattr(each, "shuffle", True) is not False for each in follows)
+    order = ORDERS.get(type(sampler), "own") if isinstance(loader, DataLoader) else "other"
     return {
-        "order": order,
+        "order": "stream" if isinstance(dataset, IterableDataset) else order,
         "sampler_given": type(sampler).__name__,
-        "batch": size if plain else batch,
-        "shuffles": shuffles,
-        "varies": varies(loader),
+        "shuffles": shuffles or any(isinstance(each, RandomSampler) or draws_order(each) for each in holders),
         "workers": getattr(loader, "num_workers", 0),
     }
 
 
-def varies(loader: Any) -> bool:
+def draws_order(holder: Any) -> bool:
+    """Whether a sampler or stream of the user's own shuffles, by its source."""
+    is_own = not type(holder).__module__.startswith(("torch.", "lightning."))
+    with suppress(AttributeError, OSError, TypeError):
+        return is_own and SHUFFLES.search(inspect.getsource(type(holder).__iter__)) is not None
+    return False
+
+
+def varies(dataset: Any) -> bool:
     """Whether a sample is another each time it is read."""
-    dataset: Any = getattr(loader, "dataset", None)
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         return False
     with preserve_generators(), suppress(Exception):  # of a dataset with other keys
@@ -113,4 +144,4 @@ def holders_of(loader: Any) -> Iterator[Any]:
     for each in (getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset")):
         if each is not None:
             yield each
-            yield from (value for value in getattr(each, "__dict__", {}).values() if hasattr(value, "set_epoch"))
+            yield from (value for value in getattr(each, "__dict__", {}).values() if isinstance(value, Sampler))

@@ -1,13 +1,8 @@
 """What one rank does at each optimizer step of a stock Trainer, as plain values that are compared afterwards."""
 
-import pickle
-import random
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
-from hashlib import blake2b
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -15,86 +10,22 @@ from torch import Tensor, nn
 
 from lockstep.base.private_api.torch import BATCHNORM, has_hooks
 from lockstep.base.random_state import seed_all
-from lockstep.base.structures import map_tensors, tensors_in
-from lockstep.plan.targets.kinds import replace_method
+from lockstep.base.structures import tensors_in
+from lockstep.check.noise import FrozenNoise
+from lockstep.check.sketches import (
+    Sketches,
+    Trace,
+    batch_size_of,
+    generators,
+    gradients,
+    hidden_state,
+    optimizer_state,
+    sample_hashes,
+    sketch,
+)
+from lockstep.plan.targets.kinds import overrides, replace_method
 
-Sketches = dict[str, list[float]]
-"""The norm and a projection of each tensor, by its name: they part if the tensors do."""
-Trace = dict[str, Any]
-"""steps: a mapping for each optimizer step. end: the state afterwards. validations. facts: of the module."""
-
-COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "broadcast", "reduce_scatter_tensor")
-
-
-def digest(content: bytes) -> str:
-    return blake2b(content, digest_size=8).hexdigest()
-
-
-def sketch(tensors: Iterable[tuple[str, Tensor | None]]) -> Sketches:
-    """Return the sketches of the tensors that are there."""
-    sketches = {}
-    for name, tensor in tensors:
-        if tensor is not None:
-            values = tensor.detach().double().flatten()
-            sketches[name] = [float(values.norm()), float(values @ direction(len(values)))]
-    return sketches
-
-
-@lru_cache(256)
-def direction(size: int) -> Tensor:
-    return torch.arange(size, dtype=torch.float64).mul_(0.7).cos_()
-
-
-def batch_size_of(batch: Any) -> int:
-    """Return the number of samples: the first dimension of the first tensor, 0 if there is none."""
-    return next((len(leaf) for leaf in tensors_in(batch) if leaf.dim()), 0)
-
-
-def sample_hashes(batch: Any) -> list[str]:
-    """Return a hash of each sample's content; of the batch, if its tensors have no common first dimension."""
-    size = batch_size_of(batch)
-    tensors = [leaf for leaf in tensors_in(batch) if leaf.dim()]
-    if not size or any(len(tensor) != size for tensor in tensors):
-        return [digest(pickle.dumps(map_tensors(Tensor.tolist, batch)))]
-    arrays = [tensor.detach().cpu().reshape(size, -1).float().numpy() for tensor in tensors]
-    return [digest(b"".join(without_padding(array[row]) for array in arrays)) for row in range(size)]
-
-
-def without_padding(row: Any) -> bytes:
-    """Return the bytes of a row without 0 and -100 at its end: as many as the longest sample of the batch needs."""
-    others = np.flatnonzero((row != 0) & (row != -100))
-    content: bytes = row[: others[-1] + 1 if len(others) else 0].tobytes()
-    return content
-
-
-def attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield what lies in plain attributes of a module and its submodules, by its name."""
-    for prefix, part in module.named_modules():
-        yield from ((f"{prefix}.{name}".lstrip("."), value) for name, value in vars(part).items())
-
-
-def hidden_state(module: nn.Module) -> Sketches:
-    """Return sketches of the tensors and numbers in plain attributes, which no state_dict has."""
-    numbers = {name: value for name, value in attributes(module) if isinstance(value, Tensor | float)}
-    return sketch((name, torch.as_tensor(value)) for name, value in numbers.items())
-
-
-def generators(module: nn.Module) -> dict[str, str]:
-    """Return hashes of the states of all generators that the module may draw from."""
-    named = {name: value for name, value in attributes(module) if isinstance(value, torch.Generator)}
-    states = {name: value.get_state().numpy().tobytes() for name, value in named.items()}
-    states |= {"torch": torch.get_rng_state().numpy().tobytes(), "random": repr(random.getstate()).encode()}
-    states["numpy"] = pickle.dumps(np.random.get_state())
-    return {name: digest(state) for name, state in states.items()}
-
-
-def optimizer_state(trainer: Trainer) -> Iterator[tuple[str, Tensor]]:
-    for number, optimizer in enumerate(trainer.optimizers):
-        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-        for place, parameter in enumerate(parameters):
-            for name, value in optimizer.state.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    yield f"{number}.{place}.{name}", value
+COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "broadcast", "reduce_scatter_tensor", "reduce")
 
 
 class Probe(Callback):
@@ -102,16 +33,26 @@ class Probe(Callback):
 
     seed: of the generators of all ranks; where the module leaves them alone, each rank gets another before training.
     moves: move the inputs (without floats among them, the weights) by one unit in the last place.
-    stops: end training after the first epoch.
+    stops: end training after the first epoch. noise: what the steps draw, if it is frozen.
     """
 
-    def __init__(self, seed: int, moves: bool = False, stops: bool = False) -> None:
+    validation: dict[str, Any] | None = None
+
+    def __init__(self, seed: int, moves: bool = False, stops: bool = False, noise: FrozenNoise | None = None) -> None:
         self.trace: Trace = {"steps": [], "validations": [], "facts": {}, "end": {}}
-        self.seed, self.moves, self.stops = seed, moves, stops
+        self.seed, self.moves, self.stops, self.noise = seed, moves, stops, noise
         self.step: dict[str, Any] = {}
         self.calls: list[str] = []
         self.known, self.names = set[str](), set[str]()
         self.generators: dict[str, str] = {}
+        self.batches, self.is_active = 0, False
+
+    def freeze(self, is_active: bool) -> None:
+        """Freeze the noise of a step from its first hook on, or let it go after the step, or an error."""
+        if self.noise is not None and is_active != self.is_active:
+            self.is_active = is_active
+            self.noise.restart()
+            self.noise.__enter__() if is_active else self.noise.__exit__(None, None, None)
 
     def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
         if torch.initial_seed() == self.seed:
@@ -121,6 +62,9 @@ class Probe(Callback):
             "frozen": [name for name, parameter in module.named_parameters() if not parameter.requires_grad],
         }
         replace_method(module, "log", self.note_logged)
+        for owner in (module, trainer.datamodule):  # type: ignore[attr-defined]
+            if owner is not None and overrides(owner, "on_after_batch_transfer"):
+                replace_method(owner, "on_after_batch_transfer", frozen)
 
     def note_logged(self, log: Any, name: str, value: Any, *arguments: Any, **options: Any) -> None:
         """Note what an evaluation logs, and with which weight."""
@@ -129,17 +73,20 @@ class Probe(Callback):
             self.validation["logged"].append([name, float(value), size])
         log(name, value, *arguments, **options)
 
-    validation: dict[str, Any] | None = None
+    def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
+        self.step = {}  # batches that no step came after
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self.batches += 1
         self.begin(trainer, module)
         self.step["samples"] += sample_hashes(batch)
         self.step["sizes"].append(batch_size_of(batch))
         if self.moves:
             move(tensors_in(batch), module)
-        self.generators = generators(module)
+        self.generators = generators(module, trainer)
         self.step["random"] = self.generators
         self.calls.clear()
+        self.freeze(True)
 
     def begin(self, trainer: Trainer, module: LightningModule) -> None:
         """Begin a step, unless it has begun."""
@@ -156,12 +103,15 @@ class Probe(Callback):
 
     def on_before_backward(self, trainer: Trainer, module: LightningModule, loss: Tensor) -> None:
         self.begin(trainer, module)
-        self.step["loss"] += float(loss.detach())
-        self.step["backwards"] += 1
-        self.step["calls"] += [call for call in self.calls if call not in self.step["calls"]]
+        step = self.step
+        if step["backwards"] and trainer.accumulate_grad_batches > 1:
+            step["changed"] = step.get("changed") or step["reduced"] != gradients(module)
+        step["loss"] += float(loss.detach())
+        step["backwards"] += 1
+        step["calls"] += [call for call in self.calls if call not in step["calls"]]
 
     def on_after_backward(self, trainer: Trainer, module: LightningModule) -> None:
-        self.step["reduced"] = sketch((name, parameter.grad) for name, parameter in module.named_parameters())
+        self.step["reduced"] = gradients(module)
 
     def on_before_optimizer_step(self, trainer: Trainer, module: LightningModule, optimizer: Any) -> None:
         self.begin(trainer, module)
@@ -169,15 +119,23 @@ class Probe(Callback):
         stepped = {parameter for group in optimizer.param_groups for parameter in group["params"]}
         step["gradient"] = sketch((name, parameter.grad) for name, parameter in named if parameter in stepped)
         step["rate"] = [group["lr"] for each in trainer.optimizers for group in each.param_groups]
-        now = generators(module)
+        now = generators(module, trainer)
         step["drew"] = [name for name, state in self.generators.items() if now.get(name) != state]
         step["hooked"] = any(has_hooks(parameter) for _, parameter in named)
-        step["unfrozen"] = [
-            name for name, each in named if each.requires_grad and name in self.trace["facts"]["frozen"]
-        ]
+        frozen_before = self.trace["facts"]["frozen"]
+        step["unfrozen"] = [name for name, each in named if each.requires_grad and name in frozen_before]
         step["unregistered"] = bool(stepped - {parameter for _, parameter in named})
+        step["batch"] = self.batches
         self.trace["steps"].append(step)
         self.step = {}
+
+    def on_train_batch_end(
+        self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.freeze(False)
+        if self.trace["steps"] and self.trace["steps"][-1]["batch"] == self.batches:
+            step = self.trace["steps"][-1]
+            step["applied"] = {name: values for name, values in gradients(module).items() if name in step["gradient"]}
 
     def state(self, trainer: Trainer, module: LightningModule) -> dict[str, Sketches]:
         trainable = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
@@ -203,6 +161,7 @@ class Probe(Callback):
         if not self.trace["validations"]:
             self.known = {*trainer.callback_metrics}
         self.validation = {"samples": [], "logged": [], "size": 0, "random": generators(module)}
+        self.validation |= {"state": self.state(trainer, module), "hidden": hidden_state(module)}
 
     def on_validation_batch_start(
         self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -210,6 +169,11 @@ class Probe(Callback):
         if self.validation is not None:
             self.validation["samples"] += sample_hashes(batch)
             self.validation["size"] = batch_size_of(batch)
+            self.freeze(True)
+
+    def on_validation_batch_end(self, *_: Any) -> None:
+        if self.validation is not None:
+            self.freeze(False)
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
         if self.validation is not None:
@@ -219,6 +183,11 @@ class Probe(Callback):
             drew = [name for name, state in generators(module).items() if self.validation["random"].get(name) != state]
             self.trace["validations"].append({**self.validation, "values": values, "drew": drew})
         self.validation = None
+
+
+def frozen(transfer: Any, *arguments: Any, **options: Any) -> Any:
+    with FrozenNoise():
+        return transfer(*arguments, **options)
 
 
 def move(leaves: list[Tensor], module: LightningModule) -> None:

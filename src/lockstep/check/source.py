@@ -17,7 +17,7 @@ from lockstep.check.findings import Finding
 LIBRARIES = ("torch", "lightning", "pytorch_lightning", "torchmetrics", "builtins", "abc", "typing")
 COLLECTIVE = re.compile(
     r"(all_(reduce|gather|to_all)\w*|reduce_scatter\w*|barrier|broadcast_object_list|wait_for_everyone)$"
-    r"|(dist|distributed)\.(broadcast|reduce|gather|scatter)\w*$"
+    r"|(dist|distributed)\.(broadcast|reduce|gather|scatter)\w*$|trainer\.save_checkpoint$"
 )
 WRAPPER = re.compile(r"(^|\.)(DistributedDataParallel|DDP|FullyShardedDataParallel|FSDP)$")
 FIRST = r"[\[(](-1, 0|0, -1)[\])]"  # -1 is the rank without a process group
@@ -69,7 +69,7 @@ def look(*objects: Any) -> list[Finding]:
                 calls = [*_calls(scope, Call(ast.Call(ast.Name(""), [], [])))]
                 for call, cause, advice in (mistake for rule in RULES for mistake in rule(calls, scope)):
                     where = f"{file}:{call.node.lineno + max(first, 1) - 1}"
-                    findings.append(Finding("the source", "source", where=where, cause=cause, advice=advice))
+                    findings.append(Finding("source", where=where, cause=cause, advice=advice))
     return findings
 
 

@@ -12,7 +12,6 @@ Shows what every rank holds before and after each primitive, checked against wha
 
   devices: 4           ranks, on this machine (under torchrun: as many as it started)
   backend: auto        auto (nccl where each rank has a GPU of its own, else gloo), gloo, nccl
-  init_method: auto    the rendezvous: auto, file, env, tcp://HOST:PORT
   timeout: 30          seconds that a rank waits for the others, to join and in each call
   root: 0              the rank that broadcasts and scatters, and gets what is reduced or gathered
 """

@@ -1,5 +1,6 @@
 """The tour: call every primitive on small tensors on each rank; check and print what the ranks hold."""
 
+import shutil
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +13,15 @@ import torch.distributed as dist
 
 from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
-from lockstep.base.text_table import columns_text, terminal_width
+from lockstep.base.text_table import columns_text
 from lockstep.collectives.primitives import ALL_BUT_OWN, PRIMITIVES, Numbers, Primitive
 from lockstep.command.entry_point import make_output_dir, output_dir
-from lockstep.launch.accelerator import gpu_count, require_backend
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero, rank_from_env
+from lockstep.launch.machine import gpu_count, require_backend
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas import ProcessGroup
-from lockstep.plan.schemas.run import Backend, InitMethod, Timeout
+from lockstep.plan.schemas.run import Backend, Timeout
 from lockstep.plan.world import World
 
 Observation = tuple[list[float], list[float]]  # what one rank held before and after a primitive
@@ -32,7 +33,6 @@ class Options:
 
     devices: int = 4
     backend: Backend = "auto"
-    init_method: InitMethod = "auto"
     timeout: Timeout = 30.0
     root: int = 0
 
@@ -66,7 +66,7 @@ def show(options: Options) -> int:
 
 def world_of(options: Options) -> World:
     """Return the world of the ranks that an outside launcher started, or of `devices` ranks on this machine."""
-    process_group = ProcessGroup(options.backend, options.init_method, options.timeout)
+    process_group = ProcessGroup(options.backend, options.timeout)
     require_backend(process_group)
     context = rank_from_env()
     devices = context.local_world_size if context else options.devices
@@ -124,4 +124,4 @@ def paragraph(primitive: Primitive, observations: Sequence[Observation], results
         cells.append([f"rank {rank}", before, "→", after, result])
     ranks = columns_text(("", "before", "", "after", ""), cells, left=len(cells[0]))
     heading = f"{primitive.name}: {primitive.does}; the busiest rank moves {primitive.cost} bytes."
-    return f"{textwrap.fill(heading, terminal_width())}\n{textwrap.indent(ranks, '  ')}"
+    return f"{textwrap.fill(heading, shutil.get_terminal_size((120, 24)).columns)}\n{textwrap.indent(ranks, '  ')}"

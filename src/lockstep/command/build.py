@@ -1,7 +1,7 @@
 """Build a plan from a Hydra configuration: types, defaults, and what the module and its data say about themselves."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -14,16 +14,14 @@ from lockstep.base.config_error import ConfigError, as_typed, config_error, is_n
 from lockstep.base.constraints import PositiveInt
 from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver, start
-from lockstep.launch.accelerator import gpu_count, require_backend, resolve_accelerator
-from lockstep.launch.cores import default_threads, usable_cores
 from lockstep.launch.external_launcher import rank_from_env
+from lockstep.launch.machine import default_threads, gpu_count, require_backend, resolve_accelerator, usable_cores
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.coerce import check_keys, coerce_value
-from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, parts_of
+from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, leaves, parts_of
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, PARTIAL
-from lockstep.plan.targets.locate import require_package
 
 TYPES: dict[str, Any] = {
     **get_type_hints(Plan, include_extras=True),
@@ -38,7 +36,7 @@ KEYS = ("batch_size_per_device", "scale_lr", *PARTS, *(name for name in NAMES if
 
 INSPECTED = (
     *("model", "data", "logger", "callbacks", "seed", "batch_size", "drop_last", "trainer"),
-    *("strategy", "accelerator", "train"),
+    *("strategy", "devices", "accelerator", "train"),
     *("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps"),
 )
 """Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
@@ -87,20 +85,14 @@ def _with_results(config: DictConfig, results: Mapping[str, Any]) -> DictConfig:
 
 
 def _options_of(unresolved: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a configuration by the keys of the command line; `engine` and `strategy` are their names.
+    """Return the values of a configuration by the keys of the command line.
 
     What refers to another key (`model.optimizer: ${optimizer}`) is left out, and so is what nothing refers to.
     """
-
-    def flat(prefix: str, texts: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        for name, text in texts.items():
-            if isinstance(text, Mapping) and text:
-                yield from flat(f"{prefix}{name}.", text, values[name])
-            elif not (isinstance(text, str) and text.startswith("${") and text[2:-1] in unresolved):
-                yield (prefix[:-1] if prefix and name == "name" else f"{prefix}{name}"), values[name]
-
-    unused = {*PARTS} - {*parts_of(unresolved["model"])}
-    return {key: value for key, value in flat("", unresolved, values) if not is_below(key, unused)}
+    texts = {key: str(text) for key, text in leaves(unresolved, of_lists=False)}
+    left_out = {key for key, text in texts.items() if text.startswith("${") and text[2:-1] in unresolved}
+    left_out |= {*PARTS} - {*parts_of(unresolved["model"])}
+    return {key: value for key, value in leaves(values, of_lists=False) if not is_below(key, left_out)}
 
 
 def _with_batch_size_and_rate(config: DictConfig, typed: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +171,7 @@ def _data(values: Any) -> schemas.Data:
 def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with derived ones: threads, accelerator, and those of fast_dev_run."""
     strategy, trainer, devices = values["strategy"], values["trainer"].resolved(), values["devices"]
-    per_node = strategy.data_parallel_size(devices)
+    per_node = strategy.workers(devices)
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
         values["logger"] = ()
@@ -209,18 +201,10 @@ def _inspected(values: dict[str, Any], searches: bool) -> tuple[dict[str, Any], 
 
     The inspection runs in a child of the fork server, so that the command imports no code of the user's.
     """
-    data = [values["data"]] if values["data"].is_module else []
-    for target in (values["model"], *data, *values["logger"], *values["callbacks"]):
-        require_package(f"{target.key}.{KEY}", target.path)
-    for logger in values["logger"]:
-        logger.check()
     options = {name: values[name] for name in INSPECTED}
     is_started = rank_from_env() is not None or values["strategy"].in_process
     if not is_started:
         forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN)
-    from lockstep.plan.targets.early_checks import check_early  # with torch, while the server imports Lightning
-
-    check_early(values["model"])
     facts = inspect(options, searches) if is_started else start.in_child(inspect, options, searches)
     results, values = facts.pop("results"), values | facts
     has_test_data = values["data"].test_size > 0

@@ -24,8 +24,7 @@ from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.failure import RankFailed, print_exit_reason
 from lockstep.plan.schemas import Command
 from lockstep.runs.run_files import Metrics
-from lockstep.runs.sweep.search import value_of_trial
-from lockstep.runs.sweep.summary import clear_results, in_sweep, report_unfinished
+from lockstep.runs.sweep.summary import clear_results, in_sweep, report_unfinished, value_of_trial
 
 BEGAN = time.perf_counter()
 HYDRA_KEYS = ("hydra.run.", "hydra.sweep", "hydra/sweeper", "hydra.launcher", "hydra/launcher", "hydra.mode")

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -13,8 +13,7 @@ from lockstep.base.files import absolute, short_path
 from lockstep.base.precision import convert, default_dtype
 from lockstep.base.random_state import preserve_generators
 from lockstep.engine.loaders.source import create_module
-from lockstep.plan.plan import Plan
-from lockstep.plan.schemas.plan_json import from_json
+from lockstep.plan import schemas
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.plan.targets.kinds import overrides
 from lockstep.runs.checkpoint.content import SECTION, named_as_in
@@ -34,8 +33,8 @@ def load(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> Any
     return load_with_plan(run, device)[1]
 
 
-def load_with_plan(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> tuple[Plan, Any]:
-    """Return the plan that trained a module, with its checkpoint as `ckpt_path`, and the module as `load` does."""
+def load_with_plan(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> tuple[Any, Any]:
+    """Return what a checkpoint says of its plan, with its path as `ckpt_path`, and the module as `load` does."""
     path = Path(absolute(os.fspath(run)))
     last = _last_checkpoint(path) if path.is_dir() or not os.path.lexists(path) else path
     plan, checkpoint = _read(last)
@@ -60,10 +59,12 @@ def _last_checkpoint(folder: Path) -> Path:
     return last
 
 
-def _read(path: Path) -> tuple[Plan, Mapping[str, Any]]:
+def _read(path: Path) -> tuple[Any, Mapping[str, Any]]:
     try:
         checkpoint = read_checkpoint(path)
-        return replace(from_json(checkpoint[SECTION]["plan"]), ckpt_path=str(path)), checkpoint
+        saved = checkpoint[SECTION]["plan"]
+        targets = {"model": schemas.Module(**saved["model"]), "data": schemas.Data(**saved["data"])}
+        return SimpleNamespace(**{**saved, **targets, "ckpt_path": str(path)}), checkpoint
     except DamagedCheckpoint as error:
         reason = str(error)
     except UNREADABLE as error:
@@ -72,7 +73,7 @@ def _read(path: Path) -> tuple[Plan, Mapping[str, Any]]:
     raise config_error("run", short_path(path), reason, HINT)
 
 
-def _restore(plan: Plan, checkpoint: Mapping[str, Any]) -> Any:
+def _restore(plan: Any, checkpoint: Mapping[str, Any]) -> Any:
     """Return the module of a plan with the weights of a checkpoint, on the CPU; the generators are preserved."""
     with preserve_generators():
         module = create_module(plan.model, plan.seed)

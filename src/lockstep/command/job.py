@@ -10,6 +10,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from functools import reduce
@@ -25,15 +26,14 @@ from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job, replacing, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
-from lockstep.launch.cores import crowded
 from lockstep.launch.disk import disk_errors_as_config_errors, run_lock
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero
+from lockstep.launch.machine import crowded
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.run_label import link_curves
 from lockstep.plan.schemas.groups import TARGETS, is_below, key_of
-from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.run import ENGINES, ONCE
 from lockstep.plan.schemas.target import tensorboard_of
 from lockstep.plan.targets.from_python import Code, EngineName, Precision, targets_of, words_of
@@ -139,15 +139,17 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
 
     `has_folder`: the command sets `run_dir`. Otherwise a resumed run stays in the folder of the earlier run.
     """
-    with git_commit() if is_rank_zero() else nullcontext(str) as commit:
+    with ThreadPoolExecutor(1) as pool:
+        commit = pool.submit(git_commit if is_rank_zero() else str)
         plan, command = plan_from(config, run_dir), command or schemas.Command()
-        plan = replace(plan, command=replace(command, words=(*command.words, *plan.command.words), commit=commit()))
+        words = (*command.words, *plan.command.words)
+        plan = replace(plan, command=replace(command, words=words, commit=commit.result()))
     check_launchable(plan.world)
     fits = plan.engine.name == "lightning" or plan.ckpt_path is None  # no rule of a plan, by which `load` reads a net
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
-        ranks = 1 if plan.strategy.virtual else plan.strategy.data_parallel_size(plan.devices)
+        ranks = 1 if plan.strategy.virtual else plan.strategy.workers(plan.devices)
         line = crowded(plan.threads, ranks, os.getloadavg()[0])
         if line and config.threads is None and plan.accelerator == "cpu":
             print(line, flush=True)
@@ -282,9 +284,11 @@ def for_ranks(plan: Plan) -> Launchable:
 
 def raw_job(plan: Plan) -> Job:
     """Return what a rank of engine=raw knows of a plan: values that are typed, and none that is computed from them."""
+    from lockstep.runs.checkpoint.content import saved_plan  # with torch
+
     config = config_of(plan)
     if config.devices != OmegaConf.create(plan.config).devices:  # in place of a strategy that counts its devices
         config.batch_size, config.batch_size_per_device, config.scale_lr = plan.batch_size, None, False
         if plan.model.optimizer is not None and config.get("optimizer"):
             config.optimizer.lr = plan.model.optimizer["lr"]
-    return Job(plan.world, OmegaConf.to_yaml(config), plan.summary(), to_json(plan))
+    return Job(plan.world, OmegaConf.to_yaml(config), plan.summary(), saved_plan(plan))

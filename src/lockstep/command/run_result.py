@@ -7,8 +7,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from lockstep.base.text_table import GAP
+from lockstep.base.text_table import GAP, figures, short_text
 from lockstep.runs.compare import Comparison, RecordedRun, compare
+from lockstep.runs.compare.recorded_run import logged_in
 from lockstep.runs.report import in_notebook, page_of
 from lockstep.runs.run_files import RECORD, Metrics, net_metrics
 
@@ -51,13 +52,11 @@ class RunResult(dict[str, str | int | float]):
         for epoch, steps in groupby(run.steps.values(), itemgetter("epoch")):
             lines = [*steps]
             counted = [line for line in lines if line.get("loss_sum")]  # 0 of a module that steps its optimizers itself
-            rows[epoch] = {"epoch": epoch}
-            if counted:
-                total, samples = (sum(line[name] for line in counted) for name in ("loss_sum", "samples"))
-                rows[epoch]["train/loss"] = total / samples
-            rows[epoch]["lr"] = lines[-1]["lr"]
+            total, samples = (sum(line[name] for line in counted) for name in ("loss_sum", "samples"))
+            loss = {"train/loss": total / samples} if counted else {}
+            rows[epoch] = {"epoch": epoch, **loss, "lr": lines[-1]["lr"]}
         for (epoch, _), line in run.lines["validation"].items():
-            rows.setdefault(epoch, {}).update({name: line[name] for name in line if not name.startswith("after_")})
+            rows.setdefault(epoch, {"epoch": epoch}).update(logged_in(line))
         return [rows[epoch] for epoch in sorted(rows)]
 
     def compare(self, other: str | os.PathLike[str], tolerance: float | None = None) -> Comparison:
@@ -83,7 +82,7 @@ def run_summary(metrics: Mapping[str, Any], **more: str) -> str:
         names = [name for name in values if name.startswith(stage)]
         lines[stage[:-1]] = _values({name.removeprefix(stage): values.pop(name) for name in names})
     if "best" in metrics:
-        lines["best"] = f"{metrics['monitor']} {_text(metrics['best'])} in epoch {metrics['best_epoch']}"
+        lines["best"] = f"{metrics['monitor']} {short_text(metrics['best'])} in epoch {metrics['best_epoch']}"
     lines |= {"logged": _values(values), **more}
     return "\n".join(f"{GAP}{name:<6}{GAP}{line}" for name, line in lines.items() if line)
 
@@ -102,21 +101,13 @@ def _time(metrics: Mapping[str, Any]) -> str:
         counts = ((metrics[name], name) for name in ("epochs", "steps"))
         counted = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for count, name in counts)
         speed = f"{metrics['samples_per_second']:.0f} samples/s"
-        parts.append(f"{counted} in {_seconds(metrics['train_seconds'])}: {speed}")
+        parts.append(f"{counted} in {figures(metrics['train_seconds'])} s: {speed}")
     if "total_seconds" in metrics:
-        parts.append(f"{_seconds(metrics['total_seconds'])} in all")
+        parts.append(f"{figures(metrics['total_seconds'])} s in all")
     return ", ".join(parts)
 
 
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds:.0f} s"
-
-
 def _values(values: Mapping[str, float]) -> str:
-    named = [f"{name} {_text(value)}" for name, value in values.items()]
+    named = [f"{name} {short_text(value)}" for name, value in values.items()]
     more = [f"and {len(named) - MAX_VALUES_IN_LINE} more"] if len(named) > MAX_VALUES_IN_LINE else []
     return ", ".join([*named[:MAX_VALUES_IN_LINE], *more])
-
-
-def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -20,17 +20,8 @@ if TYPE_CHECKING:
     from lockstep.datamodules.random_regression import RandomRegression as RandomRegression
     from lockstep.datamodules.text import Text as Text
 
-MODULES = {
-    "CIFAR10": "cifar10",
-    "CSV": "csv_file",
-    "MNIST": "mnist",
-    "NPZ": "npz",
-    "Datasets": "datasets",
-    "Digits": "digits",
-    "ImageFolder": "image_folder",
-    "Line": "line",
-    "Points": "points",
-    "RandomRegression": "random_regression",
-    "Text": "text",
-}
-__getattr__, __dir__ = lazy_names(__name__, MODULES)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    "cifar10.CIFAR10 csv_file.CSV datasets.Datasets digits.Digits image_folder.ImageFolder line.Line",
+    "mnist.MNIST npz.NPZ points.Points random_regression.RandomRegression text.Text",
+)

@@ -91,15 +91,15 @@ def run(plan: Plan, context: RankContext) -> Metrics:
 
 def monitoring_callbacks(session: Session, chosen: list[Callback]) -> list[Callback]:
     """Return the callbacks that show a module's predictions, and a bar, before and after the chosen ones."""
-    plan, board, options = session.plan, session.loggers.board, tensorboard_of(session.plan)
+    plan, board, logger = session.plan, session.loggers.board, tensorboard_of(session.plan)
     callbacks, pictures = list[Callback](), None
-    shows = options is not None and options.images and plan.train and session.data.runs("val")
+    shows = logger is not None and logger.call.get("images", True) and plan.train and session.data.runs("val")
     if shows and board is not None:
         from lockstep.engine.callbacks.pictures import Pictures  # on rank 0 alone
 
         pictures = Pictures(board, lambda: session.progress.position.steps)
     if shows or plan.test:
-        confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.samples > 0, pictures)
+        confusion = ConfusionMatrix(plan.run_dir, shows, lambda: session.step.counted > 0, pictures)
         callbacks.append(confusion)
         if session.notes.writes and plan.test:
             callbacks.append(SamplePictures(session.notes, confusion))
@@ -161,7 +161,7 @@ def create_trainer(session: Session, state: RankState, callbacks: list[Callback]
         profiler=create_profiler(plan),
         accumulate_grad_batches=plan.accumulate_grad_batches,
         log_every_n_steps=plan.log_every_n_steps,
-        logger=session.loggers.loggers,
+        logger=session.loggers,
         callbacks=callbacks,
         default_root_dir=plan.run_dir,
         limit_val_batches=0 if plan.trainer.limit_val_batches == 0 else 1.0,  # loaders end by themselves

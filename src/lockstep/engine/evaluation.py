@@ -45,8 +45,8 @@ class EvaluationCallback(Callback):
         session, stage = self.session, stage_of(trainer)
         session.step.share, session.step.loader = session.data.next_share(stage, dataloader_idx), dataloader_idx
         has_several = len(session.data.by_stage[stage]) > 1
-        session.log.begin_batch(stage, session.step.samples, dataloader_idx if has_several else None)
-        self._seed(stage, dataloader_idx, batch_idx, session.context.rank)
+        session.log.begin_batch(stage, session.step.counted, dataloader_idx if has_several else None)
+        self._seed(stage, dataloader_idx, batch_idx, session.plan.data_rank(session.context.rank))
 
     def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
         self.session.results.update_step_metrics(trainer)

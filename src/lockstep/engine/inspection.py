@@ -2,7 +2,6 @@
 
 import fcntl
 import inspect
-from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +21,9 @@ from lockstep.plan import schemas
 from lockstep.plan.schemas.former import net_error
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.plan.step_plan import StepPlan
-from lockstep.plan.targets.early_checks import check_partials
 from lockstep.plan.targets.kinds import overridden_hooks, overrides
-from lockstep.plan.targets.locate import FROM_DATA, check, filled, locate, user_errors
-from lockstep.strategies.strategy import NET, net_of
+from lockstep.plan.targets.locate import FROM_DATA, check, check_partials, filled, locate, user_errors
+from lockstep.strategies.strategy import NET, net_of, stages_of
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
 UNBEGUN = {
@@ -49,10 +47,9 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
     """
     model, data, seed = options["model"], options["data"], options["seed"]
     for logger in options["logger"]:
-        if logger.options is None:
-            from lockstep.runs.loggers import check_logger
+        from lockstep.runs.loggers import check_logger
 
-            check_logger(logger)
+        check_logger(logger)
     finders, results = [], dict[str, Any]()
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)
@@ -73,6 +70,8 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
         model = replace(model, call=filled(model.call, data))
     module = _create_module(model, seed, on_meta=data.is_module)
     model = replace(model, **_facts_of_module(module))
+    if not overrides(module, "configure_model"):  # which may add layers
+        options["strategy"].check_module(module, options["devices"])
     if owner is None:
         _set_up(module, data, seed, trainer)
     facts, defaults = _facts_of_loaders(LoaderSource(data, module, seed, options["batch_size"], owner))
@@ -118,10 +117,10 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
 
 
 def _facts_of_module(module: Any) -> dict[str, Any]:
-    net, stages = net_of(module), getattr(net_of(module), "stages", ())
+    net = net_of(module)
+    stages = [] if net is None else stages_of(net)
     weights = dict(module.named_parameters(remove_duplicate=False)).items()
     can_shard = all(name.startswith(f"{NET}.") and weight.dim() and weight.is_contiguous() for name, weight in weights)
-    stages = [*stages] if isinstance(stages, Iterable) else []
     fits = net is not None and all(isinstance(stage, nn.Module) for stage in stages)
     if net is not None and fits:  # stages that do not hold all weights of the net are not all of it
         fits = {*nn.ModuleList(stages).parameters()} == {*net.parameters()}

@@ -22,12 +22,13 @@ from lockstep.strategies.parallel.tensor_layout import full_tensor
 class ExactLog:
     """The log of one rank. Engines call the methods that say where a run stands; `log` and `log_dict` are the module's.
 
+    rank, reports: which samples the rank has, and whether it counts them; otherwise its values have no weight.
     always_synced: names of values of a step that are reduced even without `sync_dist`.
     is_fresh: whether the batch has logged values since they were last reduced.
     """
 
-    def __init__(self, module: nn.Module, rank: int) -> None:
-        self.module, self.rank = module, rank
+    def __init__(self, module: nn.Module, rank: int, reports: bool = True) -> None:
+        self.module, self.rank, self.reports = module, rank, reports
         self.stages: dict[str, dict[str, Value]] = {}
         self.stage, self.samples, self.suffix = "", 0, ""
         self.epoch_samples: dict[str, int] = {}
@@ -101,7 +102,7 @@ class ExactLog:
             weight = float(self.samples if batch_size is None else batch_size) if self.samples else 0.0
         else:  # a value of the epoch stands for the samples of this rank in it
             weight = float(self.epoch_samples.get(self.stage, 0)) or 1.0
-        if rank_zero_only and self.rank:
+        if not self.reports or (rank_zero_only and self.rank):
             weight = 0.0
         if on_step:
             self._add_step(entry, number, weight, sync_dist)

@@ -64,8 +64,8 @@ class RunNotes:
             stage: getattr(each[0], "dataset", None) for stage, each in loaders.items() if len(each) == 1
         }
         sized = {stage: data for stage, data in used.items() if hasattr(data, "__len__")}
-        whole = [stage for stage in sized if getattr(trainer, f"limit_{stage}_batches") == 1.0]
-        self.values["samples"] = {stage: len(sized[stage]) for stage in whole}
+        unlimited = [stage for stage in sized if getattr(trainer, f"limit_{stage}_batches") == 1.0]
+        self.values["samples"] = {stage: len(sized[stage]) for stage in unlimited}
         names = [*map(str, getattr(owner, "class_names", None) or range(classes))]
         if 0 < classes == len(names) <= LARGEST:
             counts = {stage: counted for stage, data in sized.items() if (counted := class_counts(data, classes))}

@@ -98,9 +98,9 @@ class Phases:
         first = next((each for each in net.parameters() if each.requires_grad and each.is_leaf), None)
         if first is not None and not self.watched:
             self.watched = True
-            first.register_post_accumulate_grad_hook(self._end_own_backward)  # type: ignore[no-untyped-call]
+            first.register_post_accumulate_grad_hook(self._end_local_backward)  # type: ignore[no-untyped-call]
 
-    def _end_own_backward(self, _: Any) -> None:
+    def _end_local_backward(self, _: Any) -> None:
         self.mark("backward")
         self.gradients_are_ready = True
 

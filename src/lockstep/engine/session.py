@@ -52,9 +52,9 @@ class Session:
         self.module = prepared_module(plan)
         source = LoaderSource(plan.data, self.module, plan.seed, plan.batch_size)
         self.data = RankData(plan, context, source, self.start.position)
-        self.log = ExactLog(self.module, context.rank)
+        self.log = ExactLog(self.module, plan.data_rank(context.rank), plan.reports(context.rank))
         self.loggers = create_loggers(plan, context.rank, self.start.position.steps)
-        self.step = step_type(plan)(plan, self.module, self.log, self.data)
+        self.step = step_type(plan)(plan, self.module, self.log, self.data, plan.reports(context.rank))
         self.step.phases = self.phases = Phases(self.device, waits=plan.profiler == "simple")
         attach_log(self.module, self.log)
         self.progress = RunProgress(plan, context, self.start.position, self.data.runs("val"))
@@ -80,7 +80,7 @@ class Session:
         check_callbacks(plan, callbacks)
         reason, hint = "it sets automatic_optimization after it was created", "one that sets it in its __init__"
         require(plan.model.manual != self.module.automatic_optimization, "model", plan.model.name, reason, hint)
-        seed_rank(plan.seed, rank)  # after Lightning, which seeds as seed_everything did
+        seed_rank(plan.seed, plan.data_rank(rank))  # after Lightning, which seeds as seed_everything did
         if self.data.runs("val") and not self.start.is_finished:
             self.data.loaders("val")  # raises for wrong ones before the first step
         at, content = self.start.position, self.start.content

@@ -93,12 +93,14 @@ class RankState:
         return {name: layer for name, layer in self.module.named_modules() if hasattr(layer, "track_running_stats")}
 
     def _states(self) -> Sequence[Mapping[str, Any]]:
-        """Return the states that this rank restores: its own, or, in another world, all of them on rank 0."""
+        """Return the states that this rank restores: its own, or, in another world, all of them on the first rank."""
         assert self.content is not None
-        states, context = [rank["module"] for rank in self.content["ranks"]], self.session.context
-        if len(states) == context.world_size:
-            return [states[context.rank]]
-        return [] if context.rank else states
+        states, rank = [rank["module"] for rank in self.content["ranks"]], self.session.log.rank
+        if not self.session.log.reports:
+            return []
+        if len(states) == self.session.plan.data_size:
+            return [states[rank]]
+        return [] if rank else states
 
 
 class SessionCheckpointIO(TorchCheckpointIO):

@@ -9,6 +9,7 @@ checks shapes.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any
 
@@ -51,6 +52,7 @@ class ModuleStep:
     batches: over which Lightning averages the gradients of an optimizer step.
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     virtual: the ranks that run in turn in this process, if there are several.
+    reports: whether this rank counts its samples, as one of the ranks that compute on them.
     shared_buffers: the names of those that all ranks take of rank 0 before each optimizer step.
     phases: whose forward, backward and optimizer end here, whichever loop runs.
     """
@@ -64,13 +66,13 @@ class ModuleStep:
     averaged: frozenset[int] | None = None
     shared_buffers: Sequence[str] = ()
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
-        self.plan, self.module, self.log, self.data = plan, module, log, data
-        self.ranks, self.batches = plan.world_size * plan.strategy.virtual_ranks(plan), plan.accumulate_grad_batches
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, reports: bool) -> None:
+        self.plan, self.module, self.log, self.data, self.reports = plan, module, log, data, reports
+        self.ranks, self.batches = plan.data_size * plan.strategy.virtual_ranks(plan), plan.accumulate_grad_batches
         self.weights = LossWeights(plan)
         self.backward_passes = 0
         replace_method(module, "training_step", self._training_step)
-        if plan.strategy.shards_weights(plan):
+        if plan.strategy.shards_weights(plan) or not reports:
             self._replace_evaluation_steps(self._padded_step)
         replace_method(module, "backward", self._weighted_backward)
         replace_method(module, "all_gather", self._all_gather)
@@ -86,7 +88,7 @@ class ModuleStep:
             update_together(optimizer)
             optimizer.register_step_post_hook(lambda *_: self.phases.mark("optimizer"))
             reason, hint = "it would judge by each rank's own loss", "strategy=single, or another optimizer"
-            fits = self.plan.world_size == 1 or not isinstance(optimizer, torch.optim.LBFGS)
+            fits = self.plan.data_size == 1 or not isinstance(optimizer, torch.optim.LBFGS)
             require(fits, "optimizer", type(optimizer).__name__, reason, hint)
         if self.plan.world_size > 1 and not self.plan.compile:
             self.phases.watch(self.module)
@@ -98,12 +100,17 @@ class ModuleStep:
         """Return this rank's samples of the batch; none of a dummy batch."""
         return 0 if self.share.is_dummy else self.share.count
 
+    @property
+    def counted(self) -> int:
+        """Return how many samples of the batch this rank counts: none if another rank counts them."""
+        return self.samples if self.reports else 0
+
     def begin(self, share: BatchShare, position: Progress) -> None:
         """Begin a batch of training."""
         self.share, self.loader, self.position, self.loss, self.weights.batch = share, 0, position, None, None
         if position.batch % self.batches == 0:
             self.weights.window = 0.0
-        self.weight = self.loss_weight(self.samples, self.plan.world_size)
+        self.weight = self.loss_weight(self.samples, self.plan.data_size)
 
     def loss_weight(self, samples: int, averaged_over: int) -> float:
         """Return the factor on the mean loss over `samples` samples of the batch.
@@ -131,7 +138,7 @@ class ModuleStep:
             average_late(parameters, self.averaged)
         if self.weights.is_used:
             self.weights.divide(parameters, self.data.device)
-        return gradient_norms([gradient for each in parameters if (gradient := each.grad) is not None])
+        return gradient_norms(parameters)
 
     def record_batch(self, recorder: Recorder) -> tuple[Scalar, float, int]:
         """Record the loss of a training batch; log it as train/loss unless the module logs something of this name.
@@ -139,7 +146,7 @@ class ModuleStep:
         Return the loss times what it counts, what it counts, and the samples.
         """
         loss_sum: Any = 0.0
-        count, ids, weight = self.samples, self.share.ids, self.weights.batch
+        count, ids, weight = self.counted, self.share.ids, self.weights.batch
         mean_over = count if weight is None else weight
         self.weights.window += weight or 0.0
         has_loss = self.loss is not None and (mean_over > 0 or weight is None)  # the mean over nothing may be NaN
@@ -162,8 +169,9 @@ class ModuleStep:
         loss = self._require_loss(outputs)
         self.loss = None if loss is None else loss.detach()
         if (weight := self.weights.read(outputs)) is not None:
-            self.weights.batch = weight = 0.0 if self.share.is_dummy else weight
-            self.weight = weight * self.plan.world_size * self.batches  # what the engine divides by
+            weight = 0.0 if self.share.is_dummy else weight
+            self.weights.batch = weight if self.reports else 0.0
+            self.weight = weight * self.plan.data_size * self.batches  # what the engine divides by
         elif self.share.dropped:
             self._require_all_samples()
         return outputs
@@ -183,7 +191,8 @@ class ModuleStep:
     def _run(self, step: Callable[..., Any], batch: Any, *rest: Any, **options: Any) -> Any:
         """Run a step, of a dummy batch without traces: what it logs, and its loss, have weight 0."""
         if not self.share.is_dummy:
-            return step(batch, *rest, **options)
+            with nullcontext() if self.reports else preserve_metrics(self.module):
+                return step(batch, *rest, **options)
         from lockstep.strategies.parallel.sync_batchnorm import uncounted
 
         with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
@@ -224,7 +233,7 @@ class LossWeights:
 
     Its training_step returns `{"loss": …, "weight": n}`, the loss a mean over n. Gradients of loss × n are added over
     the batches and ranks of an optimizer step, and divided once by the sum of n: exact, however unequal these are.
-    batch: the weight of this rank's current batch, None if its step returned none.
+    batch: the weight of this rank's current batch, None if its step returned none; 0 if another rank counts it.
     is_used: whether the steps return weights; None before the first one.
     window: the sum over earlier batches of the optimizer step.
     """

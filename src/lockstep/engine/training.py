@@ -39,7 +39,7 @@ class BatchCallback(Callback):
         session.phases.mark("data")
         self.steps = []
         session.step.begin(session.data.next_share("train"), progress.position)
-        session.log.begin_batch("train", session.step.samples)
+        session.log.begin_batch("train", session.step.counted)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
         """Measure the optimizer's gradients, which are complete, averaged over ranks, and not clipped yet."""

@@ -28,8 +28,8 @@ class VirtualSteps(ModuleStep):
     counts: the samples of each rank in the batch, if it has any.
     """
 
-    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData) -> None:
-        super().__init__(plan, module, log, data)
+    def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, reports: bool) -> None:
+        super().__init__(plan, module, log, data, reports)
         self.virtual = VirtualRanks(module, plan.strategy.virtual_ranks(plan), plan.seed)
         self.rank = -1
         self._replace_evaluation_steps(self._evaluation_step)

@@ -13,7 +13,7 @@ import sys
 
 import psutil
 
-from lockstep.launch.private_dir import OF_COMMAND
+from lockstep.launch.forkserver import OF_COMMAND
 from lockstep.launch.signals import KILL_TIMEOUT, end_with_parent, kill_trees
 
 SERVER = os.getpid()

@@ -8,7 +8,6 @@ backward pass of some strided 1x1 convolutions.
 """
 
 import ctypes
-import sys
 
 import torch
 from torch import nn
@@ -22,7 +21,7 @@ CHANNELS = (1, 10, 16, 32, 64)  # inputs of the convolutions of cnn, lenet and s
 
 def keep_freed_memory() -> None:
     """Keep freed memory in the process, in place of returning it to the kernel; no-op without glibc."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, -1)

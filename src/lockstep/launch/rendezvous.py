@@ -45,15 +45,6 @@ def create_shared(path: Path) -> None:
         raise config_error("hydra.run.dir", path.parent, f"{path} is no plain file that you alone may write to", HINT)
 
 
-def environment(world: World) -> dict[str, str]:
-    """Return the environment of ranks: MASTER_ADDR and MASTER_PORT are for code that reads them, and not opened."""
-    url = world.process_group.init_method
-    if url == "env":
-        return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", **os.environ}
-    host, _, port = url.removeprefix("tcp://").rpartition(":")
-    return {**os.environ, **({"MASTER_ADDR": host, "MASTER_PORT": port} if host else {})}
-
-
 def join(world: World, context: RankContext, path: Path) -> Store:
     """Return the store of the group, once every rank has joined; raise if the ranks of another job meet there, too.
 

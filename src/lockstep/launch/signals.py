@@ -7,7 +7,6 @@ blocked, and ranks install handlers that do nothing: the command requests a stop
 import ctypes
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -41,8 +40,7 @@ def end_command(number: int, _frame: FrameType | None = None) -> NoReturn:
 
 def end_with_parent() -> None:
     """Let Linux kill this process when its parent is gone."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager

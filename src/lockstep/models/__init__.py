@@ -10,10 +10,6 @@ if TYPE_CHECKING:
     from lockstep.models.language_model import LanguageModel as LanguageModel
     from lockstep.models.regressor import Regressor as Regressor
 
-MODULES = {
-    "Autoencoder": "autoencoder",
-    "Classifier": "classifier",
-    "LanguageModel": "language_model",
-    "Regressor": "regressor",
-}
-__getattr__, __dir__ = lazy_names(__name__, MODULES)
+__getattr__, __dir__ = lazy_names(
+    __name__, "autoencoder.Autoencoder classifier.Classifier language_model.LanguageModel regressor.Regressor"
+)

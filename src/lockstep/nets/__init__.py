@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from lockstep.nets.mlp import Linear as Linear
     from lockstep.nets.transformer import Transformer as Transformer
 
-MODULES = {
-    **{"CNN": "cnn", "MLP": "mlp", "CharRNN": "char_rnn", "LeNet": "lenet", "Linear": "mlp", "SplitCNN": "lenet"},
-    "Transformer": "transformer",
-}
-__getattr__, __dir__ = lazy_names(__name__, MODULES)
+__getattr__, __dir__ = lazy_names(
+    __name__, "char_rnn.CharRNN cnn.CNN lenet.LeNet lenet.SplitCNN mlp.Linear mlp.MLP transformer.Transformer"
+)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 from torch import Tensor, nn
 
@@ -38,5 +38,14 @@ class MLP(nn.Module):
             layers += [nn.Linear(inward, outward), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs or inputs))
 
+    @property
+    def stages(self) -> tuple[nn.Module, ...]:
+        return nn.Sequential(nn.Flatten(), self.layers[0]), *self.layers[1:]
+
     def forward(self, x: Tensor) -> Tensor:
         return self.layers(x.flatten(1))  # type: ignore[no-any-return]
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, str]:
+        """Return how strategy=tensor_parallel divides the layers: two by two, without an odd last one."""
+        names = [f"layers.{index}" for index in range(0, len(self.layers), 2)]
+        return dict(zip(names[: len(names) // 2 * 2], cycle(("colwise", "rowwise")), strict=False))

@@ -32,21 +32,45 @@ class Transformer(nn.Module):
         require(0 <= dropout < 1, "model.net.dropout", dropout, "it must be at least 0 and below 1", hint)
         reason = f"it takes sequences of tokens, and the data has samples of shape {(*sample_shape,)}"
         require(len(sample_shape) == 1, "model.net", "Transformer", reason, "data=text")
-        self.embedding = nn.Embedding(num_outputs, width)
-        self.positions = nn.Embedding(sample_shape[0], width)
-        self.dropout = nn.Dropout(dropout)
+        self.heads = heads
+        self.embedded = Embedded(num_outputs, sample_shape[0], width, dropout)
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, num_outputs, bias=False)
-        self.head.weight = self.embedding.weight
+        self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, num_outputs, bias=False))
+        self.head[1].weight = self.embedded.tokens.weight
         self.apply(_initialize)
+
+    @property
+    def stages(self) -> tuple[nn.Module, ...]:
+        return self.embedded, *self.blocks, self.head
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = tokens
+        for stage in self.stages:
+            hidden = stage(hidden)
+        return hidden
+
+    def tensor_parallel_plan(self, ranks: int) -> dict[str, str]:
+        """Return how strategy=tensor_parallel divides the layers: heads, and hidden numbers, over ranks."""
+        require(self.heads % ranks == 0, "model.net.heads", self.heads, f"{ranks} ranks do not divide it", "devices=1")
+        reason = "ranks would drop the same places of different heads"
+        rate = self.embedded.dropout.p
+        require(rate == 0, "model.net.dropout", rate, reason, "model.net.dropout=0")
+        columns = dict.fromkeys(("query", "key", "value", "hidden"), "colwise")
+        styles = columns | dict.fromkeys(("mixed", "output"), "rowwise")
+        return {f"blocks.*.{name}": style for name, style in styles.items()}
+
+
+class Embedded(nn.Module):
+    """Tokens (batch, length) → (batch, length, width), each with its place."""
+
+    def __init__(self, vocabulary: int, length: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
         places = torch.arange(tokens.shape[1], device=tokens.device)
-        hidden = self.dropout(self.embedding(tokens) + self.positions(places))
-        for block in self.blocks:
-            hidden = block(hidden)
-        return self.head(self.norm(hidden))  # type: ignore[no-any-return]
+        return self.dropout(self.tokens(tokens) + self.positions(places))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -54,7 +78,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, nn.Dropout(dropout)
+        self.head_width, self.dropout = width // heads, nn.Dropout(dropout)
         self.norm_attention, self.norm_hidden = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
         self.mixed = nn.Linear(width, width)
@@ -67,7 +91,7 @@ class Block(nn.Module):
     def attention(self, x: Tensor) -> Tensor:
         """Return the attention (batch, length, width) of each place to itself and those before."""
         query, key, value = (
-            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2)  # (batch, heads, length, width of a head)
+            layer(x).unflatten(2, (-1, self.head_width)).transpose(1, 2)  # (batch, heads, length, width of a head)
             for layer in (self.query, self.key, self.value)
         )
         dropout = self.dropout.p if self.training else 0.0

@@ -105,6 +105,19 @@ class Plan:
         return self.world.world_size
 
     @property
+    def data_size(self) -> int:
+        """Return how many ranks take different samples of a batch: its shares."""
+        return self.world_size // self.strategy.model_parallel_size(self.devices)
+
+    def data_rank(self, rank: int) -> int:
+        """Return which share of a batch a rank computes."""
+        return rank // self.strategy.model_parallel_size(self.devices)
+
+    def reports(self, rank: int) -> bool:
+        """Whether a rank counts the samples of its share, their loss and what is logged of them: the first one does."""
+        return rank % self.strategy.model_parallel_size(self.devices) == 0
+
+    @property
     def gradient_sync(self) -> str:
         return self.strategy.gradient_sync(self)
 
@@ -127,7 +140,7 @@ class Plan:
         if self.accelerator == "gpu":
             names, derived["deterministic"] = [*names, "deterministic"], bool(self.trainer.deterministic)
         values = ((name, derived[name] if name in derived else getattr(self, name)) for name in names)
-        return {name: getattr(value, "name", value) for name, value in values}
+        return {name: getattr(value, "name", value) for name, value in values} | self.strategy.described(self)
 
 
 def check(plan: Plan) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.base.config_error import truncate
 from lockstep.plan.schemas import Command
-from lockstep.plan.schemas.groups import is_below, short_keys
+from lockstep.plan.schemas.groups import MONITORING, is_below, short_keys
 
 if TYPE_CHECKING:
     from lockstep.plan.plan import Plan
@@ -18,12 +18,8 @@ HyperParameter = str | int | float
 
 FOLDER, LINKS = "tensorboard", "curves"
 
-MONITORING = (
-    *("name", "logger", "record", "checkpoint", "process_group", "optimized_metric", "resume", "ckpt_path"),
-    *("show_shapes", "model_summary", "profiler", "detect_nan", "log_every_n_steps", "train", "test", "callbacks"),
-    "data.root",
-)
-"""Groups and keys that say where a run lies and how it is watched, not what is trained."""
+UNNAMED = (*MONITORING, "train", "test", "callbacks", "data.root")
+"""Groups and keys that do not say what is trained."""
 NAMED = ("engine", "strategy", "devices", "num_nodes", "model")
 """Keys whose values every label has."""
 
@@ -69,7 +65,7 @@ def _chosen(command: Command) -> list[str]:
     values = {}
     for word in command.words:
         key, equals, value = word.lstrip("+").partition("=")
-        distinguishes = key in command.swept if command.swept else not is_below(key, (*MONITORING, "hydra"))
+        distinguishes = key in command.swept if command.swept else not is_below(key, (*UNNAMED, "hydra"))
         if equals and distinguishes and key not in NAMED and not key.startswith("-"):
             # without quotes and control characters; the last part of a path
             plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]

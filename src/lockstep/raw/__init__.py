@@ -19,14 +19,14 @@ from lockstep.plan.world import World
 class Job:
     """The input of a rank.
 
-    config: the composed configuration, as YAML. plan: what `lockstep.load` reads in the checkpoint, as JSON.
+    config: the composed configuration, as YAML. plan: what `lockstep.load` reads in the checkpoint.
     metadata: what identifies the run among others, for its record and metrics.json.
     """
 
     world: World
     config: str
     metadata: Mapping[str, Any]
-    plan: str
+    plan: Mapping[str, Any]
 
 
 def configuration(text: str, world: int) -> Any:

@@ -13,10 +13,11 @@ from torch.optim import Optimizer
 
 from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
-from lockstep.base.optimizers import learning_rate
+from lockstep.base.optimizers import IMPLEMENTATION, learning_rate
+from lockstep.base.random_state import has_dropout
 from lockstep.base.structures import tensors_in, tensors_of
-from lockstep.runs.record import RecordFile, has_dropout
-from lockstep.runs.record.fingerprint import IMPLEMENTATION, digest, fingerprints
+from lockstep.runs.record import RecordFile
+from lockstep.runs.record.fingerprint import digest, fingerprints
 from lockstep.runs.record.step_lines import Scalar, step_lines, to_scalar
 from lockstep.runs.run_files import CONFIG, RECORD
 from lockstep.strategies.parallel.tensor_layout import full_state_dict, gradient_norms, is_sharded
@@ -72,8 +73,8 @@ class Recorder:
     def gradients(self, *optimizers: Optimizer) -> None:
         """Record the norms of the gradients, and the learning rate, with which optimizers are about to step."""
         stepped = {each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]}
-        gradients = [each.grad for each in self.net.parameters() if each.grad is not None and each in stepped]
-        self.norms += map(to_scalar, gradient_norms(gradients))
+        parameters = [each for each in self.net.parameters() if each.grad is not None and each in stepped]
+        self.norms += map(to_scalar, gradient_norms(parameters))
         self.rate = learning_rate(self.optimizers)
         self.metadata = self.metadata or self._run_metadata()  # now that schedules have set their first rates
 
@@ -151,7 +152,7 @@ class Recorder:
 
 def options_of(group: dict[str, Any]) -> dict[str, Any]:
     """Return what decides how a parameter group steps."""
-    left_out = (*IMPLEMENTATION, "initial_lr")
+    left_out = ("params", *IMPLEMENTATION, "initial_lr")
     return {
         key: value for key, value in group.items() if key not in left_out and isinstance(value, float | int | tuple)
     }

@@ -31,4 +31,16 @@ class _Strategies(Mapping[str, type[Strategy]]):
 
 
 STRATEGIES = _Strategies()  # the strategies by name
-StrategyName = Literal["ddp", "ddp_spawn", "dp", "fsdp", "model_parallel", "single", "virtual", "zero1"]  # for editors
+StrategyName = Literal[
+    "ddp",
+    "ddp_spawn",
+    "dp",
+    "fsdp",
+    "mesh",
+    "model_parallel",
+    "pipeline",
+    "single",
+    "tensor_parallel",
+    "virtual",
+    "zero1",
+]  # for editors

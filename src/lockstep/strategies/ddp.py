@@ -1,6 +1,5 @@
 """DistributedDataParallel: one process per device."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -10,7 +9,6 @@ from lockstep.strategies.strategy import Strategy
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
     from lightning.pytorch.strategies import Strategy as LightningStrategy
-    from torch.optim import Optimizer
 
     from lockstep.plan.plan import Plan
 
@@ -37,9 +35,6 @@ class Replicated(Strategy):
         reason = "gloo cannot send GPU tensors from rank to rank"
         yield fits, "engine.gradient_sync", reason, "engine.gradient_sync=bucket"
 
-    def prepare_optimizers(self, optimizers: "Sequence[Optimizer]") -> None:
-        """Prepare the optimizers for ranks. Nothing to do for DDP: gradients are the same on all ranks."""
-
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
         from lightning.pytorch.strategies import DDPStrategy
@@ -59,7 +54,7 @@ class Replicated(Strategy):
 
             def setup_optimizers(self, trainer: "Trainer") -> None:
                 super().setup_optimizers(trainer)
-                prepare_optimizers(self.optimizers)
+                prepare_optimizers(plan, self.optimizers)
 
         return FixedBucketDDPStrategy(
             parallel_devices=self.devices(plan) * plan.devices if self.share_device else None,

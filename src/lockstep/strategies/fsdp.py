@@ -9,10 +9,10 @@ and the states of its optimizers are divided over ranks.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.base.config_error import config_error, require
 from lockstep.base.constraints import Rules
@@ -20,9 +20,9 @@ from lockstep.strategies.ddp import DDP, Replicated
 from lockstep.strategies.strategy import Strategy, net_of
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
     from lockstep.plan.plan import Plan
@@ -42,39 +42,28 @@ READS_NO_WEIGHTS = {
 }
 """Callbacks of Lightning that neither read nor write weights, but by the Trainer's checkpoints."""
 
-EXPLAINED = {
-    "got mixed torch.Tensor and DTensor": "a step uses weights of net outside its forward, which alone gathers them",
-    "FSDP does not support deepcopy": "a hook copies net, of which each rank has a shard",
-}
-"""Parts of torch's errors about modules that use more of their net than its forward, and what they say."""
 
+class Sharded(Replicated):
+    """The base of strategies that store parts of parameters on ranks, if they `shards_weights` of a plan's module.
 
-@dataclass(frozen=True)
-class FSDP(Replicated):
-    name: Literal["fsdp"]
+    Otherwise DDP averages gradients.
+    explained: parts of torch's errors about what a module does with its net, and what they say.
+    """
+
     sharded: ClassVar[bool | str] = True
-    order: ClassVar[str] = "fsdp"
-    find_unused_parameters = True
-
-    def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
-        return DDP("ddp", share_device=False), plan.devices
-
-    def gradient_sync(self, plan: "Plan") -> str:
-        return "fsdp"
+    explained: ClassVar[Mapping[str, str]] = {}
 
     def rules(self, plan: "Plan") -> Rules:
         yield from super().rules(plan)
         for callback in plan.callbacks:
             self.check_callback(plan, callback.path)
-        reason, hint = "strategy=fsdp shards contiguous weights alone", "memory_format=auto, or strategy=ddp"
+        reason, hint = f"strategy={self.name} shards contiguous weights alone", "memory_format=auto, or strategy=ddp"
         yield plan.memory_format != "channels_last", "memory_format", reason, hint
         reason = "its loss scaler would look at each rank's shard alone, so ranks would not skip the same steps"
         yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or strategy=ddp"
         fits, key = plan.accelerator != "gpu" or plan.world.backend != "gloo", "process_group.backend"
-        yield fits, key, "strategy=fsdp sends the shards of GPU tensors by nccl", f"{key}=nccl, or accelerator=cpu"
-
-    def shards_weights(self, plan: "Plan") -> bool:
-        return plan.model.can_shard_net and not plan.model.manual
+        reason = f"strategy={self.name} sends the shards of GPU tensors by nccl"
+        yield fits, key, reason, f"{key}=nccl, or accelerator=cpu"
 
     def check_callback(self, plan: "Plan", path: str) -> None:
         package, _, name = path.rpartition(".")
@@ -89,92 +78,80 @@ class FSDP(Replicated):
         try:
             yield
         except Exception as error:
-            for text in (text for text in EXPLAINED if text in str(error)):
+            for text in (text for text in self.explained if text in str(error)):
                 hint = "strategy=ddp, or use self.net(…) alone"
-                raise config_error("strategy", self.name, EXPLAINED[text], hint) from error
+                raise config_error("strategy", self.name, self.explained[text], hint) from error
             raise
 
-    def prepare_optimizers(self, optimizers: "Sequence[Optimizer]") -> None:
-        """Divide the states of optimizers over ranks, whose weights are not sharded."""
+    def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
+        """Raise if an optimizer computes with more of a parameter than one number at a time."""
+        kinds = {kind.__name__ for optimizer in optimizers for kind in type(optimizer).__mro__}
+        for name in NEEDS_FULL_TENSORS.keys() & kinds:
+            reason = f"{name} {NEEDS_FULL_TENSORS[name]}, and each rank has a shard"
+            raise config_error("strategy", self.name, reason, "strategy=ddp")
+
+    def lightning(self, plan: "Plan") -> "LightningStrategy":
+        if not self.shards_weights(plan):
+            return super().lightning(plan)
+        from lockstep.strategies.parallel.sharded_strategy import ShardedStrategy
+
+        return ShardedStrategy(plan)
+
+
+@dataclass(frozen=True)
+class FSDP(Sharded):
+    name: Literal["fsdp"]
+    order: ClassVar[str] = "fsdp"
+    explained: ClassVar[Mapping[str, str]] = {
+        "got mixed torch.Tensor and DTensor": "a step uses weights of net outside its forward, which gathers them",
+        "FSDP does not support deepcopy": "a hook copies net, of which each rank has a shard",
+    }
+    find_unused_parameters = True
+
+    def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
+        return DDP("ddp", share_device=False), plan.devices
+
+    def gradient_sync(self, plan: "Plan") -> str:
+        return "fsdp"
+
+    def shards_weights(self, plan: "Plan") -> bool:
+        return plan.model.can_shard_net and not plan.model.manual
+
+    def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import FSDPModule
+
+        if not isinstance(net_of(module), FSDPModule):
+            device_type = "cuda" if plan.accelerator == "gpu" else "cpu"  # the default of a mesh is an accelerator
+            shard_net(module, init_device_mesh(device_type, (plan.world_size,)))
+
+    def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
+        """Divide the states of optimizers over ranks if weights are not sharded."""
+        if self.shards_weights(plan):
+            super().prepare_optimizers(plan, optimizers)
+            return
         from lockstep.base.optimizers import needs_no_closure
         from lockstep.strategies.parallel.divided_optimizer import DividedOptimizer
 
         for optimizer in filter(needs_no_closure, optimizers):  # others may use all parameters at once
             DividedOptimizer(optimizer)
 
-    def lightning(self, plan: "Plan") -> "LightningStrategy":
-        """Return a DDPStrategy that shards a net instead of wrapping it in DistributedDataParallel.
 
-        Lightning's ModelParallelStrategy supports neither a checkpoint plugin nor 64-true.
-        """
-        if not self.shards_weights(plan):
-            return super().lightning(plan)
-        from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-        from lightning.pytorch.strategies import DDPStrategy
-        from lightning.pytorch.trainer.states import TrainerFn
-
-        from lockstep.strategies.parallel import tensor_layout
-
-        class ShardedStrategy(DDPStrategy):
-            lightning_restore_optimizer = False  # the session loads shards
-
-            def setup(self, trainer: "Trainer") -> None:
-                """Set up as Lightning's strategies do, and shard. The weights of a checkpoint are loaded already."""
-                assert self.accelerator is not None
-                assert self.model is not None
-                self.accelerator.setup(trainer)
-                self.model = self.precision_plugin.convert_module(self.model)
-                self.model_to_device()
-                shard_net(self.lightning_module, self.root_device.type)
-                if trainer.state.fn == TrainerFn.FITTING:
-                    self.setup_optimizers(trainer)
-                    check_optimizers(self.optimizers)
-                self.setup_precision_plugin()
-
-            def teardown(self) -> None:
-                """Move the module back from the CPU, where a mesh of GPUs cannot gather it."""
-                super().teardown()
-                assert self.lightning_module is not None
-                self.lightning_module.to(self.root_device)
-
-            def lightning_module_state_dict(self) -> dict[str, Any]:
-                assert self.lightning_module is not None
-                return tensor_layout.full_state_dict(self.lightning_module)
-
-            def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-                return tensor_layout.full_optimizer_state(optimizer)
-
-        return ShardedStrategy(cluster_environment=TorchElasticEnvironment())
-
-
-def check_optimizers(optimizers: "Sequence[Optimizer]") -> None:
-    """Raise if an optimizer computes with more of a parameter than one number at a time."""
-    kinds = {kind.__name__ for optimizer in optimizers for kind in type(optimizer).__mro__}
-    for name in NEEDS_FULL_TENSORS.keys() & kinds:
-        reason = f"{name} {NEEDS_FULL_TENSORS[name]}, and each rank has a shard"
-        raise config_error("strategy", "fsdp", reason, "strategy=ddp")
-
-
-def shard_net(module: Any, device_type: str) -> None:
-    """Shard the net of a module in place, once. Its gradients are reduced after each batch, also while accumulating.
+def shard_net(module: "nn.Module", mesh: "DeviceMesh") -> None:
+    """Shard the net of a module, in place. Its gradients are reduced after each batch, also while accumulating.
 
     The initial weights of all ranks are the same because the seed is. Gradients are summed and divided for every
     dtype: FSDP2 averages float32 by gloo's average, which is a sum in some versions of torch.
     """
     import torch
-    from torch.distributed import get_world_size
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import FSDPModule, fully_shard
+    from torch.distributed.fsdp import fully_shard
 
     from lockstep.base.private_api.torch import read_full_scalars
 
     net = net_of(module)
     assert net is not None
-    if isinstance(net, FSDPModule):
-        return
     read_full_scalars()  # hooks of a module may measure its weights and gradients
     net.to(memory_format=torch.contiguous_format)
-    mesh = init_device_mesh(device_type, (get_world_size(),))  # its default is an accelerator
     for part in (*_blocks(net), net):
         fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(True)
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.base.constraints import PositiveInt, Rules
 from lockstep.strategies.dp import Forward, NetStrategy
+from lockstep.strategies.strategy import stages_of
 
 if TYPE_CHECKING:
     from lockstep.plan.plan import Plan
@@ -27,7 +28,7 @@ class ModelParallel(NetStrategy):
         yield not plan.show_shapes, "show_shapes", "stages are no replicas", "show_shapes=false, or strategy=dp"
 
     def forward(self, plan: "Plan", net: Any) -> Forward:
-        """Return a function that calls the `stages` of a net, a tuple of modules, one after the other on its device."""
+        """Return a function that calls the stages of a net one after the other, each on its device."""
         from lockstep.strategies.parallel.pipeline_stages import PipelineStages
 
-        return PipelineStages(net.stages, self.devices(plan), self.micro_batches)
+        return PipelineStages(stages_of(net), self.devices(plan), self.micro_batches)

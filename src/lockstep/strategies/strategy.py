@@ -1,6 +1,6 @@
 """The base class of strategies. Its defaults are those of one process on one device."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import torch
     from lightning.pytorch.strategies import Strategy as LightningStrategy
     from torch import nn
+    from torch.optim import Optimizer
 
     from lockstep.plan.plan import Plan
 
@@ -21,6 +22,14 @@ def net_of(module: "nn.Module") -> "nn.Module | None":
     """Return the submodule `net` of a LightningModule, also behind a proxy; None if it has none, or another module."""
     net = dict(module.named_modules(remove_duplicate=False)).get(NET)
     return None if hasattr(net, "automatic_optimization") else net
+
+
+def stages_of(net: "nn.Module") -> "list[nn.Module]":
+    """Return the stages of a net, one after the other: those that it names, or the modules of a Sequential."""
+    from torch import nn
+
+    stages = getattr(net, "stages", net.children() if isinstance(net, nn.Sequential) else ())
+    return [*stages] if isinstance(stages, Iterable) else []
 
 
 class Strategy:
@@ -55,9 +64,17 @@ class Strategy:
     batch_key: ClassVar[tuple[str, ...]] = ("", "devices", "world_size")
     order: ClassVar[str] = ""
 
-    def data_parallel_size(self, devices: int) -> int:
-        """Return how many devices of a machine take different samples of a batch."""
+    def workers(self, devices: int) -> int:
+        """Return how many ranks, replicas or virtual ranks a machine has."""
         return devices if self.distributed or self.replicates or self.virtual else 1
+
+    def model_parallel_size(self, devices: int) -> int:
+        """Return how many consecutive ranks compute together, on the same samples."""
+        return 1
+
+    def data_parallel_size(self, devices: int) -> int:
+        """Return how many workers of a machine take different samples of a batch."""
+        return self.workers(devices) // self.model_parallel_size(devices)
 
     def virtual_ranks(self, plan: "Plan") -> int:
         """Return the number of ranks that one process runs in turn."""
@@ -73,6 +90,10 @@ class Strategy:
         yield fits, "compile", reason, "compile=false, or strategy=ddp"
         fits, reason = plan.num_nodes == 1 or self.distributed, f"strategy={self.name} is one process on one machine"
         yield fits, "num_nodes", reason, "num_nodes=1, or strategy=ddp"
+
+    def described(self, plan: "Plan") -> dict[str, str | int]:
+        """Return what identifies a run beside the options of all strategies, for records and metrics."""
+        return {}
 
     def shared_buffers(self, module: "nn.Module") -> list[str]:
         """Return the names of the buffers that all ranks take of rank 0 before each optimizer step."""
@@ -108,6 +129,15 @@ class Strategy:
     def mirrored(self, plan: "Plan") -> "tuple[Strategy, int]":
         """Return the strategy and the devices of a machine by which `engine=both` repeats a run in plain torch."""
         return self, plan.devices
+
+    def check_module(self, module: "nn.Module", devices: int) -> None:
+        """Raise if so many devices of a machine cannot have a module, which may be without memory for its weights."""
+
+    def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
+        """Lay out the parameters of a module over ranks, in place, before optimizers exist; called for each stage."""
+
+    def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
+        """Prepare new optimizers for ranks, or raise for one that the strategy cannot run."""
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         """Return Lightning's strategy, or one derived from it. Processes and their group exist already."""

@@ -30,7 +30,7 @@ class Zero1(Replicated):
     def mirrored(self, plan: "Plan") -> tuple[Strategy, int]:
         return DDP("ddp", self.share_device, broadcast_buffers=self.broadcast_buffers), plan.devices
 
-    def prepare_optimizers(self, optimizers: "Sequence[Optimizer]") -> None:
+    def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
         """Divide the states of optimizers over ranks, or raise for one that may use several parameters at once."""
         from lockstep.base.optimizers import needs_no_closure
         from lockstep.strategies.parallel.divided_optimizer import DividedOptimizer

@@ -11,7 +11,7 @@ from torchmetrics.utilities.plot import plot_confusion_matrix
 
 from lockstep.base.config_error import truncate
 from lockstep.engine.callbacks.samples import classified, confidence_of_errors, keep_highest, scaled
-from lockstep.runs.loggers import TensorBoardWriter
+from lockstep.runs.loggers import TensorBoard
 
 NUMBERED = 20  # classes up to which each count and each name is written
 COLUMNS, SHOWN_SAMPLES = 4, 16  # wrong predictions that are shown
@@ -30,7 +30,7 @@ class Pictures:
 
     latest: tuple[int, Tensor, Sequence[str]] | None = None
 
-    def __init__(self, board: TensorBoardWriter, steps: Callable[[], int]) -> None:
+    def __init__(self, board: TensorBoard, steps: Callable[[], int]) -> None:
         """Show pictures on a board; `steps` returns the optimizer steps until now."""
         self.board, self.steps, self.validations = board, steps, 0
         self.worst: tuple[Tensor, ...] = ()

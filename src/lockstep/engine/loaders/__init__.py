@@ -13,7 +13,7 @@ from lockstep.base.structures import samples_left
 
 @dataclass(frozen=True)
 class RankSlice:
-    """The slice of each global batch for `rank` of `world_size`, which is divided among `virtual_ranks`."""
+    """The slice of each global batch for `rank` of `world_size` data ranks, divided among `virtual_ranks`."""
 
     rank: int
     world_size: int

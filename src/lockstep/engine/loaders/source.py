@@ -113,7 +113,7 @@ class RankData:
 
     def __init__(self, plan: Plan, context: RankContext, source: LoaderSource, begin: Progress) -> None:
         self.plan, self.source, self.module, self.begin = plan, source, source.module, begin
-        self.slice = RankSlice(context.rank, context.world_size, plan.strategy.virtual_ranks(plan))
+        self.slice = RankSlice(plan.data_rank(context.rank), plan.data_size, plan.strategy.virtual_ranks(plan))
         self.device: torch.device = plan.strategy.devices(plan)[0]
         self.by_stage: dict[str, list[RankLoader]] = {}
         for owner in (self.module, source.data_module):

@@ -82,6 +82,8 @@ def coerce_value(kind: Any, key: str, value: Any, example: str | None = None) ->
         values = [value] if isinstance(value, str) else value
         require(isinstance(values, list | tuple), key, value, "it is a list", f"{key}=[a,b]")
         return tuple(coerce_value(options[0], key, item) for item in values)
+    if origin is Mapping:
+        require(isinstance(value, Mapping), key, value, "it is a mapping", f"'{key}={{NAME: VALUE}}'")
     if kind not in TYPES:
         return value
     name, usual = TYPES[kind]

@@ -37,6 +37,16 @@ SEVERAL = ("logger", "callbacks")
 """The groups that take several options: `logger=[csv,tensorboard]`; the keys of an option are `logger.csv.KEY`."""
 
 
+WORLD = ("engine", "strategy", "devices", "num_nodes", "accelerator", "threads", "memory_format")
+"""The groups and keys of where a run is computed, which change no number beyond rounding."""
+
+MONITORING = (
+    *("name", "logger", "record", "checkpoint", "process_group", "optimized_metric", "resume", "ckpt_path"),
+    *("show_shapes", "model_summary", "profiler", "detect_nan", "log_every_n_steps"),
+)
+"""Those of where a run lies and how it is watched, which change no number."""
+
+
 def leaves(value: Any, prefix: str = "", of_lists: bool = True) -> Iterator[tuple[str, Any]]:
     """Yield the leaves of nested mappings, and of lists, by dotted keys.
 

@@ -93,15 +93,6 @@ EVERY_RUN = ("lockstep.engine.inspection", "lightning.pytorch", "torch.utils.ten
 
 Backend = Literal["auto", "gloo", "nccl"]
 
-METHOD = re.compile(r"auto|file|env|tcp://[^:/\s]+:[1-9]\d{0,4}")
-InitMethod = Annotated[
-    str,
-    Constraint(
-        lambda text: bool(METHOD.fullmatch(text)) and (text[:3] != "tcp" or int(text.rpartition(":")[2]) < 2**16),
-        "there is no such method",
-        "auto, env, file or tcp://HOST:PORT, for example",
-    ),
-]
 Timeout = Annotated[float, Constraint(lambda seconds: 0 < seconds <= 1e6, "it must be above 0, up to 1000000", "60")]
 
 
@@ -110,7 +101,6 @@ class ProcessGroup:
     """timeout: in seconds, for the rendezvous and for each collective."""
 
     backend: Backend
-    init_method: InitMethod
     timeout: Timeout
 
 

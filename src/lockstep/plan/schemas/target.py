@@ -5,12 +5,9 @@ ranks, and before in a child process.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
-from importlib.util import find_spec
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from lockstep.base.config_error import config_error
 from lockstep.base.constraints import Rules, only
 
 if TYPE_CHECKING:
@@ -120,38 +117,18 @@ class Module(Target):
 
 
 @dataclass(frozen=True)
-class TensorBoard:
-    """images: confusion matrices, worst samples."""
-
-    images: bool = True
-
-
-@dataclass(frozen=True)
 class Logger(Target):
     """A logger, of Lockstep or of Lightning."""
 
-    @cached_property
-    def options(self) -> TensorBoard | None:
-        """Return the options of TensorBoard; None of another logger, which is called with its arguments."""
-        from lockstep.plan.schemas.coerce import coerce  # which ranks need not import: the command asks first
-
-        if self.path != "lockstep.runs.loggers.TensorBoard":
-            return None
-        arguments = {name: value for name, value in self.call.items() if name not in SPECIAL}
-        return coerce(TensorBoard, self.key, {**asdict(TensorBoard()), **arguments})
-
-    def check(self) -> None:
-        """Raise for wrong options, or if the package of a tracker is not installed."""
-        _ = self.options
-        package = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow"}.get(self.name)
-        if package is not None and find_spec(package) is None:
-            hint = f"pip install {package}, or logger=tensorboard"
-            raise config_error("logger", package, f"it needs the package {package}", hint)
+    @property
+    def is_board(self) -> bool:
+        """Whether it is Lockstep's TensorBoard, which also takes images."""
+        return self.path == "lockstep.runs.loggers.TensorBoard"
 
 
-def tensorboard_of(plan: "Plan") -> TensorBoard | None:
-    """Return the options of the plan's first TensorBoard logger, if it has one."""
-    return next((logger.options for logger in plan.logger if isinstance(logger.options, TensorBoard)), None)
+def tensorboard_of(plan: "Plan") -> Logger | None:
+    """Return the plan's first TensorBoard logger, if it has one."""
+    return next((logger for logger in plan.logger if logger.is_board), None)
 
 
 @dataclass(frozen=True)

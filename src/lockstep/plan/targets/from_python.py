@@ -15,7 +15,6 @@ import cloudpickle
 
 from lockstep.base.config_error import UNQUOTED, ConfigError, as_typed, config_error, hydra_quote, require
 from lockstep.plan.schemas.groups import TARGETS, key_of
-from lockstep.plan.schemas.plan_json import to_json
 from lockstep.plan.schemas.target import ARGS, KEY
 
 MAIN = "__main__"
@@ -69,7 +68,7 @@ def _target(key: str, value: Any) -> dict[str, Any]:
 
 def pickled_main(work: object) -> bytes | None:
     """Pickle the classes and functions of `__main__` that `work` names as targets; return None if there are none."""
-    names = re.findall(rf"{KEY}\W+{MAIN}\.(\w+)", to_json(work))
+    names = re.findall(rf"{KEY}\W+{MAIN}\.(\w+)", repr(work))
     if not names:
         return None
     try:

@@ -6,11 +6,9 @@ Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra
 import importlib
 import inspect
 import re
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +17,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, nearest, require
-from lockstep.plan.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL, Data
+from lockstep.plan.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL, Data, Module
 from lockstep.plan.targets.frames import MEMORY_HINT, has_user_frames, user_traceback
 
 NUMERIC = {"int", "float", "Union", "Optional", "None", "NoneType", "Tensor"}
@@ -73,6 +71,20 @@ def check(key: str, value: Any, defaults: Mapping[str, Any] | None = None) -> An
     return call
 
 
+def check_partials(model: Module) -> None:
+    """Check the optimizer and the schedule, so that wrong values are told by the keys that were typed."""
+    import torch
+
+    for part in ("optimizer", "scheduler"):
+        call, key = model.call.get(part), model.key_of(part)
+        if not isinstance(call, Mapping) or KEY not in call:
+            continue
+        check(key, call if part == "scheduler" else {**call, ARGS: [None]})
+        if part == "optimizer" and callable(optimizer := create(key, call)):
+            with user_errors(f"{key}.{KEY}={call[KEY]}", "it raises this when it is called."):
+                optimizer([torch.nn.Parameter(torch.zeros(2, 2))])
+
+
 def locate(key: str, path: Any) -> Any:
     """Import the class or function at an import path."""
     if not isinstance(path, str) or "." not in path or not all(part.isidentifier() for part in path.split(".")):
@@ -104,13 +116,6 @@ def import_guarded(name: str) -> ModuleType:
         return importlib.import_module(name)
     finally:
         importing.pop()
-
-
-def require_package(key: str, path: str) -> None:
-    """Raise if there is no package or module that an import path begins with; nothing is imported."""
-    name = path.partition(".")[0]
-    if name.isidentifier() and name not in sys.modules and find_spec(name) is None:
-        raise _missing_name(key, path, name, None)
 
 
 def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:

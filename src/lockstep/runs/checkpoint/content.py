@@ -1,11 +1,13 @@
 """The content of a checkpoint beside weights, optimizer, schedule and scaler: the position on every rank."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from lockstep.plan.plan import Plan
 
 SECTION = "lockstep"  # the key of the Content in a checkpoint
 COMPILED = "_orig_mod."  # what torch.compile of a layer adds to the names below it
@@ -33,11 +35,18 @@ step, by parameter; `buffers`: of ranks above 0; `module`: what was logged and m
 Content = Mapping[str, Any]
 """What a checkpoint holds under SECTION, in tensors and plain values, since nothing else is loaded.
 
-`identity`: of its plan; `plan`: as JSON; `position`: the fields of Progress; `record`: the lines that it counts;
+`identity`, `plan` (`saved_plan`): of its plan; `position`: the fields of Progress; `record`: the lines that it counts;
 `results`: the latest metrics; `best`: the monitored metric, its best value, negative if more is better, and its epoch;
-`best_yet`: whether this is the best; `ranks`: a RankState each; `ended`: a callback has ended training early;
+`best_yet`: whether this is the best; `ranks`: a RankState for each share of a batch; `ended`: by a callback, early;
 `state_dict`: the one that training goes on with, if hooks at the end of fit have replaced the weights.
 """
+
+
+def saved_plan(plan: Plan) -> dict[str, Any]:
+    """Return what `lockstep.load` needs of a plan to create its module and data, in plain values."""
+    return {key: getattr(plan, key) for key in ("seed", "precision", "test")} | {
+        key: asdict(getattr(plan, key)) for key in ("model", "data")
+    }
 
 
 def state_of_rank(content: Content, rank: int, world_size: int, sharded: bool = False) -> RankState:

@@ -16,14 +16,13 @@ from lockstep.base.safe_loading import is_loadable, plain
 from lockstep.base.streams import notice
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import better
-from lockstep.plan.schemas.plan_json import to_json
-from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, state_of_rank
+from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, saved_plan, state_of_rank
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, read_checkpoint
 from lockstep.runs.checkpoint.reading import identity
 from lockstep.runs.record import Recorder, depends_on_world, not_finite
 from lockstep.runs.record.fingerprint import buffers_of, digest
 from lockstep.runs.run_files import Metrics
-from lockstep.strategies.parallel.tensor_layout import full_tensor, shard_like
+from lockstep.strategies.parallel.tensor_layout import full_gradients, full_tensor, is_here, shard_like
 
 if TYPE_CHECKING:
     from lockstep.strategies.parallel.virtual_ranks import VirtualRanks
@@ -60,12 +59,14 @@ class CheckpointManager:
         if state["random"]:
             restore_random_state(state["random"], self.plan.strategy.devices(self.plan))
         for name, parameter in net.named_parameters():
-            if name in state["gradients"]:
+            if name in state["gradients"] and is_here(parameter):
                 parameter.grad = shard_like(state["gradients"][name], like=parameter)
         for name, buffer in buffers_of(net).items():
             if name in state["buffers"]:
                 buffer.copy_(state["buffers"][name])
         sums: Mapping[str, Tensor] = state["sums"]
+        if not self.plan.reports(self.rank):
+            sums = {name: torch.zeros_like(total) for name, total in sums.items()}
         self.recorder.carried = {name: sums[name] for name in ("window", "ids")}
         best = content["best"]
         if self.plan.resume and best and self.monitor[0] in ("", best[0]):
@@ -75,7 +76,8 @@ class CheckpointManager:
 
     def _state_of_rank(self, content: Content) -> RankState:
         """Return this rank's state; virtual ranks restore theirs."""
-        state = state_of_rank(content, self.rank, self.plan.world_size, self.plan.strategy.shards_weights(self.plan))
+        plan, data_rank = self.plan, self.plan.data_rank(self.rank)
+        state = state_of_rank(content, data_rank, plan.data_size, plan.strategy.shards_weights(plan))
         first, *others = content["ranks"]
         if self.virtual is None or not others or 1 + len(others) != self.virtual.count:
             return state
@@ -103,27 +105,23 @@ class CheckpointManager:
             self._check_weights(position.steps)
         saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.carried}.items()}
         accumulating = plan.model.manual or position.batch % plan.accumulate_grad_batches > 0
-        gradients = {
-            name: full_tensor(parameter.grad).cpu()
-            for name, parameter in net.named_parameters()
-            if accumulating and parameter.grad is not None
-        }
+        gradients = full_gradients(net) if accumulating else {}
         buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
         state: RankState = {
             "random": random or random_state(plan.strategy.devices(plan)),
             "sums": saved_sums,
-            "gradients": gradients,
+            "gradients": {name: gradient.cpu() for name, gradient in gradients.items()},
             "buffers": {name: buffer.cpu() for name, buffer in buffers.items()},
             "module": module or {},
         }
-        ranks = gather_values(state)
+        ranks = [each for each in gather_values(state if plan.reports(self.rank) else None) if each is not None]
         zeros = {name: torch.zeros_like(tensor) for name, tensor in saved_sums.items()}
         for virtual_random, virtual_buffers in self.virtual.states() if self.virtual is not None else ():
             rest = {"sums": zeros, "buffers": virtual_buffers, "module": {}}
             ranks.append({**state, **rest, "random": virtual_random})
         content: Content = {
             "identity": identity(plan, depends_on_world(plan, net)),
-            "plan": to_json(plan),
+            "plan": saved_plan(plan),
             "position": {**vars(position)},
             "record": recorder.file.offset if recorder.file else {},
             "results": dict(results),
@@ -154,7 +152,7 @@ class CheckpointManager:
 
     def _check_weights(self, step: int) -> None:
         for name, weight in self.recorder.net.named_parameters():
-            full = full_tensor(weight.detach())
+            full = full_tensor(weight).detach()
             infinite = full[~full.isfinite()]
             if len(infinite):
                 raise not_finite(f"after step {step} the weight {name}", infinite[0].item())

@@ -12,17 +12,15 @@ from typing import Any
 from lockstep.base.config_error import ConfigError, config_error, errors_as
 from lockstep.base.files import read_text
 from lockstep.plan.plan import SUMMARY_KEYS
-from lockstep.plan.schemas.groups import leaves
+from lockstep.plan.schemas.groups import WORLD, leaves
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 from lockstep.runs.compare.comparison import MISSING, Comparison, Values
-from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, read_config
+from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, REPLICATED, read_config
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
+KINDS = (*FINGERPRINTED, REPLICATED)
 Line = dict[str, Any]
-IN_CONFIG = (  # of the first line of a record, keys of the command line in which the two runs may differ
-    *("engine", "strategy", "devices", "num_nodes", "accelerator", "threads", "precision", "sync_batchnorm"),
-    *("memory_format", "compile"),
-)
+IN_CONFIG = (*WORLD, "precision", "sync_batchnorm", "compile")  # in which the two runs may differ
 LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
     "step": lambda line: (line["epoch"], line["step"]),
     "fingerprint": lambda line: (line["epoch"], line["step"]),
@@ -74,7 +72,20 @@ class RecordedRun:
     @property
     def end(self) -> float:
         """Return the number of the last optimizer step."""
-        return max((step for _epoch, step in self.steps), default=0)
+        return max(self.last_steps.values(), default=0)
+
+    @cached_property
+    def last_steps(self) -> dict[int, float]:
+        """Return the last optimizer step of each epoch."""
+        return dict(self.steps.keys())
+
+    @cached_property
+    def validations(self) -> list[tuple[float, Line]]:
+        """Return the logged values after each validation and epoch, with the optimizer step that they follow."""
+        return [
+            (line.get("after_step") or self.last_steps.get(epoch, 0), logged_in(line))
+            for (epoch, _), line in self.lines["validation"].items()
+        ]
 
     def values(self) -> Values:
         """Return the values in config.yaml, metrics.json, confusion.csv and the first line of the record."""
@@ -140,6 +151,16 @@ def _confusion_counts(text: str) -> dict[str, int]:
     return {f"true {label}, {column}": int(count) for label, row in rows for column, count in row.items()}
 
 
+def logged_in(line: Line) -> Line:
+    """Return the logged values of a line of a validation."""
+    return {name: value for name, value in line.items() if name != "epoch" and not name.startswith("after_")}
+
+
+def mean_loss(line: Mapping[str, Any]) -> float | None:
+    """Return the mean loss of a step's samples."""
+    return line["loss_sum"] / line["samples"] if line.get("loss_sum") is not None and line["samples"] else None
+
+
 def record_values(run: RecordedRun, other: RecordedRun) -> Values:
     """Return the values of all lines but the first; a step that `other` does not have is a single value."""
     values: dict[tuple[str, str], tuple[Any, float]] = {}
@@ -154,15 +175,14 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
                     values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, step
     for (epoch, step), line in run.lines["fingerprint"].items():
         if (other_line := other.lines["fingerprint"].get((epoch, step))) is not None:
-            for kind in (kind for kind in FINGERPRINTED if _is_sharded(line, kind) == _is_sharded(other_line, kind)):
+            for kind in (kind for kind in KINDS if _is_sharded(line, kind) == _is_sharded(other_line, kind)):
                 for rank, fingerprint in enumerate(line.get(kind, [])):
                     place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
                     values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, step
-    last_steps: dict[int, float] = dict(run.steps.keys())
     for (epoch, batch), line in run.lines["validation"].items():
         place = f"epoch {epoch}" if batch == math.inf else f"epoch {epoch}, batch {batch}"
-        step = line.get("after_step") or last_steps.get(epoch, math.inf)
-        for name in sorted(line.keys() - {"epoch", "after_step", "after_batch"}):
+        step = line.get("after_step") or run.last_steps.get(epoch, math.inf)
+        for name in sorted(logged_in(line)):
             values[f"{RECORD}:validation.{name}", f"{place}, {name}"] = line[name], step
     for name, line in run.lines["tensor"].items():
         values[f"{RECORD}:tensor.{name}", f"after the last epoch, {name}"] = line.get("digest"), run.end
@@ -171,7 +191,7 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
 
 def _is_sharded(line: Line, kind: str) -> bool:
     """Whether each rank has fingerprinted a part of its own: of the weights and the optimizer state, or of one kind."""
-    return kind != "buffers" and line.get("sharded", False) in (True, kind)
+    return kind not in ("buffers", REPLICATED) and line.get("sharded", False) in (True, kind)
 
 
 def compare_within(comparison: Comparison, run: RecordedRun) -> None:
@@ -186,7 +206,7 @@ def compare_within(comparison: Comparison, run: RecordedRun) -> None:
         place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
         comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread", 0.0), 0.0, place, step)
     for (epoch, step), line in run.lines["fingerprint"].items():
-        for kind in FINGERPRINTED:
+        for kind in KINDS:
             if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else _is_sharded(line, kind):
                 continue
             for rank, fingerprint in enumerate(line.get(kind, [])):

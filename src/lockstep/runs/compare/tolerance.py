@@ -83,6 +83,7 @@ def _arithmetic(run: RunMetadata) -> tuple[object, ...]:
     """Return what decides the order of every sum. Two ranks have only one order."""
     gradient_sync = run["gradient_sync"] if run["world_size"] > 2 else "any"
     order = STRATEGIES[run["strategy"]].order
+    order = order and f"{order} {run['world_size']} {run.get('mesh_shape', '')}"
     options = (run[key] for key in ("precision", "threads", "sync_batchnorm"))
     statistics = run.get("engine") == "raw" and run["sync_batchnorm"]  # which it adds by torch's own collectives
     kernels = run.get("memory_format", "auto"), run.get("compile", False)

@@ -21,7 +21,8 @@ from lockstep.base.config_error import config_error
 from lockstep.base.errors import NotFinite
 from lockstep.base.files import finite, open_file, save_text, sync_folder
 from lockstep.base.messages import all_gather_json
-from lockstep.base.private_api.torch import BATCHNORM, DROPOUT
+from lockstep.base.private_api.torch import BATCHNORM
+from lockstep.base.random_state import has_dropout
 from lockstep.base.streams import notice
 from lockstep.base.structures import tensors_of
 from lockstep.plan.plan import Plan
@@ -163,7 +164,8 @@ class Recorder:
         sums[0], digests[0] = self.carried["window"], self.carried["ids"]
         stats_by_kind = [to_floats(column) for column in zip(*stats, strict=True)]
         sums.index_add_(0, torch.tensor(step_of_batch), torch.tensor(stats_by_kind, dtype=torch.float64).T)
-        batch_digests = id_digests(ids, self.first_batch, plan.batch_size, self.rank, plan.world_size)
+        data_rank = plan.data_rank(self.rank)
+        batch_digests = id_digests(ids, self.first_batch, plan.batch_size, data_rank, plan.data_size)
         digests.index_add_(0, torch.tensor(step_of_batch), batch_digests)
         norms = [(index, norm) for index, (_, norms, _) in enumerate(self.steps) for norm in norms]
         squares = torch.tensor(to_floats([norm for _, norm in norms]), dtype=torch.float64).square()
@@ -236,14 +238,8 @@ def depends_on_world(plan: Plan, net: nn.Module) -> bool:
 def has_rank_buffers(plan: Plan, net: nn.Module) -> bool:
     """Whether buffers of ranks, replicas or micro-batches may differ after a step, as each changes them by itself."""
     tracks, strategy = any(module.track_running_stats for module in _batch_norms(net)), plan.strategy
-    is_split = plan.world_size > 1 or (strategy.replicates and plan.devices > 1) or strategy.micro_batches > 1
+    is_split = plan.data_size > 1 or (strategy.replicates and plan.devices > 1) or strategy.micro_batches > 1
     return is_split and ((tracks and not plan.sync_batchnorm) or bool(strategy.shared_buffers(net)))
-
-
-def has_dropout(net: nn.Module) -> bool:
-    layers = [module for module in net.modules() if isinstance(module, nn.RNNBase | nn.MultiheadAttention)]
-    rates = [module.p for module in net.modules() if isinstance(module, DROPOUT)]
-    return any(rate > 0 for rate in (*rates, *(layer.dropout for layer in layers)))
 
 
 def _batch_norms(net: nn.Module) -> list[nn.BatchNorm1d]:

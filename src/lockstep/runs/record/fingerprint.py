@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.base.optimizers import IMPLEMENTATION
 from lockstep.base.structures import tensors_of
-from lockstep.runs.run_files import FINGERPRINTED
-from lockstep.strategies.parallel.tensor_layout import local_shard
-
-# options of a parameter group that choose how its step is computed, and are no state
-IMPLEMENTATION = ("params", "foreach", "fused", "capturable", "differentiable")
+from lockstep.runs.run_files import FINGERPRINTED, REPLICATED
+from lockstep.strategies.parallel.tensor_layout import is_here, is_replicated, local_shard
 
 Values = Iterator[tuple[str, object]]
 
@@ -36,10 +34,13 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
 
 
 def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:
-    """Return a hexadecimal digest for each of FINGERPRINTED, of this rank's shards. Waits for a GPU."""
-    weights = dict(net.named_parameters())
+    """Return a hexadecimal digest for each of FINGERPRINTED, of what this rank has, and of REPLICATED weights."""
+    weights = {name: weight for name, weight in net.named_parameters() if is_here(weight)}
     states = sorted(weights.items()), sorted(buffers_of(net).items()), _optimizer_values(optimizers, weights)
-    return {kind: _sha256(values) for kind, values in zip(FINGERPRINTED, states, strict=True)}
+    replicated = {name: weight for name, weight in weights.items() if is_replicated(weight)}
+    by_kind = dict(zip(FINGERPRINTED, states, strict=True))
+    by_kind |= {REPLICATED: sorted(replicated.items())} if 0 < len(replicated) < len(weights) else {}
+    return {kind: _sha256(values) for kind, values in by_kind.items()}
 
 
 def buffers_of(net: nn.Module) -> dict[str, Tensor]:
@@ -55,7 +56,7 @@ def _optimizer_values(optimizers: Sequence[Optimizer], weights: dict[str, nn.Par
         for group in optimizer.param_groups:
             for name in sorted(names.get(parameter, "?") for parameter in group["params"]):
                 yield name, None
-            for key in sorted(group.keys() - set(IMPLEMENTATION)):
+            for key in sorted(group.keys() - {"params", *IMPLEMENTATION}):
                 values = group[key] if isinstance(group[key], tuple | list) else [group[key]]
                 yield from ((f"{key}[{index}]", value) for index, value in enumerate(values) if value is not None)
         states = [(names.get(parameter, "?"), state) for parameter, state in optimizer.state.items()]

@@ -7,8 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lockstep.runs.run_files import FINGERPRINTED
-
 JOIN: dict[str, Callable[[Iterable[Any]], Any]] = {"min": min, "max": max}  # else the sum
 Line = Mapping[str, Mapping[str, Any]]  # of the record: `{kind: fields}`
 # 2^64 over the golden ratio: multiples of it are spread evenly, so that ids and positions do not collide
@@ -97,7 +95,7 @@ def step_lines(
         }
         fingerprints = [columns["fingerprints"].get(str(index)) for columns in ranks]
         if None not in fingerprints:
-            by_kind = {kind: [fingerprint[kind] for fingerprint in fingerprints] for kind in FINGERPRINTED}
+            by_kind = {kind: [fingerprint[kind] for fingerprint in fingerprints] for kind in fingerprints[0]}
             yield {
                 "fingerprint": {"epoch": epoch, "step": step, **({"sharded": sharded} if sharded else {}), **by_kind}
             }

@@ -7,6 +7,7 @@ from typing import Any
 
 from lockstep.base.config_error import is_number
 from lockstep.runs.compare.comparison import difference
+from lockstep.runs.compare.recorded_run import mean_loss
 from lockstep.runs.report.run_view import STAGES, RunView
 
 POINTS = 24_000  # of all curves of a page
@@ -26,11 +27,11 @@ def thinned(points: Points, most: int) -> Points:
     ranges, places = max(1, most // 4), range(len(points))
     if len(points) <= most:
         return points
-    kept: set[int] = set()
+    chosen: set[int] = set()
     for within in (places[n * len(points) // ranges : (n + 1) * len(points) // ranges] for n in range(ranges)):
         numbers = [(value, place) for place in within if (value := points[place][1]) is not None] or [(0.0, within[0])]
-        kept |= {within[0], within[-1], min(numbers)[1], max(numbers)[1]}
-    return [points[place] for place in sorted(kept)]
+        chosen |= {within[0], within[-1], min(numbers)[1], max(numbers)[1]}
+    return [points[place] for place in sorted(chosen)]
 
 
 def chart(title: str, x: str, lines: Mapping[str, Points], **options: Any) -> Chart:
@@ -73,18 +74,13 @@ def _quantities(view: RunView) -> Iterator[tuple[str, str, Points]]:
         for name, value in {**line.get("logged", {}), **line.get("metrics", {})}.items():
             if name not in ("train/loss", "train/loss_step"):
                 logged[f"{name}, each step", ""].append((line["step"], value))
-    for step, values in view.validations:
+    for step, values in view.run.validations:
         for name, value in values.items():
             stage, _, metric = name.partition("/")
             if name != "train/loss" or not steps:
                 logged[(metric, stage) if stage in STAGES and metric else (name, "")].append((step, value))
     for metric, stage in sorted(logged, key=lambda key: [*STAGES, key[1]].index(key[1])):
         yield metric, stage, logged[metric, stage]
-
-
-def mean_loss(line: Mapping[str, Any]) -> float | None:
-    """Return the mean loss of a step's samples."""
-    return line["loss_sum"] / line["samples"] if line.get("loss_sum") is not None and line["samples"] else None
 
 
 def difference_chart(left: RunView, right: RunView) -> Chart:

@@ -8,11 +8,13 @@ from statistics import mean
 from typing import Any
 
 from lockstep.base.config_error import truncate
+from lockstep.base.text_table import short_text
 from lockstep.plan.schemas.groups import short_keys
+from lockstep.runs.compare.recorded_run import RecordedRun, mean_loss
 from lockstep.runs.report.chance import judgement
-from lockstep.runs.report.curves import budget, chart, mean_loss, thinned
+from lockstep.runs.report.curves import budget, chart, thinned
 from lockstep.runs.report.run_view import RunView, setup_of
-from lockstep.runs.sweep.jobs import WORLD, SweepJob, SweepRow, ranking_metric, rows_of
+from lockstep.runs.sweep.jobs import LAYOUT, SweepJob, SweepRow, ranking_metric, rows_of
 
 MAX_LABEL, MAX_CURVES = 60, 24
 Options = Mapping[str, Any]
@@ -37,7 +39,7 @@ def jobs_page(
     fastest = max(rows, key=lambda row: row.cells["speed_up"] or 0)
     sign = 1 if metric and metric.mode == "min" else -1
     order = sorted(range(len(rows)), key=lambda n: (isnan(rows[n].score), sign * rows[n].score))
-    curves = [n for n in order if rows[n].steps][:MAX_CURVES]
+    curves = [n for n in order if jobs[n].results and jobs[n].record.steps][:MAX_CURVES]
     return {
         "title": f"{noun} · {folder.resolve().name}",
         "kind": noun,
@@ -62,20 +64,19 @@ def jobs_page(
                 if is_shown
             ],
         },
-        "charts": _curves({f"{rows[n].cells['job']}: {names[n]}": rows[n] for n in curves}, ranked),
+        "charts": _curves({f"{jobs[n].name}: {names[n]}": jobs[n].record for n in curves}, ranked),
         "setups": [] if best is None else [("the best job", setup_of(RunView(best.run)))],
     }
 
 
 def label(options: Options, without: str = "") -> str:
     """Return `devices=2 lr=0.01`."""
-    texts = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in options.items()}
-    return truncate(" ".join(f"{key}={text}" for key, text in texts.items() if key != without), MAX_LABEL)
+    return truncate(" ".join(f"{key}={short_text(options[key])}" for key in options if key != without), MAX_LABEL)
 
 
 def _varying(rows: Sequence[SweepRow]) -> list[Options]:
     """Return, for each row, the options that vary among all."""
-    options = [{**{name: row.cells[name] for name in WORLD}, **row.varied} for row in rows]
+    options = [{**{name: row.cells[name] for name in LAYOUT}, **row.varied} for row in rows]
     varying = [key for key in options[0] if len({str(each[key]) for each in options}) > 1]
     return [{key: each[key] for key in varying} for each in options]
 
@@ -83,9 +84,9 @@ def _varying(rows: Sequence[SweepRow]) -> list[Options]:
 def _columns(rows: Sequence[SweepRow]) -> list[str]:
     """Return the columns with a value, what varied first; without those of the training split, and one of reasons."""
     filled = [name for name in rows[0].cells if any(row.cells[name] not in (None, "") for row in rows)]
-    varied = [name for name in (*rows[0].varied, *WORLD) if len({str(row.cells[name]) for row in rows}) > 1]
+    varied = [name for name in (*rows[0].varied, *LAYOUT) if len({str(row.cells[name]) for row in rows}) > 1]
     first = [name for name in ("job", "best", *varied, rows[0].ranked) if name in filled]
-    return first + [name for name in filled if name not in (*first, *WORLD, "reason") and name[:6] != "train_"]
+    return first + [name for name in filled if name not in (*first, *LAYOUT, "reason") and name[:6] != "train_"]
 
 
 def _second_best(jobs: Sequence[SweepJob], rows: Sequence[SweepRow], options: Sequence[Options]) -> str:
@@ -104,15 +105,15 @@ def _second_best(jobs: Sequence[SweepJob], rows: Sequence[SweepRow], options: Se
     return f"{first} against the next one, {second}: {judged['difference']:+.3g}; {judged['chance']}."
 
 
-def _curves(rows: Mapping[str, SweepRow], metric: str | None) -> list[dict[str, Any]]:
+def _curves(runs: Mapping[str, RecordedRun], metric: str | None) -> list[dict[str, Any]]:
     """Return the loss of each job, and the metric that ranks them or else one of validation."""
     wanted = [str(metric).removeprefix("best "), "val/loss", "val_loss"]
-    logged = {name for row in rows.values() for _, line in row.validations for name in line}
-    shown, most = next((name for name in wanted if name in logged), ""), budget(2 * len(rows))
+    logged = {name for run in runs.values() for _, line in run.validations for name in line}
+    shown, most = next((name for name in wanted if name in logged), ""), budget(2 * len(runs))
     losses, validated = {}, {}
-    for job, row in rows.items():
-        losses[job] = thinned([(line["step"], mean_loss(line)) for line in row.steps], most)
-        validated[job] = thinned([(step, line[shown]) for step, line in row.validations if shown in line], most)
-    note = f"Of the {MAX_CURVES} best." if len(rows) == MAX_CURVES else ""
+    for job, run in runs.items():
+        losses[job] = thinned([(line["step"], mean_loss(line)) for line in run.steps.values()], most)
+        validated[job] = thinned([(step, line[shown]) for step, line in run.validations if shown in line], most)
+    note = f"Of the {MAX_CURVES} best." if len(runs) == MAX_CURVES else ""
     charts = chart("training loss", "step", losses, note=note), chart(shown, "step", validated, note=note)
     return [each for each in charts if each["lines"]]

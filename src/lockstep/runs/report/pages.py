@@ -30,7 +30,7 @@ def run_page(folder: Path, reason: str = "", page: Path | None = None) -> Conten
         "title": f"{' '.join(map('='.join, typed.items())) or view.work} · {folder.resolve().name}",
         "work": [view.work],
         "run": view,
-        "epoch": max(view.last_steps, default=0),
+        "epoch": max(view.run.last_steps, default=0),
         "headline": view.headline,
         "reason": reason,
         "nets": view.nets(),

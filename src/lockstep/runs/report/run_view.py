@@ -42,22 +42,6 @@ class RunView:
         return f"{model} on {data}" if model else "another program"
 
     @cached_property
-    def last_steps(self) -> dict[int, int]:
-        """The last optimizer step of each epoch."""
-        return dict(self.run.steps.keys())
-
-    @cached_property
-    def validations(self) -> list[tuple[float, dict[str, float]]]:
-        """The logged values after each validation and epoch, with the optimizer step that they follow."""
-        return [
-            (
-                line.get("after_step") or self.last_steps.get(epoch, 0),
-                {name: value for name, value in line.items() if name != "epoch" and not name.startswith("after_")},
-            )
-            for (epoch, _), line in self.run.lines["validation"].items()
-        ]
-
-    @cached_property
     def epoch_samples(self) -> dict[int, int]:
         lines = groupby(self.run.steps.values(), lambda line: int(line["epoch"]))
         return {epoch: sum(line["samples"] for line in steps) for epoch, steps in lines}
@@ -80,7 +64,7 @@ class RunView:
     @cached_property
     def last(self) -> dict[str, float]:
         """The losses and metrics of the last net."""
-        return net_metrics(self.results) or (self.validations[-1][1] if self.validations else {})
+        return net_metrics(self.results) or (self.run.validations[-1][1] if self.run.validations else {})
 
     @property
     def headline(self) -> str | None:

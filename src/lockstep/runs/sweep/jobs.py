@@ -13,18 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.base.config_error import is_number, typed_command
-from lockstep.plan.schemas.groups import better, is_below, leaves
+from lockstep.plan.schemas.groups import MONITORING, WORLD, better, is_below, leaves
 from lockstep.runs.run_files import METRICS, RECORD, net_metrics, read_config
 
 if TYPE_CHECKING:  # every command imports this file, and few compare
     from lockstep.runs.compare import RecordedRun
 
 FAILURE = "failure.json"  # of a job that was refused or failed, with the reason
-WORLD = ("engine", "strategy", "devices")
-PLACE = (
-    *(*WORLD, "num_nodes", "accelerator", "threads", "memory_format", "process_group", "batch_size_per_device"),
-    *("name", "tags", "logger", "optimized_metric", "ckpt_path", "resume"),
-)
+LAYOUT = WORLD[:3]
+PLACE = (*WORLD, *MONITORING, "tags", "batch_size_per_device")
 
 
 class SweepJob:
@@ -46,25 +43,13 @@ class SweepJob:
         if self.results:
             self.devices *= int(self.config["num_nodes"])
         # a job with engine=both has a record of each engine, already compared
-        self.run = folder if (folder / RECORD).is_file() else folder / "lightning"
+        self.run = folder / "lightning" if (folder / "lightning" / RECORD).is_file() else folder
 
     @cached_property
     def record(self) -> "RecordedRun":
         from lockstep.runs.compare import RecordedRun
 
         return RecordedRun(self.run)
-
-    @property
-    def steps(self) -> list[dict[str, Any]]:
-        """Return the record's lines of optimizer steps; empty without a record."""
-        return list(self.record.steps.values()) if (self.run / RECORD).is_file() else []
-
-    @property
-    def validations(self) -> list[tuple[float, dict[str, Any]]]:
-        """Return the record's lines of validations, each with the optimizer step that it followed."""
-        last_steps: dict[int, float] = dict(self.record.steps.keys())
-        lines = self.record.lines["validation"].items()
-        return [(line.get("after_step") or last_steps.get(epoch, 0), line) for (epoch, _), line in lines]
 
     @property
     def work(self) -> dict[str, Any]:
@@ -138,15 +123,13 @@ class SweepRow:
     cells: Mapping[str, Any]
     varied: Mapping[str, Any]
     score: float = nan
-    steps: Sequence[Mapping[str, Any]] = ()
-    validations: Sequence[tuple[float, Mapping[str, Any]]] = ()
     ranked: str = ""
 
 
 def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> list[SweepRow]:
     """Return the table's rows in the order of the jobs, with a speed-up if engine, strategy or devices vary."""
     finished = [job for job in jobs if job.results]
-    swept = {key for job in finished for key in job.swept} - {*WORLD}
+    swept = {key for job in finished for key in job.swept} - {*LAYOUT}
     keys = sorted(key for key in swept if len({str(job.option(key)) for job in jobs}) > 1)
     names = dict.fromkeys(name for job in jobs for name in net_metrics(job.results))
     best = None if metric is None else metric.best(jobs)
@@ -169,8 +152,7 @@ def rows_of(jobs: Sequence[SweepJob], metric: RankingMetric | None = None) -> li
             **{"max_loss_diff": None, "verdict": "", "reason": ""},
             **_measured(job, _reference(job, jobs) if job.results else None, has_speed_up),
         }
-        steps = job.steps if job.results else []
-        rows.append(SweepRow(cells, varied, score, steps, job.validations if steps else [], *ranked))
+        rows.append(SweepRow(cells, varied, score, *ranked))
     return rows
 
 

@@ -5,23 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.launch.cores import VARIABLES, crowded, default_threads, usable_cores
+from lockstep.launch.machine import VARIABLES, crowded, default_threads, usable_cores
 from tests.conftest import MakePlan
 
 CORES = len(os.sched_getaffinity(0))
-V2, V1 = "0::/pod/job\n", "1:name=systemd:/x\n4:cpu,cpuacct:/docker/0123\n0::/\n"
+GROUP = "1:name=systemd:/x\n0::/pod/job\n"
 
 
 @pytest.mark.parametrize(
     ("groups", "files", "quota"),
     [
-        (V2, {"pod/job/cpu.max": "100000 100000"}, 1),
-        (V2, {"pod/job/cpu.max": "max 100000", "pod/cpu.max": "50000 100000"}, 1),  # at least one
+        (GROUP, {"pod/job/cpu.max": "100000 100000"}, 1),
+        (GROUP, {"pod/job/cpu.max": "max 100000", "pod/cpu.max": "50000 100000"}, 1),  # at least one
         ("0::/\n", {"cpu.max": "150000 100000"}, 1),  # two threads on 1.5 cores would be stopped in each period
-        (V1, {"cpu,cpuacct/cpu.cfs_quota_us": "100000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 1),
-        (V1, {"cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, CORES),
-        (V2, {"pod/job/cpu.max": "max 100000"}, CORES),
-        (V2, {}, CORES),
+        (GROUP, {"pod/job/cpu.max": "max 100000"}, CORES),
+        (GROUP, {}, CORES),
     ],
 )
 def test_a_containers_quota_counts(groups: str, files: dict[str, str], quota: int, tmp_path: Path) -> None:

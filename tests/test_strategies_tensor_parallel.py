@@ -1,0 +1,260 @@
+"""strategy=tensor_parallel computes what `single` computes: all samples on each rank, and parts of layers."""
+
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor.parallel import RowwiseParallel
+from torch.optim import Adafactor, AdamW
+
+from lockstep.base.config_error import ConfigError
+from lockstep.base.errors import TrainingInterrupted
+from lockstep.base.random_state import seed_all
+from lockstep.engine import session
+from lockstep.engine.step import ModuleStep
+from lockstep.engine.training import TrainingCallback
+from lockstep.launch.topology import RankContext
+from lockstep.plan.plan import Plan
+from lockstep.runs.compare import compare
+from lockstep.runs.run_files import Metrics
+from lockstep.strategies.tensor_parallel import TensorParallel
+from tests.comparing import lines
+from tests.conftest import IN_PROCESS
+from tests.inspections import plan_here
+from tests.rank_helpers import ALONE, StopAfter, on_ranks, run_plan
+
+pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
+
+COMMON = (
+    *("optimizer=adamw_groups", "accumulate_grad_batches=2", "gradient_clip_val=0.5", "precision=64-true", "threads=1"),
+    *("accelerator=cpu", "logger=none", "memory_format=contiguous", "record.weights=step", "seed=11", "test=true"),
+)
+DIGITS = ("data=digits", "data.test_size=1735", "data.val_size=1", "batch_size=12", "max_epochs=2")
+"""61 digits: six batches an epoch, the last of one sample."""
+HERE = "tests.test_strategies_tensor_parallel"
+JOBS: dict[str, Sequence[str]] = {
+    "mlp": ("model=mlp", "model.net.hidden=[32,20,16]", *DIGITS),
+    "transformer": (
+        *("model=transformer", "model.net.width=16", "model.net.layers=2", "model.net.dropout=0"),
+        *("data=text", "data.length=16", "batch_size=13", "max_epochs=1", "trainer.limit_train_batches=5"),
+        *("trainer.limit_val_batches=2", "trainer.limit_test_batches=1"),
+    ),
+    "dropped": ("model=mlp", f"model.net._target_={HERE}.Dropped", "~model.net.hidden", *DIGITS),
+    "module": ("model=example_module", "model.net.width=12", "data=example_module", "batch_size=13", "max_epochs=2"),
+}
+PLANS = {
+    "dropped": "strategy.plan={net.layers.0: colwise, net.layers.2: rowwise}",
+    "module": "strategy.plan={net.*.0: colwise, net.*.3: rowwise}",
+}
+STOPPED_AFTER = 3
+"""Batches: of the second step in two."""
+
+
+class Dropped(nn.Module):
+    """Two layers that are divided, and dropout where all ranks have all numbers."""
+
+    def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
+        super().__init__()
+        inputs = sample_shape[0] * sample_shape[1] * sample_shape[2]
+        self.layers = nn.Sequential(nn.Linear(inputs, 12), nn.ReLU(), nn.Linear(12, 8), nn.Dropout(0.5))
+        self.last = nn.Linear(8, num_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layers(x.flatten(1)))  # type: ignore[no-any-return]
+
+
+def plan_of(folder: Path, job: str, devices: int, *words: str) -> Plan:
+    folder.mkdir()
+    if devices > 1 and job in PLANS and "strategy=ddp" not in words:
+        words = (PLANS[job], *words)
+    if not any(word.startswith("strategy=") for word in words):
+        words = (*words, "strategy=tensor_parallel" if devices > 1 else "strategy=single")
+    return plan_here([*JOBS[job], *COMMON, f"devices={devices}", *words], folder)
+
+
+def save_again(self: TrainingCallback, trainer: Any, module: Any) -> None:
+    """Save what is restored, before a step."""
+    RESTORE(self, trainer, module)
+    trainer.save_checkpoint(Path(self.plan.run_dir) / "checkpoints" / "again.ckpt")
+
+
+def left_apart(layouts: Any, is_local: bool, module: Any, outputs: Any, mesh: Any) -> Any:
+    """Return this rank's part of a sum."""
+    return outputs.to_local()
+
+
+RESTORE, WEIGHT = TrainingCallback.on_train_start, ModuleStep.loss_weight
+PLANTED: dict[str, tuple[Any, str, Any]] = {
+    "counted": (Plan, "reports", lambda *_: True),
+    "doubled": (ModuleStep, "loss_weight", lambda *arguments: 2 * WEIGHT(*arguments)),
+    "unsummed": (RowwiseParallel, "_prepare_output_fn", staticmethod(left_apart)),
+    "drifted": (session, "seed_rank", lambda seed, _: seed_all(seed + dist.get_rank())),
+    "saved again": (TrainingCallback, "on_train_start", save_again),
+}
+
+
+def run_all(plan: Plan, context: RankContext) -> Metrics:
+    """On a rank: run every plan; what is called stopped is stopped in a step."""
+    plans: dict[str, Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
+    for name, one in plans.items():
+        run_named(name, one, context)
+    return {}
+
+
+def run_named(name: str, plan: Plan, context: RankContext) -> None:
+    with ExitStack() as stack:
+        if planted := next((PLANTED[key] for key in PLANTED if name.startswith(key)), None):
+            stack.enter_context(patch.object(*planted))
+        if name.startswith("stopped"):
+            stack.enter_context(pytest.raises(TrainingInterrupted))
+            context = replace(context, stop=StopAfter(STOPPED_AFTER))
+        run_plan(plan, context)
+
+
+def start(folder: Path, devices: int, runs: Mapping[str, tuple[str, Sequence[str]]]) -> None:
+    """Run jobs of one world by one start of its ranks, each in the folder of its name."""
+    plans = {name: plan_of(folder / name, job, devices, *words) for name, (job, words) in runs.items()}
+    if devices == 1:
+        for name, plan in plans.items():
+            run_named(name, plan, ALONE)
+        return
+    (folder / "plans").write_bytes(pickle.dumps(plans))
+    on_ranks(replace(next(iter(plans.values())), run_dir=str(folder)), run_all)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tensor")
+    start(folder, 1, {f"{job} 1": (job, ()) for job in JOBS})
+    planted = {"counted": ("mlp", ()), "doubled": ("mlp", ()), "unsummed": ("mlp", ()), "drifted": ("dropped", ())}
+    start(folder, 2, {**{f"{job} 2": (job, ()) for job in JOBS}, **planted})
+    return folder
+
+
+def require_single(folder: Path, name: str) -> None:
+    job = name.split()[0]
+    comparison = compare(folder / f"{job} 1", folder / name)
+    assert str(comparison.tolerance) == "within 1e-10"
+    assert comparison.within_tolerance, comparison.text()
+    assert comparison.max_diff < 1e-10
+    expected = {"samples", "sample ids", "loss", "gradient norm", "validation", "weights saved", "optimizer state"}
+    assert expected <= comparison.quantities.keys()
+    assert comparison.quantities["ranks of one run"].compared > comparison.quantities["loss"].compared
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", JOBS)
+def test_it_is_single(job: str, runs: Path) -> None:
+    require_single(runs, f"{job} 2")
+
+
+@pytest.mark.slow
+def test_weights_that_all_ranks_have_are_compared_over_ranks(runs: Path) -> None:
+    for line in lines(runs / "transformer 2", "fingerprint"):
+        assert [len({*line[kind]}) for kind in ("weights", "replicated", "buffers", "optimizer")] == [2, 1, 1, 2]
+
+
+FOUND = {
+    "counted": ("samples", "epoch 1, step 1, samples"),
+    "doubled": ("gradient norm", "epoch 1, step 1, grad_norm"),
+    "unsummed": ("loss", "epoch 1, step 1, loss_sum"),
+    "drifted": ("ranks of one run", "epoch 1, step 1, replicated of ranks 0 and 1 in "),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND)
+def test_planted_errors_are_found(name: str, runs: Path) -> None:
+    quantity, place = FOUND[name]
+    comparison = compare(runs / ("dropped 1" if name == "drifted" else "mlp 1"), runs / name)
+    assert not comparison.within_tolerance
+    assert str(comparison.quantities[quantity].first).startswith(place), comparison.text()
+
+
+def saved(run: Path, name: str = "last.ckpt") -> dict[str, Any]:
+    """Return what a checkpoint has of weights and optimizers, but for the kernels of each layout."""
+    checkpoint: dict[str, Any] = torch.load(run / "checkpoints" / name, weights_only=True)
+    for group in checkpoint["optimizer_states"][0]["param_groups"]:
+        del group["foreach"], group["fused"]
+    return {key: checkpoint[key] for key in ("state_dict", "optimizer_states")}
+
+
+@pytest.mark.slow
+def test_stopped_within_a_step_single_goes_on_and_back(runs: Path) -> None:
+    """A file has full tensors, and what is restored are their bits; the bits of the same layout stay to the end."""
+    halves = {f"stopped {job} {devices}": (job, ()) for job in ("mlp", "transformer") for devices in (1, 2)}
+    for devices in (1, 2):
+        start(runs, devices, {name: words for name, words in halves.items() if name.endswith(str(devices))})
+    for devices, other in ((1, 2), (2, 1), (2, 2)):
+        words = {
+            name.replace("stopped", f"saved again by {devices},"): (
+                job,
+                (f"ckpt_path='{runs / name}/checkpoints/last.ckpt'",),
+            )
+            for name, (job, _) in halves.items()
+            if name.endswith(str(other))
+        }
+        start(runs, devices, words)
+        for name in words:
+            job = name.split()[-2]
+            first, again = saved(runs / f"stopped {job} {other}"), saved(runs / name, "again.ckpt")
+            torch.testing.assert_close(again, first, rtol=0, atol=0)
+            tolerance = 0 if devices == other else 1e-10
+            torch.testing.assert_close(saved(runs / name), saved(runs / f"{job} {other}"), rtol=0, atol=tolerance)
+
+
+@pytest.mark.slow
+def test_on_four_ranks(runs: Path) -> None:
+    start(runs, 4, {f"{job} 4": (job, ()) for job in JOBS})
+    for job in JOBS:
+        require_single(runs, f"{job} 4")
+
+
+REFUSED = {
+    "devices=3": r"strategy.plan.net.layers.0=colwise: 3 ranks do not divide its out_features=32; write another size",
+    "strategy.plan={net.layer: colwise}": r"strategy.plan.net.layer=colwise: no layer has such a name; write 'strat",
+    "strategy.plan={net.layers.1: colwise}": r"strategy.plan.net.layers.1=colwise: it is a ReLU, and Linear and Emb",
+    "strategy.plan={net.layers.0: column}": r"strategy.plan.net.layers.0=column: there is no such style; write str",
+    "model=linear": r"strategy.plan=null: neither Classifier nor its net has a method tensor_parallel_plan; write",
+    "compile=true": r"compile=true: strategy=tensor_parallel divides layers by hooks, which were never compiled",
+    "sync_batchnorm=true": r"sync_batchnorm=true: all ranks normalize the same batch; write sync_batchnorm=false",
+}
+LAYERS = {
+    "model.net.heads=1": r"model.net.heads=1: 2 ranks do not divide it; write devices=1",
+    "model.net.dropout=0.1": r"model.net.dropout=0.1: ranks would drop the same places of different heads; write mo",
+    "strategy.plan={net.head.1: rowwise}": r"strategy.plan.net.head.1=rowwise: its weight is another layer's, too",
+}
+
+
+@pytest.mark.parametrize("words", [*REFUSED, *LAYERS])
+def test_what_ranks_cannot_divide_is_refused_before_work_starts(words: str, tmp_path: Path) -> None:
+    job = JOBS["mlp" if words in REFUSED else "transformer"]
+    sentence = re.escape(REFUSED.get(words) or LAYERS[words])
+    typed = [*([] if words == "model=linear" else job), "strategy=tensor_parallel", "devices=2", "accelerator=cpu"]
+    typed += ["data=digits"] if words == "model=linear" else []
+    with pytest.raises(ConfigError, match=f"^{sentence}"):
+        plan_here([*typed, words], tmp_path)
+
+
+def test_dropout_in_parts_and_optimizers_of_full_matrices_are_refused() -> None:
+    strategy = TensorParallel("tensor_parallel", {"0": "colwise", "3": "rowwise"})
+    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Dropout(0.1), nn.Linear(4, 2))
+    with pytest.raises(
+        ConfigError, match=r"^dropout of 2=0.1: ranks would drop the same places of different parts of 0"
+    ):
+        strategy.check_module(net, 2)
+    plan: Any = None
+    with pytest.raises(ConfigError, match=r"^strategy=tensor_parallel: Adafactor computes with rows and columns"):
+        strategy.prepare_optimizers(plan, [Adafactor(net.parameters())])
+    optimizer = AdamW(net.parameters(), foreach=True)
+    strategy.prepare_optimizers(plan, [optimizer])
+    assert optimizer.param_groups[0]["foreach"] is False
