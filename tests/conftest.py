@@ -1,9 +1,9 @@
 """Fixtures that start real commands in real processes, and check that no process outlives them."""
 
 import copy
-import multiprocessing.util
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,12 +25,11 @@ import pytest
 from lockstep.base.config_error import ConfigError
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
-from lockstep.launch import forkserver
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
 from lockstep.runs.checkpoint.files import choose_checkpoint
 from tests.composition import remembered
-from tests.zygote import MARK, Forked, zygote
+from tests.zygote import MARK, Forked, one_forkserver, zygote
 
 if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -109,6 +108,13 @@ def events_of(run_dir: Path, **sizes: int) -> "EventAccumulator":
 
     [folder] = (run_dir / "tensorboard").iterdir()
     return EventAccumulator(str(folder), size_guidance=sizes or None).Reload()
+
+
+def copy_conf(folder: Path) -> None:
+    """Copy conf/ into a folder, without pictures in TensorBoard: drawing takes longer than training."""
+    shutil.copytree(ROOT / "conf", folder / "conf")
+    file = folder / "conf" / "logger" / "tensorboard.yaml"
+    file.write_text(file.read_text().replace("images: true", "images: false"))
 
 
 def free_port() -> int:
@@ -208,24 +214,9 @@ def without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_forkserver() -> Iterator[None]:
-    """Share one fork server between all jobs of this process; no run ends it."""
-    start = forkserver.start_forkserver
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forkserver, "start_forkserver", lambda *engines: start(*engines, *RANK_ENGINES))
-        patch.setattr("lockstep.launch.start.kill_forkserver", lambda: None)
-        start_new = multiprocessing.util.spawnv_passfds
-        patch.setattr(
-            "multiprocessing.util.spawnv_passfds",
-            lambda *arguments: zygote().spare.instead_of(start_new)(*arguments),
-        )
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def composed_once() -> Iterator[None]:
-    """See composition.py."""
-    with remembered():
+def shared_by_all() -> Iterator[None]:
+    """One fork server, and each composition once (composition.py)."""
+    with one_forkserver(*RANK_ENGINES), remembered():
         yield
 
 

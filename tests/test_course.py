@@ -17,18 +17,15 @@ the time is written so. A digit that holds everywhere may stay (`0.9…`).
 """
 
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import MNIST_ROOT, ROOT, Command, free_port
+from tests.conftest import MNIST_ROOT, ROOT, Command, copy_conf, free_port
 from tests.zygote import zygote
 
 COURSE = ROOT / "docs" / "course"
-WITHOUT_PICTURES = (ROOT / "conf" / "logger" / "tensorboard.yaml").read_text().replace("images: true", "images: false")
-"""No lesson shows them, and drawing takes longer than training."""
 LESSONS = sorted(path.name for path in COURSE.glob("[0-9]*.md"))
 
 
@@ -72,8 +69,7 @@ def test_a_lesson_prints_what_it_shows(lesson: str, command: Command, request: p
     (folder / "src").mkdir()
     for name in ("train.py", "docs", "src/lockstep", "src/example"):
         (folder / name).symlink_to(ROOT / name)
-    shutil.copytree(ROOT / "conf", folder / "conf")
-    (folder / "conf" / "logger" / "tensorboard.yaml").write_text(WITHOUT_PICTURES)
+    copy_conf(folder)
     if "mnist" in (COURSE / lesson).read_text():
         request.getfixturevalue("mnist")
         (folder / "data").symlink_to(MNIST_ROOT)

@@ -76,8 +76,8 @@ def test_invalid_input_is_refused_in_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_char_lm_learns_shakespeare(command: Command) -> None:
-    ended = command.train("experiment=char_lm", "logger=none", timeout=1100)
+    """As much as pairs of characters tell, in a fifth of the experiment's epochs; it begins at 4.2."""
+    ended = command.train("experiment=char_lm", "logger=none", "max_epochs=6")
     assert ended.status == 0, ended.err
-    assert metrics_in(ended.run_dir)["val/loss"] < 2.1
+    assert metrics_in(ended.run_dir)["val/loss"] < 2.5

@@ -2,7 +2,6 @@
 
 import importlib
 import pickle
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -77,13 +76,12 @@ def test_it_imports_nothing_that_decides_a_number() -> None:
 
 
 @pytest.mark.slow
-def test_a_rank_has_no_module_that_decides_a_number(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_a_rank_has_no_module_that_decides_a_number(make_plan: MakePlan, command: Command) -> None:
     plan = make_plan(*SMALL, "trainer.limit_train_batches=2", "max_epochs=1")
-    (tmp_path / "job").write_bytes(pickle.dumps(raw_job(plan)))
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "job")]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 0, ended.stderr
-    names = ended.stdout.splitlines()[-1].split()
+    (command.folder / "job").write_bytes(pickle.dumps(raw_job(plan)))
+    ended = command(sys.executable, "-c", SCRIPT, "job")
+    assert ended.status == 0, ended.err
+    names = ended.out.splitlines()[-1].split()
     parts = {".".join(name.split(".")[: 2 if name.startswith(("base.", "plan.")) else 1]) for name in names}
     assert parts - {"base", "plan"} <= ALLOWED
     assert not [name for name in names if name.startswith("strategies.parallel")]

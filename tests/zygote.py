@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import json
+import multiprocessing.util
 import os
 import select
 import socket
@@ -15,6 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from lockstep.launch import forkserver
 from tests.zygote_process import Spare
 
 PROGRAM = Path(__file__).with_name("zygote_process.py")
@@ -25,6 +29,8 @@ READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "G
 """Prefixes of variables that an interpreter or a library reads when it is loaded."""
 PATH = "PYTHONPATH"
 STARTING = threading.Lock()
+ENVIRONMENT: dict[str, str] = {}
+"""The variables at the beginning of the tests; the one that first needs the warm process may have changed some."""
 
 
 def imported_by(folder: Path) -> Iterator[str]:
@@ -42,7 +48,7 @@ class Zygote:
     """The warm process, which is ready when its first answer comes."""
 
     def __init__(self) -> None:
-        self.environment = dict(os.environ)
+        self.environment = dict(ENVIRONMENT)
         self.asking = threading.Lock()
         self.control, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.clients = tempfile.TemporaryDirectory(prefix="zygote-")
@@ -99,6 +105,21 @@ def zygote() -> Zygote:
     """Return the only one; `cache` itself holds no lock."""
     with STARTING:
         return _only()
+
+
+@contextlib.contextmanager
+def one_forkserver(*engines: str) -> Iterator[None]:
+    """Share one fork server between all jobs of this process: the parent of the warm process; no run ends it."""
+    ENVIRONMENT.update(os.environ)
+    start, start_new = forkserver.start_forkserver, multiprocessing.util.spawnv_passfds
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forkserver, "start_forkserver", lambda *others: start(*others, *engines))
+        patch.setattr("lockstep.launch.start.kill_forkserver", lambda: None)
+        patch.setattr(
+            "multiprocessing.util.spawnv_passfds",
+            lambda *arguments: zygote().spare.instead_of(start_new)(*arguments),
+        )
+        yield
 
 
 class Forked(subprocess.Popen[str]):
