@@ -205,4 +205,12 @@ runs/sweep/jobs.py test_sweep_table.py::test_jobs_are_compared_with_the_first_of
 runs/sweep/jobs.py test_sweep_best.py::test_jobs_are_in_the_order_of_their_numbers
 -key=lambda path: (len(path.name), path.name)
 +key=lambda path: path.name
+# copies of a weight on other meshes count in the norm
+strategies/parallel/tensor_layout.py test_parallel_tensor_layout.py::test_parts_count_once
+-    return bool((mesh.mesh == 0).any()) and not any(
++    return not any(
+# the kernels of another layout are restored
+strategies/parallel/tensor_layout.py test_parallel_tensor_layout.py::test_parts_count_once
+-        saved |= {
++        _ = {
 """
