@@ -224,6 +224,7 @@ REFUSED = {
     "strategy.plan={net.layer: colwise}": r"strategy.plan.net.layer=colwise: no layer has such a name; write 'strat",
     "strategy.plan={net.layers.1: colwise}": r"strategy.plan.net.layers.1=colwise: it is a ReLU, and Linear and Emb",
     "strategy.plan={net.layers.0: column}": r"strategy.plan.net.layers.0=column: there is no such style; write str",
+    "strategy.plan={net.layers.0: colwise}": r"strategy.plan={net.layers.0:colwise}: a colwise Linear and the rowwise",
     "model=linear": r"strategy.plan=null: neither Classifier nor its net has a method tensor_parallel_plan; write",
     "compile=true": r"compile=true: strategy=tensor_parallel divides layers by hooks, which were never compiled",
     "sync_batchnorm=true": r"sync_batchnorm=true: all ranks normalize the same batch; write sync_batchnorm=false",

@@ -118,7 +118,7 @@ def of_gradient(pair: Pair, part: Part) -> str:
 
 
 def of_applied(pair: Pair, part: Part) -> str:
-    ratio = ratio_of(*(trace["steps"][part.step] for trace in (pair.single, pair.ranks[0])), "applied")
+    ratio = ratio_of(pair.single["steps"][part.step], pair.ranks[0]["steps"][part.step], "applied")
     return "scaled by world" if near(ratio, pair.world) or near(ratio, 1 / pair.world) else ""
 
 

@@ -145,7 +145,7 @@ class Report:
             first, cause, *_ = answer.lines()
             lines.append(indented("noted", f"{first.partition(':')[0]}: {cause.partition(': ')[2]}"))
         for verdict in ("identical", "within", "undecided"):
-            if answers := self.having(verdict):  # type: ignore[arg-type]
+            if answers := self.having(verdict):
                 lines.append(indented(verdict, f"{len(answers)}: {summary(verdict, answers)}"))
         count = len(self.findings())
         lines += ["", f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart", f"  {self.folder}"]

@@ -67,7 +67,7 @@ def adapted(
     if isinstance(loader, dict):
         return {name: adapted(each, *rest) for name, each in loader.items()}
     is_plain, is_stream = type(loader) is DataLoader, isinstance(getattr(loader, "dataset", None), IterableDataset)
-    dataset = Steady(loader.dataset) if calm and is_plain and not is_stream else getattr(loader, "dataset", None)
+    dataset: Any = Steady(loader.dataset) if calm and is_plain and not is_stream else getattr(loader, "dataset", None)
     batch_sampler = getattr(loader, "batch_sampler", None)
     own_batches = is_plain and loader.batch_size is None and type(batch_sampler) is not BatchSampler
     aligns = aligns and stage == "train" and is_plain and not is_stream

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 IN_PLACE = ("uniform_", "normal_", "bernoulli_", "exponential_", "random_", "geometric_", "cauchy_", "log_normal_")
 
 
-class FrozenNoise(TorchDispatchMode):
+class FrozenNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within the block, torch draws a pattern along the last dimension, and repeats it for all others.
 
     The n-th call since `restart` has the same pattern on every rank; the generators stay as they are. Draws that
@@ -17,7 +17,7 @@ class FrozenNoise(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls = 0
 
     def restart(self) -> None:
@@ -53,8 +53,8 @@ class FrozenNoise(TorchDispatchMode):
             return (self.uniform(args[0]) < args[0]).to(args[0].dtype)
         if name == "normal" and any(isinstance(each, Tensor) for each in args):
             mean, std = args[0], args[1] if len(args) > 1 else 1.0
-            shape = torch.broadcast_tensors(*(each for each in (mean, std) if isinstance(each, Tensor)))[0]
-            return mean + std * self.seeded(lambda: torch.randn_like(corner(shape)))
+            like = mean + 0 * std
+            return mean + std * self.seeded(lambda: torch.randn_like(corner(like)))
         return None
 
     def uniform(self, like: Tensor) -> Tensor:

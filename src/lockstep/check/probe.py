@@ -52,7 +52,8 @@ class Probe(Callback):
         if self.noise is not None and is_active != self.is_active:
             self.is_active = is_active
             self.noise.restart()
-            self.noise.__enter__() if is_active else self.noise.__exit__(None, None, None)
+            mode: Any = self.noise
+            mode.__enter__() if is_active else mode.__exit__(None, None, None)
 
     def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
         if torch.initial_seed() == self.seed:

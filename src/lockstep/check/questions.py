@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep.check.differences import (
@@ -84,29 +84,28 @@ def resumed(evidence: Evidence) -> Iterator[Answer]:
         begin, parted, difference = len(legs["half"][0]["steps"]), list[Parted](), 0.0
         quantities = STATE if evidence.draws else [name for name in ORDER if name != "batch"]
         for straight, rest in zip(legs["straight"], legs["resumed"], strict=True):
-            pair: Any = after(straight, begin), rest
+            one, other = after(straight, begin), rest
             if quantities == STATE:
-                pair = [{**each, "steps": each["steps"][:1], "end": {}} for each in pair]
-            parted.append(apart(*pair, evidence.tolerance, quantities))
-            difference = max(difference, largest(*pair, quantities))
+                one, other = ({**each, "steps": each["steps"][:1], "end": {}} for each in (one, other))
+            parted.append(apart(one, other, evidence.tolerance, quantities))
+            difference = max(difference, largest(one, other, quantities))
         merged, reason = earliest(*parted), evidence.draws
+        if merged and first(merged) == "samples":  # from which all but the state that was loaded follows
+            reason = "the order of samples after a resume is another: nothing restores the state of its sampler"
+            merged = {name: part for name, part in merged.items() if name in STATE and part.step == 0}
         if not merged:
             is_right = is_right or world == 1
             yield answered(question, difference, evidence.last, None, reason)
             continue
         quantity = first(merged)
         part = merged[quantity]
-        if quantity == "samples":
-            reason = "the order of samples after a resume is another: nothing restores the state of its sampler"
-            yield answered(question, difference, 0.0, None, reason)
-            continue
         cause, where = cause_of_resume(legs, begin, quantity, part, world > 1 and is_right)
         finding = finding_of(cause, quantity, legs["straight"][0], begin + part.step, where)
         yield answered(question, part.difference, evidence.tolerance(quantity, part.step), finding, world=world)
 
 
 def cause_of_resume(
-    legs: dict[str, list[Trace]], begin: int, quantity: str, part: Part, is_right_alone: bool
+    legs: Mapping[str, list[Trace]], begin: int, quantity: str, part: Part, is_right_alone: bool
 ) -> tuple[str, str]:
     """Return the cause of a difference after a resume, and the tensor or attribute."""
     if quantity == "optimizer":

@@ -67,8 +67,9 @@ def divided(evidence: Evidence, world: int, legs: Mapping[str, list[Trace]]) -> 
     if is_replaced and given in ("sequential", "own"):
         cause = "padded samples counted" if padded(alone, ranks, part) else ""
         cause = cause or ("shuffled for ddp" if given == "sequential" else "sampler replaced")
-        more = {"usual": True} if given == "own" and facts["shuffles"] else {}
-        return answered(question, math.inf, 0.0, finding_of(cause, "samples", alone, part.step, **more))
+        finding = finding_of(cause, "samples", alone, part.step)
+        is_usual = finding.usual or (given == "own" and facts["shuffles"])
+        return answered(question, math.inf, 0.0, replace(finding, usual=is_usual))
     several, none = uncovered(alone, ranks)
     if given != "drawn" and several + none > max(len(step["samples"]) for step in alone["steps"]):
         shown = (

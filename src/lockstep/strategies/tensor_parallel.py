@@ -131,6 +131,9 @@ class Divided(Sharded):
             parts = ranks * (shards if size in ("out_features", "num_embeddings") else 1)
             reason = f"{parts} ranks do not divide its {size}={getattr(layer, size)}"
             require(getattr(layer, size) % parts == 0, key, style, reason, "another size, or strategy=ddp")
+        linear = {style for name, style in styles.items() if isinstance(layers[name], nn.Linear)}
+        reason = "a colwise Linear and the rowwise one that takes its parts go together"
+        require(len(linear) != 1, "strategy.plan", self.plan, reason, EXAMPLE)
         require(bool(styles), "strategy.plan", self.plan, "it names no layer", EXAMPLE)
         _require_equal_dropout(layers, styles)
         for name, style in styles.items():
