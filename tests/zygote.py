@@ -28,6 +28,8 @@ MARK = "LOCKSTEP_TEST_MARK"
 READ_AT_START = ("PYTHON", "LD_", "OMP_", "MKL_", "KMP_", "GOMP_", "MALLOC_", "GLIBC_", "TORCH_", "LC_", "LANG")
 """Prefixes of variables that an interpreter or a library reads when it is loaded."""
 PATH = "PYTHONPATH"
+HARMLESS = {PATH, "PYTHON_EXEC", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
+"""Others, which a warm command takes as they are; scikit-learn sets the last two, in the warm process as elsewhere."""
 STARTING = threading.Lock()
 ENVIRONMENT: dict[str, str] = {}
 """The variables at the beginning of the tests; the one that first needs the warm process may have changed some."""
@@ -76,7 +78,7 @@ class Zygote:
         """Whether a copy of the warm process behaves like a new interpreter."""
         if len(arguments) < 2 or arguments[0] != sys.executable:
             return False
-        changed = {name for name, value in {*environment.items()} ^ {*self.environment.items()}} - {PATH, "PYTHON_EXEC"}
+        changed = {name for name, value in {*environment.items()} ^ {*self.environment.items()}} - HARMLESS
         script = arguments[1]
         return (Path(script).suffix == ".py" or script in ("-c", "-m")) and not any(
             name.startswith(READ_AT_START) for name in changed
