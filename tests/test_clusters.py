@@ -5,6 +5,7 @@ import re
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -59,7 +60,11 @@ def test_sbatch_requeues_a_run_that_goes_on(checkout: Command) -> None:
         (checkout.folder / "bin" / name).write_text(text)
         (checkout.folder / "bin" / name).chmod(0o755)
     warm = zygote().for_scripts
-    variables = {**TASKS, "PATH": f"{checkout.folder / 'bin'}{os.pathsep}{warm['PATH']}", "GLOO_SOCKET_IFNAME": "lo"}
+    variables: dict[str, Any] = {
+        **TASKS,
+        "PATH": f"{checkout.folder / 'bin'}{os.pathsep}{warm['PATH']}",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
     script = ("bash", str(ROOT / "docs" / "slurm_requeue.sh"))
     run, requeued = checkout.folder / "logs" / "slurm" / "4711", checkout.folder / "requeued"
     job = checkout.popen(*script, **variables)

@@ -90,7 +90,7 @@ class Zygote:
         return int(answer)
 
     @property
-    def for_scripts(self) -> dict[str, str]:
+    def for_scripts(self) -> dict[str, Any]:
         """Variables of a script or of torchrun by which `python` and `torchrun` are forked from the warm process."""
         folder = self.clients.name
         return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHON_EXEC": f"{folder}/python"}

@@ -63,7 +63,7 @@ def serve(control: socket.socket, listener: socket.socket) -> Callable[[], objec
     clients: dict[socket.socket, int] = {}
     ends: dict[int, tuple[socket.socket, int]] = {}
     while True:
-        for source in select.select([control, listener, *clients, *ends], [], [])[0]:
+        for source in select.select([control, listener, *clients, *ends], [], [])[0]:  # type: ignore[type-var]
             if isinstance(source, int):
                 client, pid = ends.pop(source)
                 clients.pop(client, None)
@@ -107,7 +107,7 @@ def become(
         assert ctypes.CDLL(None).setns(os.pidfd_open(client), NAMESPACES) == 0
     place_descriptors(dict(enumerate(streams)))
     os.chdir(folder)
-    multiprocessing.process.ORIGINAL_DIR = folder
+    multiprocessing.process.ORIGINAL_DIR = folder  # type: ignore[attr-defined]
     os.environ.clear()
     os.environ.update(environment)
     if threads := environment.get("OMP_NUM_THREADS"):  # torch has read it
