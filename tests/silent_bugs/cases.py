@@ -122,6 +122,7 @@ CASES = (
         arguments={"val_samples": 15},
     ),
     gradient("MeanOfCounted", 5, "transformers PR 34191, #35203", "ddp", "loss", "mean of means"),
+    gradient("CountOfAllRanks", 5, "transformers#35203", "ddp", "loss", "count of all ranks"),
     gradient("RaggedBatch", 5, "lightning#19987", "accumulation", "loss", RAGGED_STEP, corrected=True, **RAGGED),
     metric("FlooredWeights", 6, "lightning#21859", "validation", "weights rounded down", corrected=True),
     metric("LocalMonitor", 7, "lightning#19072", "validation", "sync_dist missing", corrected=True),
@@ -130,6 +131,7 @@ CASES = (
         corrected=True,
         trainer={"max_epochs": 4},
     ),
+    metric("ScoreOfShare", 7, "many", "validation", "score of a share"),
     script("past_ddp", 8, "several", "ddp", "gradient", "DDP.forward not called"),
     gradient("HiddenLayer", 8, "several", "ddp", "loss", "layer not registered", corrected=True),
     gradient("PlainBackward", 9, "lightning#9237", "ddp", "gradient", "manual_backward not called", corrected=True),
@@ -157,6 +159,7 @@ CASES = (
     Case("SeededAlike", "random_numbers", 23, "lightning#16166", "noise", "random", "equal seeds", corrected=True),
     Case("GeneratorsAlike", "random_numbers", 23, "threestudio#195", "noise", "random", "equal seeds"),
     data("DatasetsAlike", 23, "threestudio#195", "noise", "random", "equal seeds", file="random_numbers"),
+    Case("GradientNoiseOfRank", "random_numbers", 23, "many loops", "ddp", "parameters", "changed on each rank"),
     data(
         *("CopiedGenerator", 24, "pytorch#5059", "workers, epochs", "samples", "workers draw alike"),
         file="random_numbers",

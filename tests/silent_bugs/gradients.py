@@ -10,7 +10,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, LinearLR
 
-from tests.silent_bugs.base import Batch, Regression, mean_over_ranks
+from tests.silent_bugs.base import Batch, Regression, mean_over_ranks, rank_and_world
 
 # 5 a mean of means: of the positions that count, or of the samples of a ragged batch
 
@@ -33,6 +33,18 @@ class CorrectMeanOfCounted(Counted):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         errors, counted = self.errors(batch)
         return errors.sum() / len(counted)
+
+
+class CountOfAllRanks(Counted):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        errors, counted = self.errors(batch)
+        return errors.sum() / (mean_over_ranks(counted.sum()) * rank_and_world()[1])
+
+
+class CorrectCountOfAllRanks(Counted):
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        errors, counted = self.errors(batch)
+        return errors.sum() / mean_over_ranks(counted.sum())
 
 
 class RaggedBatch(Regression):

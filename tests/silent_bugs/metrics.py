@@ -2,6 +2,7 @@
 
 import torch
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchmetrics import MeanMetric
 
@@ -88,3 +89,39 @@ class CorrectSyncedByRankZero(Regression):
         self.log("val_loss", self.loss(batch), sync_dist=True)
         if self.trainer.is_global_zero:
             self.log("val_batch", float(batch_idx), rank_zero_only=True)
+
+
+# 7 a score that is no mean over samples, of one rank's share
+
+
+class Scored(Regression):
+    """Validates by the share of the variance that is left, over all samples at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: list[Tensor] = []
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self.outputs.append(torch.cat([self(batch[0]), batch[1]], dim=1))
+
+    def collected(self) -> Tensor:
+        """Return predictions and targets of this rank, of shape (samples, 2)."""
+        outputs = torch.cat(self.outputs)
+        self.outputs.clear()
+        return outputs
+
+
+def unexplained(outputs: Tensor) -> Tensor:
+    predictions, targets = outputs.unbind(dim=1)
+    return (predictions - targets).square().mean() / targets.var()
+
+
+class ScoreOfShare(Scored):
+    def on_validation_epoch_end(self) -> None:
+        self.log("val_loss", unexplained(self.collected()), sync_dist=True)
+
+
+class CorrectScoreOfShare(Scored):
+    def on_validation_epoch_end(self) -> None:
+        gathered = torch.as_tensor(self.all_gather(self.collected()))
+        self.log("val_loss", unexplained(gathered.reshape(-1, 2)), sync_dist=True)

@@ -8,6 +8,7 @@ import random
 import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from tests.silent_bugs.base import Batch, Points, Regression, draw_points, in_order, rank_and_world
@@ -165,3 +166,27 @@ class CorrectDisturbedNoise(Noisy):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         with torch.random.fork_rng():
             self.log("val_loss", mse_loss(self(batch[0] + torch.randn_like(batch[0])), batch[1]), sync_dist=True)
+
+
+# noise of each rank on gradients that are reduced already
+
+
+class NoisyGradient(Regression):
+    def seed(self) -> int:
+        raise NotImplementedError
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        generator = torch.Generator().manual_seed(self.seed())
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad += 0.01 * torch.randn(parameter.shape, generator=generator).to(parameter)
+
+
+class GradientNoiseOfRank(NoisyGradient):
+    def seed(self) -> int:
+        return 2 * self.global_step + self.global_rank
+
+
+class CorrectGradientNoiseOfRank(NoisyGradient):
+    def seed(self) -> int:
+        return 2 * self.global_step

@@ -82,6 +82,8 @@ def of_loss(pair: Pair, part: Part) -> str:
     if alone["backwards"] != shared[0]["backwards"]:
         return "micro-batches not divided"
     factor = sum(step["loss"] for step in shared) / pair.world / (alone["loss"] or math.inf)
+    if kind == "weighted" and near(factor, 1 / pair.world) and shared[0]["calls"]:
+        return "count of all ranks"
     if kind != "summed" and (near(factor, pair.world) or near(factor, 1 / pair.world)):
         return "loss is summed" if kind is None and factor < 1 else "scaled by world"
     if kind == "layer":
@@ -118,6 +120,8 @@ def of_gradient(pair: Pair, part: Part) -> str:
 
 
 def of_applied(pair: Pair, part: Part) -> str:
+    if "applied" in pair.between and pair.between["applied"].step <= part.step:
+        return "changed on each rank"
     ratio = ratio_of(pair.single["steps"][part.step], pair.ranks[0]["steps"][part.step], "applied")
     return "scaled by world" if near(ratio, pair.world) or near(ratio, 1 / pair.world) else ""
 

@@ -148,7 +148,9 @@ class Report:
             if answers := self.having(verdict):
                 lines.append(indented(verdict, f"{len(answers)}: {summary(verdict, answers)}"))
         count = len(self.findings())
-        lines += ["", f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart", f"  {self.folder}"]
+        total, undecided = f"{count} difference{'s' * (count > 1)}", len(self.having("undecided"))
+        last = (total if count else "nothing is apart") + f"; {undecided} undecided" * bool(undecided)
+        lines += ["", last, f"  {self.folder}"]
         return "\n".join(lines)
 
     def save(self) -> None:

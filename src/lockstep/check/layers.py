@@ -7,7 +7,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
-from lockstep.check.noise import FrozenNoise
+from lockstep.check.noise import FrozenNoise, GeneratorSpy
 from lockstep.check.probe import Probe
 from lockstep.check.sketches import Trace, batch_size_of, sample_hashes
 
@@ -17,7 +17,7 @@ CLOSE = 1e-9
 class Layers(Probe):
     """Notes in `trace`, at one step, `samples`, and by submodule a number for each sample: `forward` and `backward`."""
 
-    def __init__(self, seed: int, noise: FrozenNoise | None, step: int) -> None:
+    def __init__(self, seed: int, noise: FrozenNoise | GeneratorSpy, step: int) -> None:
         super().__init__(seed, noise=noise)
         self.at, self.hooks, self.size = step, list[Any](), 0
         self.trace |= {"samples": [], "forward": {}, "backward": {}}

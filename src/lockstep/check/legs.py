@@ -21,7 +21,7 @@ from lockstep.base.random_state import seed_all
 from lockstep.check.coupling import Coupling
 from lockstep.check.layers import Layers
 from lockstep.check.loaders import adapt
-from lockstep.check.noise import FrozenNoise
+from lockstep.check.noise import FrozenNoise, GeneratorSpy
 from lockstep.check.probe import CollectiveSpy, Probe
 from lockstep.check.sketches import Trace, reading
 from lockstep.check.source import look
@@ -110,7 +110,7 @@ def legs_of(subject: Subject, folder: Path, number: int = 0, without: Sequence[s
         is_replaced = facts["order"] == "sequential" and facts["sampler"] != facts["sampler_given"]
         if not keys.get("aligns") and (facts["order"] in ("own", "drawn") or is_replaced):
             leg("aligned", aligns=True)
-        if leg("half", probes={"stops": True}, save=path):
+        if leg("half", probes={"stops": True, "save": path}):
             leg("resumed", resume=path)
         if world == 1:
             model, data, _ = created(subject, subject.batch_size, 0)
@@ -133,7 +133,6 @@ def fit(
     workers: int = 0,
     validates: bool = True,
     again: bool = False,
-    save: Path | None = None,
     resume: Path | None = None,
     aligns: bool = False,
     calm: bool = False,
@@ -148,7 +147,7 @@ def fit(
     keys = dict(locals())
     size = subject.batch_size // world // accumulate
     model, data, owner = created(subject, size, workers)
-    probe = create_probe(**probes, noise=FrozenNoise() if calm else None, seed=subject.seed)
+    probe = create_probe(**probes, noise=FrozenNoise() if calm else GeneratorSpy(), seed=subject.seed)
     facts = probe.trace["facts"]
     adapt(owner, subject.seed, size, world, workers, facts, aligns, calm)
     torch.manual_seed(subject.seed)
@@ -177,8 +176,6 @@ def fit(
         raise
     finally:
         probe.freeze(False)
-    if save is not None:
-        trainer.save_checkpoint(save)
     validations = probe.trace["validations"]
     return {**probe.trace, **read, "validations": validations[:seen], "again": validations[seen:]}
 

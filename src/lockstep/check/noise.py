@@ -4,21 +4,39 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 IN_PLACE = ("uniform_", "normal_", "bernoulli_", "exponential_", "random_", "geometric_", "cauchy_", "log_normal_")
+
+
+class GeneratorSpy(TorchFunctionMode):
+    """Notes in `drew` whether a call within the block draws from a generator that it is passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drew = False
+
+    def restart(self) -> None:
+        """Do nothing: draws are not counted."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.drew |= isinstance(kwargs.get("generator"), torch.Generator)
+        return func(*args, **kwargs)
 
 
 class FrozenNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within the block, torch draws a pattern along the last dimension, and repeats it for all others.
 
     The n-th call since `restart` has the same pattern on every rank; the generators stay as they are. Draws that
-    depend on other rows, such as multinomial, are left alone. One keeps a sample in dropout of entire samples.
+    depend on other rows, such as multinomial, are left alone; `drew` is whether one of them had a generator. One keeps
+    a sample in dropout of entire samples.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.calls = 0
+        self.calls, self.drew = 0, False
 
     def restart(self) -> None:
         self.calls = 0
@@ -31,6 +49,7 @@ class FrozenNoise(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return torch.arange(args[0], **{key: value for key, value in kwargs.items() if key != "generator"})
         self.calls += 1
         drawn = self.drawn(name, func, args, {**kwargs, "generator": None} if "generator" in kwargs else kwargs)
+        self.drew |= drawn is None and kwargs.get("generator") is not None
         return func(*args, **kwargs) if drawn is None else drawn
 
     def drawn(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:

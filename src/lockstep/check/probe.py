@@ -1,6 +1,7 @@
 """What one rank does at each optimizer step of a stock Trainer, as plain values that are compared afterwards."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from lockstep.base.private_api.torch import BATCHNORM, has_hooks
 from lockstep.base.random_state import seed_all
 from lockstep.base.structures import tensors_in
-from lockstep.check.noise import FrozenNoise
+from lockstep.check.noise import FrozenNoise, GeneratorSpy
 from lockstep.check.sketches import (
     Sketches,
     Trace,
@@ -26,6 +27,7 @@ from lockstep.check.sketches import (
 from lockstep.plan.targets.kinds import overrides, replace_method
 
 COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "broadcast", "reduce_scatter_tensor", "reduce")
+PASSING = "a generator that a call is passed"
 
 
 class Probe(Callback):
@@ -33,14 +35,22 @@ class Probe(Callback):
 
     seed: of the generators of all ranks; where the module leaves them alone, each rank gets another before training.
     moves: move the inputs (without floats among them, the weights) by one unit in the last place.
-    stops: end training after the first epoch. noise: what the steps draw, if it is frozen.
+    stops: end training after the first epoch. noise: what the steps draw, frozen or noted. save: the checkpoint to
+    write before the other hooks at the end of training, as a Trainer writes it after an epoch.
     """
 
     validation: dict[str, Any] | None = None
 
-    def __init__(self, seed: int, moves: bool = False, stops: bool = False, noise: FrozenNoise | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        noise: FrozenNoise | GeneratorSpy,
+        moves: bool = False,
+        stops: bool = False,
+        save: Path | None = None,
+    ) -> None:
         self.trace: Trace = {"steps": [], "validations": [], "facts": {}, "end": {}}
-        self.seed, self.moves, self.stops, self.noise = seed, moves, stops, noise
+        self.seed, self.noise, self.moves, self.stops, self.save = seed, noise, moves, stops, save
         self.step: dict[str, Any] = {}
         self.calls: list[str] = []
         self.known, self.names = set[str](), set[str]()
@@ -48,8 +58,8 @@ class Probe(Callback):
         self.batches, self.is_active = 0, False
 
     def freeze(self, is_active: bool) -> None:
-        """Freeze the noise of a step from its first hook on, or let it go after the step, or an error."""
-        if self.noise is not None and is_active != self.is_active:
+        """Freeze or note the noise of a step from its first hook on, or let it go after the step, or an error."""
+        if is_active != self.is_active:
             self.is_active = is_active
             self.noise.restart()
             mode: Any = self.noise
@@ -92,6 +102,7 @@ class Probe(Callback):
     def begin(self, trainer: Trainer, module: LightningModule) -> None:
         """Begin a step, unless it has begun."""
         if not self.step:
+            self.noise.drew = False
             self.step = {
                 "samples": [],
                 "loss": 0.0,
@@ -122,6 +133,7 @@ class Probe(Callback):
         step["rate"] = [group["lr"] for each in trainer.optimizers for group in each.param_groups]
         now = generators(module, trainer)
         step["drew"] = [name for name, state in self.generators.items() if now.get(name) != state]
+        step["drew"] += [PASSING] * self.noise.drew
         step["hooked"] = any(has_hooks(parameter) for _, parameter in named)
         frozen_before = self.trace["facts"]["frozen"]
         step["unfrozen"] = [name for name, each in named if each.requires_grad and name in frozen_before]
@@ -157,10 +169,13 @@ class Probe(Callback):
 
     def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
         self.trace["end"] = self.state(trainer, module)
+        if self.save is not None:
+            trainer.save_checkpoint(self.save)
 
     def on_validation_start(self, trainer: Trainer, module: LightningModule) -> None:
         if not self.trace["validations"]:
             self.known = {*trainer.callback_metrics}
+        self.noise.drew = False
         self.validation = {"samples": [], "logged": [], "size": 0, "random": generators(module)}
         self.validation |= {"state": self.state(trainer, module), "hidden": hidden_state(module)}
 
@@ -174,6 +189,7 @@ class Probe(Callback):
 
     def on_validation_batch_end(self, *_: Any) -> None:
         if self.validation is not None:
+            self.validation["size"] = 0  # of what is logged after the last batch
             self.freeze(False)
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
@@ -182,6 +198,7 @@ class Probe(Callback):
                 self.names = {*trainer.callback_metrics} - self.known
             values = {name: float(value) for name, value in trainer.callback_metrics.items() if name in self.names}
             drew = [name for name, state in generators(module).items() if self.validation["random"].get(name) != state]
+            drew += [PASSING] * self.noise.drew
             self.trace["validations"].append({**self.validation, "values": values, "drew": drew})
         self.validation = None
 

@@ -145,7 +145,7 @@ def drawn(evidence: Evidence, world: int, ranks: Sequence[Trace]) -> Answer:
         for name in sorted(
             {*chain(*(step["drew"] for step in steps)), *([] if is_copied else drawn_by_data(ranks[0], number))}
         ):
-            if len({step["random"].get(name) for step in steps}) == 1:
+            if len({step["random"].get(name, rank) for rank, step in enumerate(steps)}) == 1:
                 return answered(question, math.inf, 0.0, finding_of("equal seeds", "random", ranks[0], number, name))
     return answered(question, 0.0, 0.0, None)
 
@@ -191,4 +191,7 @@ def cause_of_value(name: str, alone: dict[str, Any], shared: Sequence[dict[str, 
     entries = [(value, size) for each in shared for key, value, size in each["logged"] if key == name]
     total = sum(size for _, size in entries)
     exact = sum(value * size for value, size in entries) / total if total else math.nan
-    return "weights rounded down" if relative(exact, alone["values"][name]) < LOGGED else "mean of means"
+    value, values = alone["values"][name], [each for each, _ in entries]
+    if relative(exact, value) < LOGGED:
+        return "weights rounded down"
+    return "score of a share" if values and not (total and min(values) <= value <= max(values)) else "mean of means"
