@@ -87,7 +87,7 @@ def data(name: str, entry: int, source: str, layout: str, signal: str, cause: st
 
 
 def gradient(name: str, entry: int, source: str, layout: str, signal: str, cause: str, **more: Any) -> Case:
-    return Case(name, "gradients", entry, source, layout, signal, cause, **more)
+    return Case(name, more.pop("file", "gradients"), entry, source, layout, signal, cause, **more)
 
 
 def metric(name: str, entry: int, source: str, signal: str, cause: str, **more: Any) -> Case:
@@ -146,8 +146,8 @@ CASES = (
     collective("SummedBuckets", 14, "pytorch#162338", "gradient", "sum, not mean"),
     gradient("UndividedMicroBatches", 15, "torchtitan#2972", "ddp", "loss", "micro-batches not divided"),
     collective("ReducedTwice", 16, "pytorch#160285", "gradient", "gradients reduced twice"),
-    gradient("ScheduleOfWorld", 17, "accelerate#2926", "ddp", "rate", "schedule stepped per rank"),
-    gradient("ScheduleOfDataset", 17, "many", "ddp", "rate", "schedule too long"),
+    gradient("ScheduleOfWorld", 17, "accelerate#2926", "ddp", "rate", "schedule stepped per rank", file="rates"),
+    gradient("ScheduleOfDataset", 17, "many", "ddp", "rate", "schedule too long", file="rates"),
     gradient("LocalClipping", 18, "DeepSpeed PR 1801", "ddp", "gradient", "clipped before reduction"),
     gradient("ClippedEveryBatch", 18, "pytorch#72548", "accumulation", "gradient", "clipped each batch"),
     script("scale_of_rank", 19, "pytorch#136009", "ddp", "gradient", "loss scales differ"),
@@ -170,7 +170,7 @@ CASES = (
         corrected=True,
     ),
     Case("ShardOfRankZero", "state", 25, "lightning#17702", "resume ddp", "loss", "rank 0's shard saved"),
-    gradient("RateScaledTwice", 26, "many", "ddp", "rate", "rate times world"),
+    gradient("RateScaledTwice", 26, "many", "ddp", "rate", "rate times world", file="rates"),
     gradient("SummedLoss", 27, "many", "ddp", "loss", "loss is summed"),
     gradient("PenaltyOfBatch", 27, "many", "ddp", "loss", "term per batch"),
     Case("SlimCheckpoint", "state", 28, "many", "resume", "parameters", "optimizer not restored"),

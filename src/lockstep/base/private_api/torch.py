@@ -9,6 +9,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 BATCHNORM: type[nn.BatchNorm1d] = _BatchNorm  # type: ignore[assignment]
 DROPOUT: type[nn.Dropout] = _DropoutNd  # type: ignore[assignment]
