@@ -31,7 +31,7 @@ HELP = """Measure what each rank stores under each strategy, and how long the pa
 
 Numbers (weights, gradients, states of AdamW) of the rank that has most, as a part of what a rank of ddp has, after a
 step of a transformer. Then, for some numbers m of micro-batches, the part of the seconds of forward and backward in
-which p parts wait, beside (p - 1) / (m + p - 1).
+which the first of p parts waits, beside (p - 1) / (m + p - 1).
 
   devices: 2     ranks
 """
@@ -51,7 +51,7 @@ class LayoutOptions:
 
 
 def run(plan: Plan, context: RankContext) -> dict[str, float]:
-    """On a rank: train, and return what the rank that has most stores, and the mean part of the time spent waiting."""
+    """On a rank: train, and return what the rank that has most stores, and how much of the time rank 0 waits."""
     stored: dict[str, int] = {}
 
     def count(optimizer: Optimizer, *_: object) -> None:
@@ -68,9 +68,7 @@ def run(plan: Plan, context: RankContext) -> dict[str, float]:
     waited = seconds["waiting"] / seconds["all"] if seconds["all"] else 0.0
     ranks: list[Any] = [None] * context.world_size
     dist.all_gather_object(ranks, {**stored, "waiting": waited})
-    return {key: max(rank[key] for rank in ranks) for key in stored} | {
-        "waiting": sum(rank["waiting"] for rank in ranks) / len(ranks)
-    }
+    return {key: max(rank[key] for rank in ranks) for key in stored} | {"waiting": waited}  # rank 0's
 
 
 def numbers(tensors: Sequence[Tensor]) -> int:
