@@ -24,7 +24,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.strategies.parallel.pipeline import PartOfPipeline
-from lockstep.strategies.parallel.tensor_layout import local_shard
+from lockstep.strategies.parallel.tensor_layout import local_shard, parameters_of
 
 HELP = """Measure what each rank stores under each strategy, and how long the parts of a pipeline wait for each other:
   python -m bench.layouts devices=2
@@ -55,7 +55,7 @@ def run(plan: Plan, context: RankContext) -> dict[str, float]:
     stored: dict[str, int] = {}
 
     def count(optimizer: Optimizer, *_: object) -> None:
-        weights = [weight for group in optimizer.param_groups for weight in group["params"] if not weight.is_meta]
+        weights = [weight for weight in parameters_of(optimizer) if not weight.is_meta]
         states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
         stored["weights"] = numbers(weights)
         stored["gradients"] = numbers([weight.grad for weight in weights if weight.grad is not None])

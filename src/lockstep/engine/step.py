@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.base.config_error import config_error, require
@@ -33,7 +33,7 @@ from lockstep.runs.checkpoint.content import Progress
 from lockstep.runs.record import Recorder
 from lockstep.runs.record.step_lines import Scalar, to_scalar
 from lockstep.strategies.parallel.fixed_bucket_ddp import average_late
-from lockstep.strategies.parallel.tensor_layout import gradient_norms
+from lockstep.strategies.parallel.tensor_layout import gradient_norms, parameters_of
 
 TRAIN_LOSS = "train/loss"
 
@@ -128,7 +128,7 @@ class ModuleStep:
 
     def gradient_norms(self, optimizer: Optimizer) -> Sequence[Tensor]:
         """Return the norms of the optimizer's gradients, which are complete and averaged over ranks."""
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = parameters_of(optimizer)
         if not self.module.automatic_optimization and self.ranks > 1 and self.plan.ckpt_path is None:
             reason = "it steps by gradients of loss.backward(), which nobody averages over ranks"
             hint = "one that calls self.manual_backward(loss) instead"
@@ -262,7 +262,7 @@ class LossWeights:
         require(0 <= weight < math.inf, "model", name, reason, "one that returns a number of 0 or more")
         return weight
 
-    def divide(self, parameters: Sequence[nn.Parameter], device: torch.device) -> None:
+    def divide(self, parameters: Sequence[Tensor], device: torch.device) -> None:
         """Divide the gradients by the sum of the weights over ranks and batches. To be called by every rank."""
         total = all_reduce_sums(torch.tensor(self.window + (self.batch or 0.0), dtype=torch.float64), device).item()
         for parameter in parameters:

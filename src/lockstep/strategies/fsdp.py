@@ -118,12 +118,7 @@ class FSDP(Sharded):
         return plan.model.can_shard_net and not plan.model.manual
 
     def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import FSDPModule
-
-        if not isinstance(net_of(module), FSDPModule):
-            device_type = "cuda" if plan.accelerator == "gpu" else "cpu"  # the default of a mesh is an accelerator
-            shard_net(module, init_device_mesh(device_type, (plan.world_size,)))
+        shard_net(module, mesh_of(plan, ranks=plan.world_size))
 
     def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
         """Divide the states of optimizers over ranks if weights are not sharded."""
@@ -135,6 +130,14 @@ class FSDP(Sharded):
 
         for optimizer in filter(needs_no_closure, optimizers):  # others may use all parameters at once
             DividedOptimizer(optimizer)
+
+
+def mesh_of(plan: "Plan", **sizes: int) -> "DeviceMesh":
+    """Return a mesh of all ranks, with the sizes of its dimensions by name."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    device_type = "cuda" if plan.accelerator == "gpu" else "cpu"  # the default of a mesh is an accelerator
+    return init_device_mesh(device_type, (*sizes.values(),), mesh_dim_names=(*sizes,))
 
 
 def shard_net(module: "nn.Module", mesh: "DeviceMesh") -> None:

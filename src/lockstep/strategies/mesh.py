@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from lockstep.base.constraints import PositiveInt, Rules
-from lockstep.strategies.fsdp import shard_net
+from lockstep.strategies.fsdp import mesh_of, shard_net
 from lockstep.strategies.tensor_parallel import Divided
 
 if TYPE_CHECKING:
@@ -47,15 +47,7 @@ class Mesh(Divided):
             [*self.layers(module, self.tensor, self.shard)]
 
     def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
-        from torch.distributed.device_mesh import init_device_mesh
-
-        from lockstep.strategies.parallel.tensor_layout import is_sharded
-
-        if any(map(is_sharded, module.parameters())):
-            return
-        sizes = {"replicate": self.replicate, "shard": self.shard, "tensor": self.tensor}
-        device_type = "cuda" if plan.accelerator == "gpu" else "cpu"
-        mesh = init_device_mesh(device_type, (*sizes.values(),), mesh_dim_names=(*sizes,))
+        mesh = mesh_of(plan, replicate=self.replicate, shard=self.shard, tensor=self.tensor)
         if self.tensor > 1:
             self.divide(module, mesh["tensor"])
         if self.replicate * self.shard > 1:

@@ -25,9 +25,8 @@ class Pipeline(Sharded):
     micro_batches: PositiveInt
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_compiling: ClassVar[str] = "calls the stages of the net, and not the net"
-
     explained: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("out of meta tensor", "and meta", "device meta"),
+        ("out of meta tensor", "devices, meta and", "and meta!", "device meta is not", "expected device meta"),
         "a step uses weights of net outside its forward, and each rank has a part of them",
     )
 
@@ -57,11 +56,10 @@ class Pipeline(Sharded):
 
     def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
         """Leave this rank its part of the net, and have `module.net(…)` call all parts."""
-        from lockstep.strategies.parallel.net_proxy import NetProxy, replace_forward
+        from lockstep.strategies.parallel.net_proxy import replace_forward
         from lockstep.strategies.parallel.pipeline import PartOfPipeline
 
         net = net_of(module)
         assert net is not None
-        if type(vars(module).get("net")) is not NetProxy:
-            pipeline = PartOfPipeline(net, stages_of(net), self.micro_batches, self.devices(plan)[0])
-            replace_forward(module, net, pipeline)
+        pipeline = PartOfPipeline(net, stages_of(net), self.micro_batches, self.devices(plan)[0])
+        replace_forward(module, net, pipeline)

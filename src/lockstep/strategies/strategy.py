@@ -134,7 +134,7 @@ class Strategy:
         """Raise if so many devices of a machine cannot have a module, which may be without memory for its weights."""
 
     def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
-        """Lay out the parameters of a module over ranks, in place, before optimizers exist; called for each stage."""
+        """Lay out the parameters of a module over ranks, in place, once, before optimizers exist."""
 
     def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
         """Prepare new optimizers for ranks, or raise for one that the strategy cannot run."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from lockstep.base.config_error import require
 from lockstep.base.constraints import Rules
 from lockstep.strategies.ddp import DDP
-from lockstep.strategies.fsdp import Sharded
+from lockstep.strategies.fsdp import Sharded, mesh_of
 from lockstep.strategies.single import Single
 from lockstep.strategies.strategy import NET, Strategy, net_of
 
@@ -154,12 +154,7 @@ class TensorParallel(Divided):
         [*self.layers(module, devices)]
 
     def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
-        from torch.distributed.device_mesh import init_device_mesh
-
-        from lockstep.strategies.parallel.tensor_layout import is_sharded
-
-        if not any(map(is_sharded, module.parameters())):
-            self.divide(module, init_device_mesh("cuda" if plan.accelerator == "gpu" else "cpu", (plan.world_size,)))
+        self.divide(module, mesh_of(plan, tensor=plan.world_size))
 
 
 def _require_equal_dropout(layers: Mapping[str, Any], styles: Mapping[str, str]) -> None:

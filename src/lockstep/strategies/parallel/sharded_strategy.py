@@ -14,7 +14,8 @@ from lockstep.strategies.parallel.tensor_layout import (
     clip_gradients,
     full_optimizer_state,
     full_state_dict,
-    is_here,
+    is_sharded,
+    owners_of,
     parameters_of,
 )
 
@@ -38,9 +39,9 @@ class ShardedStrategy(DDPStrategy):
         assert self.lightning_module is not None
         self.accelerator.setup(trainer)
         self.model = self.precision_plugin.convert_module(self.model)
-        if all(map(is_here, self.model.parameters())):  # it is not laid out yet
+        if not any(is_sharded(each) or owners_of(each) for each in self.model.parameters()):  # it is not laid out yet
             self.model_to_device()
-        self.plan.strategy.lay_out(self.plan, self.lightning_module)
+            self.plan.strategy.lay_out(self.plan, self.lightning_module)
         if trainer.state.fn == TrainerFn.FITTING:
             self.setup_optimizers(trainer)
             self.plan.strategy.prepare_optimizers(self.plan, self.optimizers)
