@@ -12,14 +12,14 @@ from torch import nn
 from lockstep.plan.plan import Plan
 from lockstep.runs.checkpoint.content import SECTION, Progress, before_fit_end, state_of_rank
 from lockstep.runs.checkpoint.saving import CheckpointManager, replace_weights, save
-from lockstep.runs.record import Recorder
+from lockstep.runs.record import StepRecorder
 from tests.conftest import MakePlan
 
 NET = nn.Linear(1, 1)
 
 
 def manager_of(plan: Plan) -> CheckpointManager:
-    return CheckpointManager(plan, 0, Recorder(plan, 0, NET))
+    return CheckpointManager(plan, 0, StepRecorder(plan, 0, NET))
 
 
 def best_so_far(manager: CheckpointManager, metrics: dict[str, float], epoch: int = 1) -> bool:

@@ -9,7 +9,7 @@ from lockstep.base.errors import NotFinite
 from lockstep.launch.failure import RankFailed
 from lockstep.launch.start import start_ranks
 from lockstep.plan.schemas.run import ENGINES
-from lockstep.runs.record import Recorder
+from lockstep.runs.record import StepRecorder
 from tests.checkpoints import net_state
 from tests.comparing import lines
 from tests.conftest import MakePlan
@@ -68,6 +68,6 @@ def test_infinite_weights_are_not_saved(make_plan: MakePlan, tmp_path: Path) -> 
 def test_steps_are_counted_over_epochs_and_resumes(make_plan: MakePlan) -> None:
     """Four steps of two batches an epoch: in the third epoch, three batches done, the fourth is of the tenth step."""
     plan = make_plan(*LINE, "batch_size=2", "accumulate_grad_batches=2", "max_epochs=5", "accelerator=cpu")
-    recorder = Recorder(plan, 1, torch.nn.Linear(1, 1), epoch=2, batch=3)
+    recorder = StepRecorder(plan, 1, torch.nn.Linear(1, 1), epoch=2, batch=3)
     with pytest.raises(NotFinite, match="the loss of step 10 is nan;"):
         recorder.batch((float("nan"), 1, 0.0), torch.tensor([0]))

@@ -33,6 +33,7 @@ JOBS: dict[str, Sequence[str]] = {
     "within": ("model=linear", *ALL_DIGITS, "trainer.val_check_interval=2"),
     "interrupted": ("model=lenet", *ALL_DIGITS, "trainer.max_steps=7", "optimizer=adamw_groups"),
     "seldom": ("model=linear", *ALL_DIGITS, "trainer.check_val_every_n_epoch=2", "drop_last=true"),
+    "unvalidated": ("model=linear", *ALL_DIGITS, "trainer.max_steps=5", "trainer.check_val_every_n_epoch=2"),
     "quick": ("model=mlp", "data=digits", "trainer.fast_dev_run=3"),
     "overfit": ("model=mlp", "data=digits", "trainer.overfit_batches=3", "batch_size_per_device=7"),
     "shares": ("model=mlp", "data=digits", "trainer.limit_train_batches=0.3", "trainer.limit_val_batches=0.5"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lockstep.runs.record import Recorder
+from lockstep.runs.record import StepRecorder
 from lockstep.runs.record.fingerprint import digest
 from lockstep.runs.record.step_lines import BatchStats, id_digests, step_lines
 from lockstep.strategies.parallel.tensor_layout import gradient_norms
@@ -14,7 +14,7 @@ from tests.comparing import lines
 from tests.conftest import MakePlan
 
 
-def record_step(recorder: Recorder, lr: float) -> None:
+def record_step(recorder: StepRecorder, lr: float) -> None:
     """Record the gradients of an optimizer step."""
     recorder.step(lr, gradient_norms([*recorder.net.parameters()]))
 
@@ -33,7 +33,7 @@ def stats(loss: float, count: int) -> BatchStats:
 def test_each_optimizer_step_has_a_line(make_plan: MakePlan, tmp_path: Path) -> None:
     """Three batches, two a step: steps of 3 + 3 and of 1 samples. The norm of (3, 4) is 5."""
     plan = make_plan("accumulate_grad_batches=2", "batch_size=3", "accelerator=cpu")
-    recorder = Recorder(plan, 0, net_with_gradients(3.0, 4.0))
+    recorder = StepRecorder(plan, 0, net_with_gradients(3.0, 4.0))
     recorder.batch(stats(0.1, 3), torch.tensor([4, 2, 0]))
     recorder.batch(stats(0.2, 3), torch.tensor([1, 5, 3]))
     record_step(recorder, 0.1 + 0.2)
@@ -98,8 +98,8 @@ def test_lines_of_run_validation_and_tensors(make_plan: MakePlan, tmp_path: Path
     plan = make_plan("accelerator=cpu", "seed=7")
     net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     (tmp_path / "record.jsonl").write_text("what an earlier run left\n")
-    Recorder(plan, 1, net).end()  # another rank writes nothing
-    recorder = Recorder(plan, 0, net)
+    StepRecorder(plan, 1, net).end()  # another rank writes nothing
+    recorder = StepRecorder(plan, 0, net)
     recorder.validation(1, {"val/loss": 0.1 + 0.2})
     recorder.end()
     assert lines(tmp_path, "run") == [{**plan.summary(), "dropout_rng": "none", "per_rank_buffers": False}]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lockstep.engine import run
-from lockstep.engine.progress import Phases
+from lockstep.engine.phases import Phases
 from lockstep.engine.training import TrainingCallback
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE

@@ -15,7 +15,7 @@ from lockstep.launch.start import start_ranks
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.checkpoint.reading import check_checkpoint
-from lockstep.runs.record import Recorder
+from lockstep.runs.record import StepRecorder
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_identical
 from tests.conftest import MakePlan
@@ -130,14 +130,14 @@ NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 def test_torch_flags_hold_during_training(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(NVML, "1")  # as Lightning does when it is imported
     seen: list[Any] = []
-    stepped = Recorder.stepped
+    stepped = StepRecorder.stepped
 
-    def seeing(self: Recorder, optimizers: Any, last: bool) -> None:
+    def seeing(self: StepRecorder, optimizers: Any, last: bool) -> None:
         seen.append((*flags(), torch.is_anomaly_enabled()))
         assert NVML not in os.environ, "each step of Adam would load a driver"
         stepped(self, optimizers, last)
 
-    monkeypatch.setattr(Recorder, "stepped", seeing)
+    monkeypatch.setattr(StepRecorder, "stepped", seeing)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     wanted = ("trainer.deterministic=warn", "trainer.detect_anomaly=true")
     before = flags()

@@ -50,7 +50,7 @@ def run_bench(options: BenchOptions) -> int:
     for name in names:
         if name not in workloads.WORKLOADS:
             raise option_error("only", name, "there is no such workload", workloads.WORKLOADS)
-    from lockstep.runs.monitor import versions_and_machine  # imports torch
+    from lockstep.runs.machine_report import versions_and_machine  # imports torch
 
     folder = output_dir("bench")
     make_output_dir(folder)

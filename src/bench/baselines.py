@@ -15,7 +15,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from bench.workloads import BenchPayload
 from lockstep.engine import silence_warnings
 from lockstep.engine.loaders.source import create_data, create_module
-from lockstep.engine.progress import synchronize
+from lockstep.engine.phases import synchronize
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 

@@ -20,8 +20,6 @@ def stage_of(trainer: pl.Trainer) -> str:
 class EvaluationCallback(Callback):
     """Seeds and measures evaluations. Runs before all other callbacks; its methods follow hooks by engine/hooks.py."""
 
-    trainer: pl.Trainer
-
     def __init__(self, session: Session) -> None:
         self.session = session
 
@@ -48,13 +46,13 @@ class EvaluationCallback(Callback):
         session.log.begin_batch(stage, session.step.counted, dataloader_idx if has_several else None)
         self._seed(stage, dataloader_idx, batch_idx, session.plan.data_rank(session.context.rank))
 
-    def on_validation_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
-        self.session.results.update_step_metrics(trainer)
+    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+        self.session.results.update_step_metrics()
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Reduce the values of the stage, so that its last hooks can read them."""
         self._seed(stage_of(trainer))
-        self.session.results.reduce_stage(trainer, stage_of(trainer))
+        self.session.results.reduce_stage(stage_of(trainer))
 
     on_test_start, on_test_batch_start = on_validation_start, on_validation_batch_start
     on_test_batch_end, on_test_epoch_end = on_validation_batch_end, on_validation_epoch_end
@@ -71,10 +69,10 @@ class EvaluationCallback(Callback):
             session.step.virtual.evaluation = key
 
     def end_batch(self, *_: Any) -> None:
-        self.session.log.enter(stage_of(self.trainer))
+        self.session.log.enter(stage_of(self.session.trainer))
 
     def end_stage(self) -> None:
-        self.session.results.end_stage(self.trainer, stage_of(self.trainer))
+        self.session.results.end_stage(stage_of(self.session.trainer))
 
     def end(self) -> None:
         """Restore the generators of training; the evaluation's time does not count as training."""
@@ -84,4 +82,4 @@ class EvaluationCallback(Callback):
         session.log.enter("train")
         if session.step.virtual is not None:
             session.step.virtual.evaluation = ()
-        session.phases.begin(stage_of(self.trainer))
+        session.phases.begin(stage_of(session.trainer))

@@ -20,7 +20,7 @@ def attach(
 ) -> None:
     """Have the hooks of the module followed by these methods, each in this order and with the hook's arguments."""
     module = training.session.module
-    batches.trainer = training.trainer = evaluation.trainer = trainer
+    module.trainer = trainer  # as Lightning sets it in fit: a run that has finished is not trained again
     following: dict[str, tuple[Callable[..., None], ...]] = {
         "on_fit_start": (training.restore_optimizers,),
         "on_train_start": (training.state.restore_metrics,),

@@ -18,7 +18,7 @@ from lockstep.base.structures import predictions_of
 from lockstep.engine.callbacks import ConfusionMatrix
 from lockstep.engine.callbacks.samples import Columns, classified, confidence_of_errors, keep_highest, scaled
 from lockstep.plan.plan import Plan
-from lockstep.runs.monitor import versions_and_machine
+from lockstep.runs.machine_report import versions_and_machine
 from lockstep.runs.run_files import NOTES
 
 SHARE = 0.01

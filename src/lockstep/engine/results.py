@@ -11,7 +11,8 @@ from lockstep.base.config_error import ConfigError, config_error
 from lockstep.base.messages import all_reduce_sums
 from lockstep.engine.log import ExactLog
 from lockstep.engine.logged_values import Value
-from lockstep.engine.progress import Phases, RunProgress, phases_text
+from lockstep.engine.phases import Phases, phases_text
+from lockstep.engine.progress import RunProgress
 from lockstep.plan.schemas.groups import better
 from lockstep.runs.checkpoint.content import Progress
 from lockstep.runs.checkpoint.saving import CheckpointManager
@@ -88,38 +89,40 @@ class Results:
         self.epoch_start = time.perf_counter()
         self.curve.begin()
 
-    def update_step_metrics(self, trainer: Any) -> None:
+    def update_step_metrics(self) -> None:
         """Update the trainer's metrics by what the batch has logged. To be called by every rank.
 
         An evaluation's values of a batch are this rank's, and callbacks do not monitor them, as in Lightning.
         """
         if self.log.is_fresh:
+            trainer = self.module.trainer
             if self.log.stage == "train":
                 self.log.sync_steps()
                 trainer.callback_metrics.update(as_tensors(self.log.monitored()))
             trainer.logged_metrics.update(as_tensors(self.log.step("logger")))
             trainer.progress_bar_metrics.update(self.log.step("prog_bar"))
 
-    def reduce_stage(self, trainer: Any, stage: str) -> None:
+    def reduce_stage(self, stage: str) -> None:
         """Reduce the values of a stage, so that its last hooks can read them. To be called by every rank."""
         self.log.enter(stage)  # after on_train_batch_start has ended an epoch within a batch
-        self._update_metrics(trainer, self.log.epoch(stage))
+        self._update_metrics(self.log.epoch(stage))
 
-    def end_stage(self, trainer: Any, stage: str) -> None:
+    def end_stage(self, stage: str) -> None:
         """Add what the last hooks of a stage have logged; record and log its values. To be called by every rank."""
         logged, position = self.log.end_epoch(stage), self.progress.position
         values = {entry.epoch_name: value for entry, value in logged}
         self.values |= values
         if stage != "test":
             self.epoch_values |= values
-        to_loggers = self._update_metrics(trainer, logged)
-        self._check_monitors(trainer, stage)
+        to_loggers = self._update_metrics(logged)
+        self._check_monitors(stage)
         if stage == "train":
             to_loggers |= self.work
         self.to_loggers(to_loggers, position.begun if stage == "test" else position.epochs)
 
-    def _update_metrics(self, trainer: Any, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
+    def _update_metrics(self, logged: Sequence[tuple[Value, float]]) -> dict[str, float]:
         """Update what callbacks read; return the values for loggers."""
+        trainer = self.module.trainer
         monitored = {name: value for entry, value in logged for name in (entry.name, entry.epoch_name)}
         to_loggers = {entry.epoch_name: value for entry, value in logged if entry.logger}
         trainer.callback_metrics.update(as_tensors(monitored))
@@ -143,9 +146,11 @@ class Results:
         recorder.end_epoch(position.epochs, position.steps)
         if self.epoch_values:
             recorder.validation(position.epochs, self.epoch_values)
-        validates = self.progress.has_validation and self.plan.steps.reaches_validation
-        if self.validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
+        is_judged = self.validated or not self.progress.has_validation  # by what a validation has measured, if any does
+        if is_judged or monitor in self.epoch_values or monitor.startswith("train/"):
             self._update_best(self.values)
+        elif self.checkpoints.best is None:
+            self.checkpoints.best_yet = True  # until the first validation the newest is the best
         self.epoch_values, self.validated = {}, False
         if self.prints_epochs and self.progress.context.rank == 0:
             named = "  ".join(f"{name} {value:.4f}" for name, value in sorted(self.values.items()))
@@ -182,9 +187,10 @@ class Results:
         defaults = (getattr(self.module, "monitor", None), *LOSSES)
         return str(self.plan.checkpoint.monitor or next((each for each in defaults if each in names), ""))
 
-    def _check_monitors(self, trainer: Any, stage: str) -> None:
+    def _check_monitors(self, stage: str) -> None:
         """Have an EarlyStopping whose default is not logged take best.ckpt's metric; raise if another is not logged."""
-        plan, logged = self.plan.trainer, trainer.callback_metrics
+        plan, trainer = self.plan.trainer, self.module.trainer
+        logged = trainer.callback_metrics
         ends_epoch = plan.val_check_interval == 1.0 and plan.check_val_every_n_epoch == 1
         for callback in trainer.early_stopping_callbacks if stage == ("train" if ends_epoch else "val") else ():
             name = self._monitor(logged)

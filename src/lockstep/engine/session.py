@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, ModelPruning
 from torch import nn
@@ -16,7 +17,8 @@ from lockstep.base.structures import tensors_in
 from lockstep.engine.loaders.source import LoaderSource, RankData, create_module
 from lockstep.engine.log import ExactLog, attach_log
 from lockstep.engine.notes import RunNotes
-from lockstep.engine.progress import Phases, RunProgress
+from lockstep.engine.phases import Phases
+from lockstep.engine.progress import RunProgress
 from lockstep.engine.results import Results
 from lockstep.engine.step import ModuleStep
 from lockstep.launch.memory import keep_freed_memory, memory_format_of
@@ -27,7 +29,7 @@ from lockstep.runs.checkpoint.content import named_as_in
 from lockstep.runs.checkpoint.reading import read_start
 from lockstep.runs.checkpoint.saving import CheckpointManager
 from lockstep.runs.loggers import create_loggers
-from lockstep.runs.record import Recorder
+from lockstep.runs.record import StepRecorder
 from lockstep.strategies.parallel.tensor_layout import load_full_state_dict
 from lockstep.strategies.strategy import net_of
 
@@ -40,7 +42,7 @@ class Session:
     """
 
     random: Any = None
-    recorder: Recorder
+    recorder: StepRecorder
     checkpoints: CheckpointManager
 
     def __init__(self, plan: Plan, context: RankContext) -> None:
@@ -60,6 +62,10 @@ class Session:
         self.progress = RunProgress(plan, context, self.start.position, self.data.runs("val"))
         self.notes = RunNotes(plan, context.rank)
         self.results = Results(self.module, self.log, self.loggers, self.progress, self.phases)
+
+    @property
+    def trainer(self) -> pl.Trainer:
+        return self.module.trainer  # type: ignore[no-any-return]
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -84,7 +90,8 @@ class Session:
         if self.data.runs("val") and not self.start.is_finished:
             self.data.loaders("val")  # raises for wrong ones before the first step
         at, content = self.start.position, self.start.content
-        self.recorder = Recorder(plan, rank, self.module, at.epochs, at.batch, content["record"] if content else None)
+        offset = content["record"] if content else None
+        self.recorder = StepRecorder(plan, rank, self.module, at.epochs, at.batch, offset)
         self.recorder.seconds = lambda: self.phases.total_seconds
         self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
         self.results.checkpoints = self.checkpoints

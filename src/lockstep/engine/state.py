@@ -46,10 +46,11 @@ class RankState:
             progress.position, session.results.values, sums, module, progress.ended, session.random
         )
 
-    def restore_optimizers(self, trainer: Any) -> None:
+    def restore_optimizers(self) -> None:
         """Load the states of optimizers and schedules. Callbacks have added their parameter groups by now."""
         if self.checkpoint is None:
             return
+        trainer = self.session.trainer
         for optimizer, state in zip(trainer.optimizers, self.checkpoint["optimizer_states"], strict=True):
             load_optimizer_state(optimizer, state)
         schedules = self.checkpoint["lr_schedulers"]  # a callback may have removed those that it will replace

@@ -26,11 +26,11 @@ from lockstep.engine.loaders import BatchShare
 from lockstep.engine.loaders.source import RankData
 from lockstep.engine.log import ExactLog
 from lockstep.engine.logged_values import preserve_metrics
-from lockstep.engine.progress import Phases
+from lockstep.engine.phases import Phases
 from lockstep.plan.plan import Plan
 from lockstep.plan.targets.kinds import overrides, replace_method
 from lockstep.runs.checkpoint.content import Progress
-from lockstep.runs.record import Recorder
+from lockstep.runs.record import StepRecorder
 from lockstep.runs.record.step_lines import Scalar, to_scalar
 from lockstep.strategies.parallel.fixed_bucket_ddp import average_late
 from lockstep.strategies.parallel.tensor_layout import gradient_norms, parameters_of
@@ -140,7 +140,7 @@ class ModuleStep:
             self.weights.divide(parameters, self.data.device)
         return gradient_norms(parameters)
 
-    def record_batch(self, recorder: Recorder) -> tuple[Scalar, float, int]:
+    def record_batch(self, recorder: StepRecorder) -> tuple[Scalar, float, int]:
         """Record the loss of a training batch; log it as train/loss unless the module logs something of this name.
 
         Return the loss times what it counts, what it counts, and the samples.

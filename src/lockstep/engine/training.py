@@ -16,7 +16,7 @@ from lockstep.engine.logged_values import widen_metrics
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState
 from lockstep.runs.checkpoint.saving import replace_weights
-from lockstep.runs.monitor import work_of
+from lockstep.runs.machine_report import work_of
 from lockstep.runs.record.fingerprint import digest
 from lockstep.strategies.parallel.tensor_layout import full_state_dict
 
@@ -28,7 +28,6 @@ class BatchCallback(Callback):
     """
 
     steps: list[tuple[float, Sequence[Tensor]]]
-    trainer: pl.Trainer
 
     def __init__(self, session: Session) -> None:
         self.session, self.plan, self.results = session, session.plan, session.results
@@ -47,27 +46,27 @@ class BatchCallback(Callback):
         earlier = self.steps if self.plan.model.manual else []  # an optimizer may call its closure several times
         self.steps = [*earlier, step]
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.results.update_step_metrics(trainer)
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.results.update_step_metrics()
 
     def end(self, *_: Any) -> None:
         """Record and show a batch, after the steps of optimizers and schedules and all hooks."""
-        trainer, session, results, position = self.trainer, self.session, self.results, self.session.progress.position
-        results.update_step_metrics(trainer)  # with what the hooks of this batch have logged
+        session, results, position = self.session, self.results, self.session.progress.position
+        results.update_step_metrics()  # with what the hooks of this batch have logged
         counted = session.step.record_batch(session.recorder)
         if self.plan.logger:
             results.curve.add(*counted)
         position.batch += 1
-        if ends_step(trainer, position.batch):
+        if ends_step(session.trainer, position.batch):
             self._end_step()
         session.log.enter("train")
         session.phases.step(session.step.share.samples)
-        if trainer.is_last_batch:
+        if session.trainer.is_last_batch:
             results.work = work_of(session.device, session.phases.end_epoch())
 
     def _end_step(self) -> None:
         """Record an optimizer step, and log its values if a point of the curves is due."""
-        trainer, session, position = self.trainer, self.session, self.session.progress.position
+        trainer, session, position = self.session.trainer, self.session, self.session.progress.position
         rate = self.steps[0][0] if self.steps else learning_rate(trainer.optimizers)
         norms = [norm for _, norms in self.steps for norm in norms]
         session.recorder.step(rate, norms, session.log.record_values() if session.log.step_values else None)
@@ -94,8 +93,6 @@ class TrainingCallback(Callback):
     epoch_ended: whether an epoch has ended and is not saved yet.
     """
 
-    trainer: pl.Trainer
-
     def __init__(self, session: Session, state: RankState) -> None:
         self.session, self.state = session, state
         self.plan, self.progress, self.results = session.plan, session.progress, session.results
@@ -107,7 +104,7 @@ class TrainingCallback(Callback):
 
     def restore_optimizers(self) -> None:
         """Restore them after callbacks that restore groups; Lightning does it again, but accepts missing states."""
-        self.state.restore_optimizers(self.trainer)
+        self.state.restore_optimizers()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
@@ -119,7 +116,7 @@ class TrainingCallback(Callback):
 
     def _watch_plateaus(self) -> None:
         """Have a ReduceLROnPlateau get means over ranks, which would diverge; raise if one steps after each batch."""
-        for config in self.trainer.lr_scheduler_configs:
+        for config in self.session.trainer.lr_scheduler_configs:
             if config.reduce_on_plateau:
                 self.session.log.always_synced.add(str(config.monitor))
                 reason, hint = "it steps after each batch", "one with interval: epoch"
@@ -143,18 +140,18 @@ class TrainingCallback(Callback):
         if self.progress.position.batch:
             self.progress.interrupted_epoch = True
             self.state.restore_metrics()
-            self.results.reduce_stage(self.trainer, "train")
-            self.results.end_stage(self.trainer, "train")
+            self.results.reduce_stage("train")
+            self.results.end_stage("train")
         self.end_fit()
 
     def save_if_due(self, *_: Any) -> None:
         """Save and stop after a batch, if that is due."""
-        trainer, progress = self.trainer, self.progress
+        trainer, progress = self.session.trainer, self.progress
         if trainer.fit_loop.restarting:  # otherwise no plateau schedule steps after an epoch that was resumed within
             private.end_restart(trainer.fit_loop)
         if trainer.is_last_batch:  # the end of the epoch saves by itself
             return
-        self.stop, interrupts = progress.should_stop(), progress.interrupts_epoch(trainer)
+        self.stop, interrupts = progress.should_stop(), progress.update_interrupted(trainer)
         if progress.epoch_goes_on(trainer) and not progress.is_validation_due(trainer):
             position = progress.position
             is_due = ends_step(trainer, position.batch) and self.session.checkpoints.due(position.steps)
@@ -170,16 +167,16 @@ class TrainingCallback(Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.phases.synchronize()  # a stop may have ended the epoch before its last batch
-        self.results.reduce_stage(trainer, "train")
+        self.results.reduce_stage("train")
 
     def end_stage(self) -> None:
-        self.results.end_stage(self.trainer, "train")
+        self.results.end_stage("train")
         self.epoch_ended = True
 
     def _finish_epoch(self) -> None:
         """Record an epoch that has ended, print its line, and save a checkpoint. Not for an interrupted one."""
         if self.epoch_ended and not self.progress.interrupted_epoch:
-            self.progress.ended = self.trainer.should_stop
+            self.progress.ended = self.session.trainer.should_stop
             self.results.end_epoch()
             self._save()
             seconds, ranks = self.session.phases.seconds, self.session.recorder.rank_seconds
@@ -190,14 +187,14 @@ class TrainingCallback(Callback):
 
     def end_validation(self) -> None:
         """Record and save a validation within an epoch."""
-        if self.progress.epoch_goes_on(self.trainer):
+        if self.progress.epoch_goes_on(self.session.trainer):
             self.results.end_validation()
             self._save(self.stop)
 
     def _save(self, stops: bool = False) -> None:
         """Save a checkpoint, after the values that are logged until now; then end the run if it `stops`."""
         self.session.loggers.flush()
-        self.trainer.save_checkpoint(self.session.checkpoints.last)
+        self.session.trainer.save_checkpoint(self.session.checkpoints.last)
         if stops:
             raise TrainingInterrupted(self.progress.position.steps)
 

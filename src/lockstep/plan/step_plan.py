@@ -41,17 +41,6 @@ class StepPlan:
             return 0
         return self.plan.trainer.limit("train", self.split_batches["train"])
 
-    @property
-    def reaches_validation(self) -> bool:
-        """Whether the schedule ever reaches a validation, regardless of validation data."""
-        every, max_steps = self.plan.trainer.check_val_every_n_epoch, self.plan.trainer.max_steps
-        last = (self.validation_batches or 1) - 1  # the batch that is trained on before the first validation
-        epoch, batch = (every - 1, last) if every else divmod(last, self.epoch_batches)
-        steps = self.steps_before(epoch, batch)
-        has_step_count = self.epoch_batches and not self.plan.model.manual  # its optimizers count their steps
-        reached = not has_step_count or max_steps == -1 or steps < max_steps
-        return self.plan.max_epochs > epoch and reached
-
     @cached_property
     def validation_batches(self) -> int | None:
         """Return the batches between validations within an epoch; None: at its end, if its length is unknown."""

@@ -230,8 +230,7 @@ class Record:
     def end_epoch(self, validated: bool) -> None:
         self.end_validation()
         config, monitor = self.trainer.config, self.trainer.config.checkpoint.monitor or ""
-        validates = self.trainer.runs("val") and (config.trainer.check_val_every_n_epoch or 1) <= config.max_epochs
-        if validated or not validates or monitor in self.epoch_values or monitor.startswith("train/"):
+        if validated or not self.trainer.runs("val") or monitor in self.epoch_values or monitor.startswith("train/"):
             self.update_best(self.values)
         self.epoch, self.batches, self.window = self.epoch + 1, 0, {}
         shown = "  ".join(f"{name} {value:.4f}" for name, value in sorted(self.epoch_values.items()))

@@ -108,7 +108,7 @@ class ProcessGroup:
 class Checkpoint:
     """Checkpoints are saved after each epoch, and after every `every_n_steps` optimizer steps.
 
-    monitor: the metric that best.ckpt is best by; None: val/acc, or the loss if there are no classes.
+    monitor: the metric that best.ckpt is best by; None: the attribute `monitor` of the module, or else its loss.
     mode: None: larger is better for accuracy and F1, smaller for others.
     """
 

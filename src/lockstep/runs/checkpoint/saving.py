@@ -19,7 +19,7 @@ from lockstep.plan.schemas.groups import better
 from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, saved_plan, state_of_rank
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, read_checkpoint
 from lockstep.runs.checkpoint.reading import identity
-from lockstep.runs.record import Recorder, depends_on_world, not_finite
+from lockstep.runs.record import StepRecorder, depends_on_world, not_finite
 from lockstep.runs.record.fingerprint import buffers_of, digest
 from lockstep.runs.run_files import Metrics
 from lockstep.strategies.parallel.tensor_layout import full_gradients, full_tensor, is_here, shard_like
@@ -35,7 +35,7 @@ SAFE_KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_sched
 class CheckpointManager:
     """The checkpoints of one rank; all ranks call the same methods at the same moments, and rank 0 writes."""
 
-    def __init__(self, plan: Plan, rank: int, recorder: Recorder, virtual: "VirtualRanks | None" = None) -> None:
+    def __init__(self, plan: Plan, rank: int, recorder: StepRecorder, virtual: "VirtualRanks | None" = None) -> None:
         self.plan, self.rank, self.recorder, self.virtual = plan, rank, recorder, virtual
         self.set_monitor(plan.checkpoint.monitor or "")
         self.best: float | None = None

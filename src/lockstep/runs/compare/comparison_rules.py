@@ -37,8 +37,10 @@ UNWRITTEN = "what engine=raw does not write"
 ONE_WRITES = "what only one of them records, and fingerprints"
 
 FILES = ("last.ckpt", "best.ckpt", "confusion.csv", "metrics.json", "record.jsonl", "config.yaml")
-WORLD = "* ".join((*groups.WORLD, "precision sync_batchnorm dropout_rng compile deterministic"))
-WATCHED = "* ".join((*groups.MONITORING, "tags", "run_dir data.root"))
+WORLD = " ".join(
+    f"{key}*" for key in (*groups.WORLD, "precision", "sync_batchnorm", "dropout_rng", "compile", "deterministic")
+)
+WATCHED = " ".join(f"{key}*" for key in (*groups.MONITORING, "tags", "run_dir", "data.root"))
 LOADERS = "num_workers pin_memory persistent_workers prefetch_factor timeout"
 RUN = "metrics.json: record.jsonl:run."
 RANKS = "last.ckpt:lockstep.ranks.*."

@@ -91,7 +91,7 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) ->
     return None
 
 
-class Recorder:
+class StepRecorder:
     """The recorder of one rank.
 
     seconds: returns those of this rank by phase until now, for report.html. rank_seconds: of all ranks, on rank 0.
