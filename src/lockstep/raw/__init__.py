@@ -1,8 +1,9 @@
 """The raw engine: the same training in plain torch.distributed, from the words of docs/agreement.md.
 
-It shares no line that decides a weight with the other engine, so that `engine=both` proves something; a torchmetrics
-object is computed from the states of all ranks by the same function. To be read from top to bottom: `run` (a run on one rank) and `step` (a batch on one rank), then what these call: `data` (this rank's
-share of each batch), `trainer` (what a rank holds, and its module sees), `record` (what a run measures and leaves).
+It shares no line that decides a weight with the other engine, so that `engine=both` proves something; torchmetrics
+objects are computed from the states of all ranks by the same function. To be read from top to bottom: `run` (a run on
+one rank) and `step` (a batch on one rank), then what these call: `data` (this rank's share of each batch), `trainer`
+(what a rank holds, and its module sees), `record` (what a run measures and leaves).
 """
 
 from collections.abc import Mapping
