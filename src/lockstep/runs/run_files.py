@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.files import TIMELINE, read_text, save_table, save_text
+from lockstep.base.files import TIMELINE, save_table, save_text
 
 METRICS = "metrics.json"
 CONFIG = "config.yaml"
@@ -60,7 +60,7 @@ def read_config(folder: Path) -> tuple[dict[str, Any], list[str], list[str]]:
 
     A damaged one raises ValueError, TypeError, LookupError, OSError or yaml.YAMLError.
     """
-    text = read_text(folder / CONFIG)
+    text = (folder / CONFIG).read_text()
     config = {**yaml.safe_load(text)}
     config.pop("defaults", None)
     first = text.partition("\n")[0]
