@@ -11,11 +11,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep.base.config_error import ConfigError, as_typed, config_error, is_number, option_error
-from lockstep.base.constraints import PositiveInt
+from lockstep.base.constraints import PositiveInt, Processes
 from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver, start
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.machine import default_threads, gpu_count, require_backend, resolve_accelerator, usable_cores
+from lockstep.launch.machine import default_threads, gpu_count, resolve_accelerator
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.coerce import check_keys, coerce_value
@@ -26,7 +26,7 @@ from lockstep.plan.schemas.target import BATCH_SIZE, KEY, PARTIAL
 TYPES: dict[str, Any] = {
     **get_type_hints(Plan, include_extras=True),
     **{"batch_size": PositiveInt | None, "batch_size_per_device": PositiveInt | None, "scale_lr": bool},
-    **{"threads": PositiveInt | None, "accelerator": Literal["auto", "cpu", "gpu"]},
+    **{"threads": Processes | None, "accelerator": Literal["auto", "cpu", "gpu"]},
 }
 """The types of keys as they are typed; a plan has some in another form, or values derived from them."""
 
@@ -67,7 +67,6 @@ def typed_values(config: DictConfig, run_dir: Path) -> dict[str, Any]:
         config.devices = max(1, gpu_count()) if has_several else 1
     values: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     typed = {key: _typed(key, value) for key, value in values.items() if key not in TARGETS}
-    require_backend(typed["process_group"])
     values = _with_batch_size_and_rate(config, typed)
     for group in SEVERAL:
         values[group] = tuple(_target(key, option) for key, option in named_options(group, values.get(group)).items())
@@ -171,20 +170,14 @@ def _data(values: Any) -> schemas.Data:
 def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with derived ones: threads, accelerator, and those of fast_dev_run."""
     strategy, trainer, devices = values["strategy"], values["trainer"].resolved(), values["devices"]
-    per_node = strategy.workers(devices)
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
         values["logger"] = ()
     if strategy.in_process is None:
         strategy = replace(strategy, in_process=at_a_terminal())
     if values["threads"] is None:
-        values["threads"] = default_threads(per_node)
+        values["threads"] = default_threads(strategy.workers(devices))
     accelerator = resolve_accelerator(values["accelerator"], devices, strategy)
-    on_cores = per_node if accelerator == "cpu" or strategy.share_device else 1
-    limit = max(64, 8 * usable_cores())
-    for key, count in (("devices", on_cores), ("threads", values["threads"])):
-        if count > limit:
-            raise config_error(key, count, f"this machine has {usable_cores()} cores", f"{key}={limit}, or fewer")
     return {**values, "strategy": strategy, "trainer": trainer, "accelerator": accelerator}
 
 

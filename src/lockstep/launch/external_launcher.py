@@ -19,10 +19,7 @@ def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | 
 
     Where LOCAL_WORLD_SIZE is not set, all ranks are on this machine.
     """
-    variables, dist = environment.keys(), sys.modules.get("torch.distributed")
-    if dist is not None and dist.is_initialized():  # in code that a rank calls
-        rank, size = dist.get_rank(), dist.get_world_size()
-        return RankContext(rank, size, int(environment.get("LOCAL_RANK", rank)), size)
+    variables = environment.keys()
     if variables >= TORCHRUN:
         rank, size, local_rank = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         return RankContext(rank, size, local_rank, int(environment.get("LOCAL_WORLD_SIZE", size)))
