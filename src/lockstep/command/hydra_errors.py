@@ -13,41 +13,33 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from lockstep.base.config_error import ConfigError, as_typed, config_error, errors_as, option_error, shorten
-from lockstep.command.build import typed_values
 from lockstep.command.compose import OPTIONS, compose_job, parse
 from lockstep.plan.schemas.coerce import unknown_key
 from lockstep.plan.schemas.former import synonym
 from lockstep.plan.schemas.groups import TARGETS, is_below, key_of, leaves
 
+IN_WORDS = (
+    (
+        "Ambiguous value for argument '(.+?)=(.+)'",
+        r"\1=\2: several values are a list or a sweep; write -m \1=\2 to run a job for each, or \1=[\2] for a list.",
+    ),
+    (
+        "Cannot find primary config '(.+?)'",
+        r"--config-name=\1: there is no such file; write --config-dir=FOLDER beside it, where \1.yaml lies.",
+    ),
+    (
+        "^Primary config (?:directory|module) ",
+        "--config-path: there is no such folder; write --config-dir=FOLDER in its place.",
+    ),
+)
+"""Parts of Hydra's messages, and the sentences in their place."""
+
 
 @contextmanager
 def planning(overrides: Sequence[str]) -> Iterator[None]:
     """Raise a ConfigError that names the override for any error of composing a configuration or building a plan."""
-    try:
-        with errors_as(lambda error: explain(error, overrides)):
-            yield
-    except ConfigError as error:
-        if (refusal := _refused_hint(error, overrides)) is None:
-            raise
-        raise refusal from error.__cause__
-
-
-def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError | None:
-    """Return the error with the reason why its hint, which has the typed value, would be refused; None if that fits."""
-    typed = [word for word in overrides if key_of(word) == error.key and "=" in word]
-    hints = re.split(", | or | to ", error.hint)[0].split(" ")
-    words = [*hints, *(word for word in overrides if word not in (*typed, *hints) and word[0] != "-")]
-    is_typed = any(word.partition("=")[2] in error.hint for word in typed)
-    is_tried = is_typed and all("=" in hint for hint in hints)
-    if not is_tried or {"-m", "--multirun"} & {*overrides} or {*words} >= {*overrides}:
-        return None
-    try:
-        with planning(words):
-            typed_values(*compose_job(words))
-    except ConfigError as refused:
-        if str(refused).startswith(tuple(key_of(hint).partition(".")[0] for hint in hints)):
-            return ConfigError(f"{str(error).rpartition('; write ')[0]}; {refused}")
-    return None
+    with errors_as(lambda error: explain(error, overrides)):
+        yield
 
 
 def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
@@ -98,15 +90,9 @@ def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
 
 def _in_words(error: Exception, overrides: Sequence[str]) -> ConfigError:
     """Return the error of what cannot be parsed or composed, in Hydra's words unless these fill several lines."""
-    if match := re.search("Ambiguous value for argument '(.+?)=(.+)'", str(error)):
-        key, values = match.groups()
-        hint = f"-m {key}={values} to run a job for each, or {key}=[{values}] for a list"
-        return ConfigError(f"{key}={values}: several values are a list or a sweep; write {hint}.")
-    if match := re.search("Cannot find primary config '(.+?)'", str(error)):
-        hint = f"--config-dir=FOLDER beside it, where {match[1]}.yaml lies"
-        return ConfigError(f"--config-name={match[1]}: there is no such file; write {hint}.")
-    if re.match("Primary config (directory|module) ", str(error)):
-        return ConfigError("--config-path: there is no such folder; write --config-dir=FOLDER in its place.")
+    for pattern, sentence in IN_WORDS:
+        if match := re.search(pattern, str(error)):
+            return ConfigError(match.expand(sentence))
     unparsed = [str(error.override)] if isinstance(error, OverrideParseException) else []
     unparsed += [word for word in overrides if word.startswith("=")]
     if unparsed:

@@ -61,28 +61,27 @@ class Raw:
         """Yield the rules of plans that the raw engine can run, in whose place `both` may run another strategy."""
         for key, value in ONLY_OF_RAW.items():
             yield attrgetter(key)(plan) == value, key, ONCE, f"{key}={as_typed(value)}, or engine=lightning"
-        yield plan.profiler in (None, "timeline"), "profiler", ONCE, "profiler=timeline, or engine=lightning"
-        reason, hint = "engine=raw keeps the final weights alone", "test=true, or engine=lightning"
-        yield plan.test != "best", "test", reason, hint
-        reason, hint = "engine=raw computes contiguous nets alone", "memory_format=contiguous, or engine=lightning"
-        yield plan.memory_format != "channels_last", "memory_format", reason, hint
-        fits = 0 not in (plan.batch_size, *plan.data.val_batch_sizes, *plan.data.test_batch_sizes)
-        reason = "engine=raw reads DataLoaders with a batch_size"
-        yield fits, "data", reason, "data=… with one, or engine=lightning"
-        reason = "engine=raw scales no loss for float16"
-        yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or engine=lightning"
+        sizes = (plan.batch_size, *plan.data.val_batch_sizes, *plan.data.test_batch_sizes)
         left_out = [name for name in plan.model.hooks if not CALLED.fullmatch(name)]
+        mirrors = self.name == "both" or plan.strategy.mirrored(plan)[0] is plan.strategy
+        path = str((plan.model.optimizer or {}).get("_target_"))
+        contiguous, precision = "memory_format=contiguous", "precision=bf16-mixed"
+        for fits, key, reason, hint in (
+            (plan.profiler in (None, "timeline"), "profiler", "only repeats a training", "profiler=timeline"),
+            (plan.test != "best", "test", "keeps the final weights alone", "test=true"),
+            (plan.memory_format != "channels_last", "memory_format", "computes contiguous nets alone", contiguous),
+            (0 not in sizes, "data", "reads DataLoaders with a batch_size", "data=… with one"),
+            (plan.precision != "16-mixed", "precision", "scales no loss for float16", precision),
+            (mirrors, "strategy", "runs one process, or DistributedDataParallel", "strategy=ddp, or engine=both"),
+            ("LBFGS" not in path, "model.optimizer", "goes backward once a step", "optimizer=adam"),
+        ):
+            hint = hint if "engine=" in hint else f"{hint}, or engine=lightning"
+            yield fits, key, f"engine=raw {reason}", hint
         reason = f"engine=raw does not call {', '.join(left_out)}, which it overrides"
         yield not left_out, "model", reason, "engine=lightning"
-        is_raw = plan.strategy.mirrored(plan)[0] is plan.strategy
-        reason = "engine=raw runs one process, or DistributedDataParallel"
-        yield is_raw or self.name == "both", "strategy", reason, "strategy=ddp, or engine=both"
         for callback in plan.callbacks:
             reason = f"engine=raw runs no callbacks, and {callback.name} may change the training"
             yield callback.name in OBSERVERS, "callbacks", reason, "callbacks=none, or engine=lightning"
-        optimizer = plan.model.optimizer or {}
-        fits, reason = "LBFGS" not in str(optimizer.get("_target_")), "engine=raw goes backward once a step"
-        yield fits, "model.optimizer", reason, "optimizer=adam, or engine=lightning"
 
 
 Engine = Lightning | Raw
