@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -18,10 +18,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from lockstep.base.files import TIMELINE, atomic_write
+from lockstep.base.messages import gather_bytes
 from lockstep.base.streams import notice
 
 SKIPPED, STEPS = 2, 8  # optimizer steps: the first ones allocate memory and connect ranks
-PATIENCE = 10.0  # seconds that rank 0 waits for the files of the others
 STEP, COLLECTIVE = "ProfilerStep#", re.compile(r"c10d::(?!send|recv)")
 Events = list[dict[str, Any]]
 
@@ -29,15 +29,12 @@ Events = list[dict[str, Any]]
 class Timeline:
     """`marks`: the latest phases, each with its begin and end by perf_counter. summary: of the merged trace."""
 
-    def __init__(self, folder: Path, rank: int) -> None:
-        self.folder, self.rank, self.summary = folder, rank, dict[str, Any]()
+    def __init__(self, rank: int) -> None:
+        self.rank, self.trace, self.summary = rank, dict[str, Any](), dict[str, Any]()
         self.marks = deque[tuple[str, float, float]](maxlen=10_000)
 
-    def path(self, rank: int) -> Path:
-        return self.folder / TIMELINE.replace("timeline", f"rank{rank}")
-
-    def save(self, profiler: Any) -> None:
-        """Write the events of this rank, its phases among them."""
+    def keep(self, profiler: Any) -> None:
+        """Keep the events of this rank, its phases among them."""
         with TemporaryDirectory() as folder:
             profiler.export_chrome_trace(f"{folder}/trace.json")
             trace = json.loads(Path(folder, "trace.json").read_bytes())
@@ -52,52 +49,43 @@ class Timeline:
                 events.append({**place, "name": phase, "ts": since, "dur": until - since})
                 seconds[phase] += (until - since) / 1e6
         if n_steps := profiler.step_num - SKIPPED:
-            write(self.path(self.rank), {"steps": n_steps, "seconds": seconds, "events": events})
+            self.trace = {"steps": n_steps, "seconds": seconds, "events": events}
 
-    def merge(self, world_size: int) -> None:
-        """Write the trace of all ranks whose files come in time; note the seconds of each rank by phase."""
-        paths, deadline = [*map(self.path, range(world_size))], time.monotonic() + PATIENCE
-        if not self.path(0).is_file():
+    def merge(self, folder: Path) -> None:
+        """Write the trace of all ranks, by rank 0; note the seconds of each rank by phase."""
+        messages = gather_bytes(compressed(self.trace))
+        traces = [json.loads(gzip.decompress(message)) for message in messages]
+        if traces and not all(traces):
             notice(f"{TIMELINE} was not written: no optimizer step follows the first {SKIPPED}")
-            return
-        while not all(path.is_file() for path in paths) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        traces = {path: json.loads(gzip.decompress(path.read_bytes())) for path in paths if path.is_file()}
-        ranks = [trace["events"] for trace in traces.values()]
-        write(self.folder / TIMELINE, {"traceEvents": [*chain(*ranks), *flows(ranks)]})
-        seconds = [traces[path]["seconds"] if path in traces else {} for path in paths]
-        self.summary |= {"steps": traces[paths[0]]["steps"], "ranks": seconds}
-        for rank, path in enumerate(paths):
-            path.unlink(missing_ok=True)
-            if path not in traces:
-                notice(f"{TIMELINE} lacks rank {rank}, which has left no trace within {PATIENCE:g} s")
+        elif traces:
+            ranks = [trace["events"] for trace in traces]
+            (folder / TIMELINE).parent.mkdir(exist_ok=True)
+            with atomic_write(folder / TIMELINE) as temporary:
+                temporary.write_bytes(compressed({"traceEvents": [*chain(*ranks), *flows(ranks)]}))
+            self.summary |= {"steps": traces[0]["steps"], "ranks": [trace["seconds"] for trace in traces]}
 
 
 @contextmanager
-def timeline(run_dir: str, rank: int, world_size: int, profiler: str | None) -> Iterator[Timeline | None]:
+def timeline(run_dir: str, rank: int, profiler: str | None) -> Iterator[Timeline | None]:
     """Record a few optimizer steps if `profiler` is timeline; then rank 0 writes the trace of all ranks."""
     if profiler != "timeline":
         yield None
         return
-    recorded = Timeline(Path(run_dir), rank)
-    recorded.path(rank).parent.mkdir(exist_ok=True)
-    recorded.path(rank).unlink(missing_ok=True)
+    recorded = Timeline(rank)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it reports a GPU that is not there
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
     steps = schedule(wait=SKIPPED - 1, warmup=1, active=STEPS, repeat=1)
-    with profile(activities=activities, schedule=steps, on_trace_ready=recorded.save) as running:
+    with profile(activities=activities, schedule=steps, on_trace_ready=recorded.keep) as running:
         hook = register_optimizer_step_post_hook(lambda *_: running.step())
         try:
             yield recorded
         finally:
             hook.remove()
-    if rank == 0:
-        recorded.merge(world_size)
+    recorded.merge(Path(run_dir))
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(gzip.compress(json.dumps(content, separators=(",", ":")).encode(), compresslevel=5))
+def compressed(content: Any) -> bytes:
+    return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), compresslevel=5)
 
 
 def events_of_rank(events: Events, rank: int) -> Events:

@@ -51,7 +51,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     silence_warnings()
     session = Session(plan, context)
     plan, start, fitted = session.plan, session.start, {"datamodule": session.data.source.data_module}
-    with session.running(), timeline(plan.run_dir, context.rank, context.world_size, plan.profiler) as recorded:
+    with session.running(), timeline(plan.run_dir, context.rank, plan.profiler) as recorded:
         if recorded is not None:
             session.phases.marks, session.notes.values["timeline"] = recorded.marks, recorded.summary
         state = RankState(session)
