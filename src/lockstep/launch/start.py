@@ -16,6 +16,8 @@ from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch import failure, forkserver
 from lockstep.launch.external_launcher import is_rank_zero, rank_from_env, rendezvous_variables
+from lockstep.launch.machine import default_threads
+from lockstep.launch.ranks import LaunchSpec, run_ranks
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas.run import ProcessGroup
@@ -92,9 +94,6 @@ def start_ranks(work: Launchable, engine: str) -> Any:
 def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """Return what rank 0 returns, or TrainingInterrupted; and the signals that requested a stop."""
     file = forkserver.private_folder() / f"group-{secrets.token_hex(8)}"
-    from lockstep.launch.ranks import run_ranks
-    from lockstep.launch.worker import LaunchSpec
-
     flags, main = multiprocessing.sharedctypes.RawArray("b", 2), pickled_main(work)
     with first_signal_requests_stop(flags) as stops, forkserver.hide_main_module():
         return run_ranks(LaunchSpec(work, engine, file, flags, dict(os.environ), main)), stops
@@ -111,10 +110,8 @@ class Call:
 
 def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a module's function in a child of the fork server, which itself never imports code of the user's."""
-    import torch
-
-    threads, group = torch.get_num_threads(), ProcessGroup("auto", 1.0)
-    world = World("single", False, 1, 1, "cpu", False, threads, group, str(forkserver.private_folder()))
+    group = ProcessGroup("auto", 1.0)
+    world = World("single", False, 1, 1, "cpu", False, default_threads(1), group, str(forkserver.private_folder()))
     try:
         return run_processes(Call(world, function, arguments), __name__)[0]
     except failure.RankFailed as error:

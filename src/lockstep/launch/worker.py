@@ -5,9 +5,9 @@ import importlib
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,27 +24,11 @@ from lockstep.base.streams import outlive_readers
 from lockstep.launch import collect_rarely
 from lockstep.launch.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.launch.failure import OWN_ERROR, delay_exit, failure_report, root_error
+from lockstep.launch.ranks import LaunchSpec
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import SHUTDOWN_TIMEOUT, ignore_signals
 from lockstep.launch.topology import Flags, RankContext, Stop
 from lockstep.plan.world import Launchable, World
-
-
-@dataclass(frozen=True)
-class LaunchSpec:
-    """The input of a rank: the work, and the engine (a module with `run(work, context)`).
-
-    group_file: where the ranks meet.
-    flags: by which the command asks them to stop.
-    main: the pickled objects of the command's `__main__` that the work names.
-    """
-
-    work: Launchable
-    engine: str
-    group_file: Path
-    flags: Flags
-    environment: Mapping[str, str]
-    main: bytes | None = None
 
 
 def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
