@@ -119,11 +119,11 @@ engine/loaders/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in 
 -            except StopIteration as error:
 +            except ZeroDivisionError as error:
 # random numbers stay
-launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was
+launch/worker.py test_in_process.py::test_the_process_is_left_as_it_was
 -, preserve_generators(devices):
 +:
 # threads stay
-launch/in_process.py test_in_process.py::test_the_process_is_left_as_it_was
+launch/worker.py test_in_process.py::test_the_process_is_left_as_it_was
 -        torch.set_num_threads(threads)
 # what an earlier group left at the file of a rendezvous counts
 launch/rendezvous.py test_rendezvous.py::test_a_group_is_of_one_start

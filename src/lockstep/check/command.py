@@ -35,8 +35,8 @@ from lockstep.plan.plan import Plan
 from lockstep.plan.schemas import ProcessGroup
 from lockstep.plan.schemas.groups import key_of
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
+from lockstep.plan.targets.frames import UserCodeError
 from lockstep.plan.targets.from_python import Code, words_of
-from lockstep.plan.targets.locate import UserCodeError
 from lockstep.plan.world import World
 from lockstep.strategies import STRATEGIES
 

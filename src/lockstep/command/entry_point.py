@@ -25,7 +25,7 @@ from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.plan.schemas.coerce import coerce
 
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ  # whether unexpected errors are shown with tracebacks
-IN_PROCESS = "lockstep.launch.in_process"  # imported if a rank ran in this process
+IN_PROCESS = "lockstep.launch.worker"  # imported if a rank ran in this process
 PROGRAMS = ("__main__", "lockstep.__main__", "lockstep.command.cli", __name__, "runpy")  # of a command without a caller
 Options = TypeVar("Options")
 

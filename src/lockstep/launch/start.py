@@ -75,7 +75,7 @@ def start_ranks(work: Launchable, engine: str) -> Any:
     if launched or work.world.in_process:
         if launched is None:
             kill_forkserver()  # the command may have started one before it knew
-        from lockstep.launch.in_process import run_in_process
+        from lockstep.launch.worker import run_in_process  # with torch
 
         result, stops = run_in_process(work, engine, launched)
     else:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -18,7 +17,7 @@ from omegaconf import OmegaConf
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, nearest, require
 from lockstep.plan.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL, Data, Module
-from lockstep.plan.targets.frames import MEMORY_HINT, has_user_frames, user_traceback
+from lockstep.plan.targets.frames import MEMORY_HINT, UserCodeError, has_user_frames, user_traceback
 
 NUMERIC = {"int", "float", "Union", "Optional", "None", "NoneType", "Tensor"}
 """The words of an annotation that allows no text."""
@@ -28,14 +27,7 @@ FROM_DATA = ("sample_shape", "num_classes", "num_outputs")
 
 
 importing: list[str] = []
-"""The modules of the user that this process imports at the moment."""
-
-
-class UserCodeError(ConfigError):
-    """The user's code failed: its traceback from the user's first frame on, and a sentence after it."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+"""The user's modules that this process imports now; `run` refuses to start from within: each rank would do so, too."""
 
 
 def create(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
@@ -94,12 +86,15 @@ def locate(key: str, path: Any) -> Any:
     names, target = path.split("."), None
     with user_errors(f"{key}={path}", "its module cannot be imported."), preserve_generators():
         for count, name in enumerate(names, start=1):
+            importing.append(module_name := ".".join(names[:count]))
             try:
-                module = None if hasattr(target, name) else import_guarded(".".join(names[:count]))
+                module = None if hasattr(target, name) else importlib.import_module(module_name)
             except ModuleNotFoundError as error:
                 if not f"{path}.".startswith(f"{error.name}."):
                     raise  # a module that the user's imports
                 raise _missing_name(key, path, name, target) from None
+            finally:
+                importing.pop()
             target = getattr(target, name, module)
     reason = f"it is a {type(target).__name__}, and not a class or a function"
     require(callable(target), key, path, reason, "the path of one")
@@ -107,15 +102,6 @@ def locate(key: str, path: Any) -> Any:
         hint = "import lightning.pytorch as pl in its file"  # the classes of the other package are others
         raise config_error(key, path, "it derives from pytorch_lightning, not from lightning", hint)
     return target
-
-
-def import_guarded(name: str) -> ModuleType:
-    """Import a module of the user; `run` refuses to start from within: each rank would import it and start a run."""
-    importing.append(name)
-    try:
-        return importlib.import_module(name)
-    finally:
-        importing.pop()
 
 
 def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
