@@ -74,11 +74,6 @@ def shorten(text: str, length: int = 300) -> str:
     return text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 4 :]}"
 
 
-def truncate(text: str, length: int) -> str:
-    """Return at most `length` characters of a text, the last of them an ellipsis if it was longer."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
 def as_typed(value: object) -> str:
     """Format a value as it is typed on the command line."""
     if value is None or isinstance(value, bool):

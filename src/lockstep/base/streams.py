@@ -23,19 +23,16 @@ class SafeFile(io.FileIO):
 
 def outlive_readers() -> None:
     """Keep what this process prints to its standard streams from raising OSError or UnicodeError."""
-    open_closed()
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
-        if stream is not getattr(sys, f"__{name}__") or not isinstance(stream, io.TextIOWrapper | None):
-            continue  # a test or a notebook captures it
-        try:
-            stream and stream.flush()
-        except OSError:
-            redirect_to_null(descriptor)
-        os.set_blocking(descriptor, True)
-        file = io.BufferedWriter(SafeFile(descriptor, "wb", closefd=False))
-        encoding = stream.encoding if stream else None
-        setattr(sys, name, io.TextIOWrapper(file, encoding, "backslashreplace", line_buffering=True))
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):  # no test captures it
+            try:
+                stream.flush()
+            except OSError:
+                redirect_to_null(descriptor)
+            os.set_blocking(descriptor, True)
+            file = io.BufferedWriter(SafeFile(descriptor, "wb", closefd=False))
+            setattr(sys, name, io.TextIOWrapper(file, stream.encoding, "backslashreplace", line_buffering=True))
 
 
 @contextmanager
@@ -47,16 +44,6 @@ def ended_in_a_line() -> Iterator[None]:
     except ConfigError as error:
         notice(str(error))
         raise SystemExit(2) from None
-
-
-def open_closed() -> None:
-    """Open the null device if 0, 1 or 2 is closed: else the next file that is opened would get what is printed."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this one
-            os.set_inheritable(descriptor, True)
 
 
 def redirect_to_null(descriptor: int) -> None:

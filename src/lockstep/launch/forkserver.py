@@ -15,7 +15,6 @@ from types import ModuleType
 
 from lockstep.base.config_error import config_error
 from lockstep.base.private_api import cpython
-from lockstep.base.streams import open_closed
 from lockstep.launch.signals import block_signals
 
 PRELOADED: list[str] = []  # by the fork server: engines, and what else a run needs
@@ -33,7 +32,6 @@ def start_forkserver(*modules: str) -> None:
     if not new:
         return
     cpython.kill_forkserver()
-    open_closed()
     PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload([FIRST, *PRELOADED, *LAST])
     ensure_forkserver()

@@ -49,21 +49,16 @@ def external_process_group(world: World) -> Iterator[None]:
         except (ConfigError, SystemExit):
             raise
         except BaseException as error:
-            raise failure_of_launched(error, world, context.rank) from None
+            kind = failure.kind_of(error)
+            if kind == failure.LOST_PEER:  # which has failed first
+                failure.delay_exit()
+            if kind == failure.TIMEOUT:
+                where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
+                error.add_note(f"A rank {where} did not answer within {failure.timeout_text(world)}.")
+            raise failure.RankFailed(context.rank, failure.format_error(error)) from None
         finally:
             if context.rank == 0:
                 path.unlink(missing_ok=True)
-
-
-def failure_of_launched(error: BaseException, world: World, rank: int) -> failure.RankFailed:
-    """Return the failure of a rank that torchrun or SLURM started; after a while, if a peer has failed first."""
-    kind = failure.kind_of(error)
-    if kind == failure.LOST_PEER:
-        failure.delay_exit()
-    if kind == failure.TIMEOUT:
-        where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
-        error.add_note(f"A rank {where} did not answer within {failure.timeout_text(world)}.")
-    return failure.RankFailed(rank, failure.format_error(error))
 
 
 def start_ranks(work: Launchable, engine: str) -> Any:

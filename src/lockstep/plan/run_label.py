@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.base.config_error import truncate
+from lockstep.base.config_error import shorten
 from lockstep.plan.schemas import Command
 from lockstep.plan.schemas.groups import MONITORING, is_below, short_keys
 
@@ -34,7 +34,7 @@ def folder_of(plan: "Plan") -> Path:
 
 def plain_hparam(value: Any) -> HyperParameter:
     """Return a number or a text; null is a text too, since TensorBoard would show no difference from it."""
-    return value if isinstance(value, str | int | float) else truncate(json.dumps(value, default=str), 100)
+    return value if isinstance(value, str | int | float) else shorten(json.dumps(value, default=str), 100)
 
 
 def run_label(plan: "Plan") -> str:
@@ -44,7 +44,7 @@ def run_label(plan: "Plan") -> str:
     world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
     words = " ".join(filter(None, [*_chosen(plan.command), engine, world, plan.model.name]))
     dated = re.findall(r"\d{4}-(\d\d-\d\d_\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
-    return f"{truncate(words, LONGEST)} · {dated[-1] if dated else time.strftime('%m-%d_%H-%M-%S')}"
+    return f"{shorten(words, LONGEST)} · {dated[-1] if dated else time.strftime('%m-%d_%H-%M-%S')}"
 
 
 def _chosen(command: Command) -> list[str]:
@@ -55,5 +55,5 @@ def _chosen(command: Command) -> list[str]:
         distinguishes = key in command.swept if command.swept else not is_below(key, (*UNNAMED, "hydra"))
         if equals and distinguishes and key not in NAMED and not key.startswith("-"):
             last = value.strip("'\"").rstrip("/").rpartition("/")[2]  # of a path
-            values[key] = truncate(" ".join(last.split()), LONGEST // 3)
+            values[key] = shorten(" ".join(last.split()), LONGEST // 3)
     return [f"{key}={value}" for key, value in short_keys(values).items()]
