@@ -29,22 +29,14 @@ OPTIONS = {
 """The options of each group, by their files in conf/."""
 
 
-def ranks_of(strategy: str, devices: int) -> int:
-    """Return how many processes a strategy has on one machine, for launchers that start them."""
-    return devices if STRATEGIES[strategy].distributed else 1
-
-
-def gpus_of(accelerator: str, devices: int) -> int | None:
-    return devices if accelerator == "gpu" else None
-
-
-def commented_keys() -> str:
-    """Return the keys of train.yaml with their comments, for `--help`."""
-    return (CONF / "train.yaml").read_text().split("\n\n")[1]
-
-
-for resolver in (commented_keys, typed_command, ranks_of, gpus_of):
-    OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
+RESOLVERS = {
+    "typed_command": typed_command,
+    "commented_keys": lambda: (CONF / "train.yaml").read_text().split("\n\n")[1],  # for --help
+    "ranks_of": lambda strategy, devices: devices if STRATEGIES[strategy].distributed else 1,  # for the launcher slurm
+    "gpus_of": lambda accelerator, devices: devices if accelerator == "gpu" else None,
+}
+for name, resolver in RESOLVERS.items():
+    OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
 def user_folder() -> Path | None:

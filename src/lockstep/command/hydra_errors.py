@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
@@ -66,16 +65,12 @@ def _of_option(error: Exception, overrides: Sequence[str]) -> ConfigError | None
 
 
 def _of_key(error: Exception, overrides: Sequence[str]) -> ConfigError | None:
-    """Return the error of a key that the configuration does not have."""
-    if not isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
+    """Return the error of a missing key, with the key that was probably meant; of a target, how to add an argument."""
+    words = [word for word in parse(overrides) if f"'{word.key_or_group}'" in str(error)]
+    words = [word for word in words if not isinstance(word.value(), dict)]
+    if not isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError) or not words:
         return None
-    words = [word for word in parse(overrides) if not isinstance(word.value(), dict)]
-    return next((_missing_key(word, overrides) for word in words if f"'{word.key_or_group}'" in str(error)), None)
-
-
-def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
-    """Return the error with the key that was probably meant; of a target, how to add an argument."""
-    key, typed = override.key_or_group, str(override.input_line).partition("=")[2]
+    key, typed = words[0].key_or_group, str(words[0].input_line).partition("=")[2]
     if (hint := synonym(f"{key}={typed}")) is not None:
         return config_error(key, typed, "there is no such key", hint)
     try:

@@ -47,17 +47,6 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     worker.run_rank(rank, job, command)
 
 
-def run_ranks(job: LaunchSpec) -> Any:
-    """Start the ranks, and return what rank 0 returns; raise the first failure. No rank outlives the call."""
-    ranks = Ranks(job)
-    try:
-        while not ranks.have_ended():
-            pass
-        return ranks.results[0]
-    finally:
-        ranks.end()
-
-
 class Ranks:
     """The processes of a job, and what they have reported."""
 
@@ -89,7 +78,13 @@ class Ranks:
         if running or self.readers:  # else `wait` would sleep for all the seconds
             wait([*running, *self.readers.values()], POLL_INTERVAL)
         codes = {rank: process.exitcode for rank, process in enumerate(self.processes)}
-        self._read()  # complete for processes that had ended before
+        for rank, reader in [*self.readers.items()]:  # complete for processes that had ended before
+            try:
+                while reader.poll():
+                    report = reader.recv()
+                    (self.failures if isinstance(report, FailureReport) else self.results)[rank] = report
+            except (EOFError, OSError):
+                self.readers.pop(rank).close()
         failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in self.results)}
         if failed:
             raise self._failure(failed)
@@ -115,12 +110,3 @@ class Ranks:
         for reader in self.readers.values():
             reader.close()
         self.readers.clear()
-
-    def _read(self) -> None:
-        for rank, reader in [*self.readers.items()]:
-            try:
-                while reader.poll():
-                    report = reader.recv()
-                    (self.failures if isinstance(report, FailureReport) else self.results)[rank] = report
-            except (EOFError, OSError):
-                self.readers.pop(rank).close()

@@ -17,7 +17,7 @@ from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch import failure, forkserver
 from lockstep.launch.external_launcher import is_rank_zero, rank_from_env, rendezvous_variables
 from lockstep.launch.machine import default_threads
-from lockstep.launch.ranks import LaunchSpec, run_ranks
+from lockstep.launch.ranks import LaunchSpec, Ranks
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas.run import ProcessGroup
@@ -91,7 +91,13 @@ def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     file = forkserver.private_folder() / f"group-{secrets.token_hex(8)}"
     flags, main = multiprocessing.sharedctypes.RawArray("b", 2), pickled_main(work)
     with first_signal_requests_stop(flags) as stops, forkserver.hide_main_module():
-        return run_ranks(LaunchSpec(work, engine, file, flags, dict(os.environ), main)), stops
+        ranks = Ranks(LaunchSpec(work, engine, file, flags, dict(os.environ), main))
+        try:
+            while not ranks.have_ended():
+                pass
+            return ranks.results[0], stops
+        finally:
+            ranks.end()
 
 
 @dataclass(frozen=True)

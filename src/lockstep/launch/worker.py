@@ -7,7 +7,9 @@ job, so that a debugger has the terminal. Numbers, files, errors and signals are
 import gc
 import importlib
 import os
+import pickle
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -63,9 +65,7 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     try:
         redirect_output(Path(world.folder), rank)
         if job.main is not None:
-            from lockstep.plan.targets.from_python import restore_main
-
-            restore_main(job.main)
+            vars(sys.modules["__main__"]).update(pickle.loads(job.main))
         with process_group(world, context, job.group_file) as store:
             result = run_engine(job.work, job.engine, context, job.flags, store)
         command.send(result if rank == 0 else None)

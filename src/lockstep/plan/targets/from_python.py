@@ -4,7 +4,6 @@ Code in `__main__`, a notebook's cells or a script, is sent to other processes b
 """
 
 import functools
-import pickle
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -64,8 +63,3 @@ def pickled_main(work: object) -> bytes | None:
     except Exception as error:
         reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
         raise config_error(KEY, f"{MAIN}.{names[0]}", reason, "it into a file") from None
-
-
-def restore_main(pickled: bytes) -> None:
-    """Define what was pickled in this process's `__main__`."""
-    vars(sys.modules[MAIN]).update(pickle.loads(pickled))
