@@ -1,7 +1,6 @@
 """The position of training, what follows a batch, and the seconds of a run by phase."""
 
 import time
-from collections import deque
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -60,12 +59,11 @@ class Phases:
 
     On a GPU these are the times of the calls, unless it `waits` for the GPU at each mark. `communication` is what a
     rank waits for others within backward, after its own gradients are ready.
-    totals: seconds of all complete epochs by phase, and of what is not training. marks: those of profiler=timeline.
+    totals: seconds of all complete epochs by phase, and of what is not training.
     """
 
     since: float
     watched = gradients_are_ready = False
-    marks: deque[tuple[str, float, float]] | None = None
 
     def __init__(self, device: torch.device, waits: bool = False) -> None:
         self.device, self.waits = device, waits
@@ -89,8 +87,6 @@ class Phases:
             synchronize(self.device)
         now = time.perf_counter()
         self.by_phase[phase] += now - self.since
-        if self.marks is not None:
-            self.marks.append((phase, self.since, now))
         self.since = now
 
     def watch(self, net: nn.Module) -> None:
