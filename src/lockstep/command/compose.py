@@ -1,19 +1,14 @@
 """The configuration that Hydra composes from overrides, checks that Hydra leaves out, and the folder of a run."""
 
-import atexit
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.base.config_error import config_error, typed_command
 from lockstep.base.files import CONF
@@ -112,23 +107,3 @@ def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     """Return the keys of a job's overrides that the sweep varies: all but those with one value in the command."""
     varies = {override.key_or_group: override.is_sweep_override() for override in parse(command)}  # the last counts
     return tuple(dict.fromkeys(key for word in job if varies.get(key := key_of(word), True)))
-
-
-class RunFolder(Callback):
-    """Remove at exit the folder that Hydra has created for a run or a sweep, if it is empty (conf/hydra/callbacks)."""
-
-    def on_run_start(self, config: DictConfig, key: str = "hydra.run.dir", **_: Any) -> None:
-        with suppress(OmegaConfBaseException):  # Hydra raises it again
-            if not os.path.lexists(folder := str(OmegaConf.select(config, key))):
-                atexit.register(remove_empty, os.path.relpath(folder))
-
-    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        self.on_run_start(config, "hydra.sweep.dir")
-
-
-def remove_empty(folder: str) -> None:
-    """Remove a folder that is empty, or has only Hydra's words of a sweep without jobs; and then its empty parents."""
-    with suppress(OSError):
-        if os.listdir(folder) == ["multirun.yaml"]:  # noqa: PTH208
-            Path(folder, "multirun.yaml").unlink()
-        os.removedirs(folder)

@@ -20,8 +20,6 @@ from lockstep.runs.checkpoint.content import SECTION, named_as_in
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 
 HINT = "the folder of a run, or one of its checkpoints"
-UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, AssertionError, ImportError)
-"""Errors of reading a plan that another version has written."""
 
 
 def load(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> Any:
@@ -54,7 +52,7 @@ def _read(path: Path) -> tuple[Any, Mapping[str, Any]]:
         return SimpleNamespace(**{**saved, **targets, "ckpt_path": str(path)}), checkpoint
     except (DamagedCheckpoint, ConfigError) as error:
         reason = str(error)
-    except UNREADABLE as error:
+    except (LookupError, TypeError, AttributeError, ValueError, AssertionError, ImportError) as error:
         reason = f"it is no checkpoint of this version ({shorten(str(error))})"
     raise config_error("run", short_path(path), reason, HINT)
 

@@ -63,7 +63,11 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(job.group_file.parent / "torchinductor"))
     status = 1
     try:
-        redirect_output(Path(world.folder), rank)
+        if rank > 0:  # what it prints, C++ included
+            (log := Path(world.folder, "ranks", f"{rank}.log")).parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a") as stream:
+                os.dup2(stream.fileno(), 1)
+                os.dup2(stream.fileno(), 2)
         if job.main is not None:
             vars(sys.modules["__main__"]).update(pickle.loads(job.main))
         with process_group(world, context, job.group_file) as store:
@@ -131,16 +135,6 @@ def process_group(world: World, context: RankContext, path: Path | None = None) 
     dist.barrier()  # this rank is connected; one that still connects would fail if this one ended meanwhile
     yield store
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
-
-
-def redirect_output(run_dir: Path, rank: int) -> None:
-    """Send what ranks above 0 print, C++ included, to ranks/<n>.log in the run's folder."""
-    if rank > 0:
-        log = run_dir / "ranks" / f"{rank}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as stream:
-            os.dup2(stream.fileno(), 1)
-            os.dup2(stream.fileno(), 2)
 
 
 class EndedBySignal(SystemExit):

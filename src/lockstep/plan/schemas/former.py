@@ -1,8 +1,6 @@
-"""The words of lightning-hydra-template that are typed most, and a net without a module: what to write instead."""
+"""The words of lightning-hydra-template that are typed most, and what to write instead."""
 
 import re
-
-from lockstep.base.config_error import ConfigError, config_error
 
 NOTHING = "nothing in its place"
 
@@ -42,10 +40,3 @@ def synonym(word: str) -> str | None:
     """Return what to write here in place of an override of the template, or None if none is known."""
     matches = ((re.fullmatch(pattern, word), hint) for pattern, hint in WORDS)
     return next((match.expand(hint) for match, hint in matches if match), None)
-
-
-def net_error(path: str) -> ConfigError:
-    """Return the error of a model that is a plain net, with the YAML to write."""
-    hint = f"_target_: lockstep.models.Classifier, net: {{_target_: {path}, …}}, "
-    hint += "optimizer: ${optimizer}, scheduler: ${scheduler}"
-    return config_error("model._target_", path, "it is a net, and a LightningModule trains it", hint)
