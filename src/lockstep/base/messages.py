@@ -1,7 +1,4 @@
-"""Collectives of bytes, sums and buffers.
-
-Bytes may have any length. torch's collectives of objects pickle them, and unpickling can run any code.
-"""
+"""Collectives of bytes, sums and buffers: torch's own of objects pickle them, and unpickling can run any code."""
 
 import io
 import json

@@ -1,7 +1,4 @@
-"""Loading what torch.save has written, without running anybody's code.
-
-Beside torch's own types these are some of numpy and Python, which modules and callbacks keep in their checkpoints.
-"""
+"""Loading what torch.save has written, of torch's, numpy's and Python's types, without running anybody's code."""
 
 import datetime
 import io

@@ -1,7 +1,4 @@
-"""One sentence for any error of composing a configuration or building a plan: the override, and what to write.
-
-The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its traceback.
-"""
+"""One sentence for any error of composing a configuration or building a plan; HYDRA_FULL_ERROR=1 prints its cause."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,22 +13,6 @@ from lockstep.command.compose import OPTIONS, compose_job, parse
 from lockstep.plan.schemas.coerce import unknown_key
 from lockstep.plan.schemas.former import synonym
 from lockstep.plan.schemas.groups import TARGETS, is_below, key_of, leaves
-
-IN_WORDS = (
-    (
-        "Ambiguous value for argument '(.+?)=(.+)'",
-        r"\1=\2: several values are a list or a sweep; write -m \1=\2 to run a job for each, or \1=[\2] for a list.",
-    ),
-    (
-        "Cannot find primary config '(.+?)'",
-        r"--config-name=\1: there is no such file; write --config-dir=FOLDER beside it, where \1.yaml lies.",
-    ),
-    (
-        "^Primary config (?:directory|module) ",
-        "--config-path: there is no such folder; write --config-dir=FOLDER in its place.",
-    ),
-)
-"""Parts of Hydra's messages, and the sentences in their place."""
 
 
 @contextmanager
@@ -85,9 +66,10 @@ def _of_key(error: Exception, overrides: Sequence[str]) -> ConfigError | None:
 
 def _in_words(error: Exception, overrides: Sequence[str]) -> ConfigError:
     """Return the error of what cannot be parsed or composed, in Hydra's words unless these fill several lines."""
-    for pattern, sentence in IN_WORDS:
-        if match := re.search(pattern, str(error)):
-            return ConfigError(match.expand(sentence))
+    if match := re.search("Ambiguous value for argument '(.+?)=(.+)'", str(error)):
+        key, values = match.groups()
+        hint = f"-m {key}={values} to run a job for each, or {key}=[{values}] for a list"
+        return ConfigError(f"{key}={values}: several values are a list or a sweep; write {hint}.")
     unparsed = [str(error.override)] if isinstance(error, OverrideParseException) else []
     unparsed += [word for word in overrides if word.startswith("=")]
     if unparsed:

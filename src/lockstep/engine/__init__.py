@@ -60,7 +60,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
                 if isinstance(each, EarlyStopping) and each.monitor == STOPPING:
                     look_at(each, start.content["best"][0])
         session.results.prints_epochs = not any(isinstance(each, ProgressBar) for each in callbacks)
-        shows_layers = plan.model_summary or plan.trainer.enable_model_summary
+        shows_layers = plan.model_summary
         summaries = [ModelSummary(max_depth=-1)] if shows_layers else []  # it may draw: before ranks are seeded
         trainer = create_trainer(session, state, [*summaries, *first, *callbacks])
         hooks.attach(trainer, *first)

@@ -1,7 +1,4 @@
-"""The processes of a job, one per rank: started, watched, and killed.
-
-Each has a pipe to the command for its report; the fork server knows how a process ended.
-"""
+"""The processes of a job, one per rank: started, watched by their pipes and their exit codes, and killed."""
 
 import multiprocessing
 from collections.abc import Mapping

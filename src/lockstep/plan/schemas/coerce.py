@@ -36,10 +36,7 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: Sequence[str]) -> 
 
 
 def unknown_key(key: str, value: object, candidates: Collection[str]) -> ConfigError:
-    """Return the error of a key that does not exist, with the key that was probably meant.
-
-    Keys of other groups are suggested only if they have the same name.
-    """
+    """Return the error of a missing key, with the one probably meant: in its group, or of the same name elsewhere."""
     reason, (prefix, _, name) = "there is no such key", key.rpartition(".")
     siblings = {each.rpartition(".")[2]: each for each in candidates if each.rpartition(".")[0] == prefix}
     namesakes = [each for each in candidates if each.rpartition(".")[2] == name]

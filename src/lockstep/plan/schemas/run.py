@@ -157,7 +157,6 @@ class Trainer:
     benchmark: bool | None
     detect_anomaly: bool
     enable_progress_bar: bool | None
-    enable_model_summary: bool
     reload_dataloaders_every_n_epochs: NonNegativeInt = 0
 
     def rules(self, plan: "Plan") -> Rules:

@@ -1,7 +1,4 @@
-"""Tracebacks of errors in the user's code, from the user's first frame on.
-
-The text is cut, and not the traceback, since a DataLoader's worker sends its error as text.
-"""
+"""Tracebacks from the user's first frame on. Their text is cut, since a DataLoader's worker sends its error as text."""
 
 import importlib
 import re

@@ -1,7 +1,4 @@
-"""What is passed from Python: `run(devices=2)` is typed as `devices=2`, and `run(model=Net)` names code as YAML does.
-
-Code in `__main__`, a notebook's cells or a script, is sent to other processes by value.
-"""
+"""What is passed from Python: `run(devices=2)` is typed as `devices=2`, and `run(model=Net)` names code like YAML."""
 
 import functools
 import re

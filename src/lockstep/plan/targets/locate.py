@@ -1,7 +1,4 @@
-"""Objects from import paths and arguments, by Hydra's `instantiate`, with errors that name the key and show the cause.
-
-Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra#2844).
-"""
+"""Objects from import paths and arguments, by Hydra's `instantiate`, with errors that show the cause (hydra#2844)."""
 
 import importlib
 import inspect
@@ -31,10 +28,7 @@ importing: list[str] = []
 
 
 def create(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
-    """Call a target with its arguments as Hydra's `instantiate` does, after a check of all paths and names.
-
-    defaults: arguments to add if the target has parameters of these names.
-    """
+    """Check a target and call it as `instantiate` does, with those of the `defaults` that it has parameters for."""
     call = check(key, value, defaults)
     parameters = parameters_of(call)
     added = {name: default for name, default in (defaults or {}).items() if name in parameters and name not in value}
@@ -118,10 +112,7 @@ def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
 
 
 def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
-    """Raise a UserCodeError, with the traceback and the override, for any error of the user's code within.
-
-    An error of a library that no code of the user's has called is a sentence.
-    """
+    """Raise a UserCodeError with the traceback for any error of the user's code; for one of a library's, a sentence."""
 
     def convert(error: Exception) -> ConfigError:
         text = user_traceback(error, is_called=True)
