@@ -77,8 +77,7 @@ def run_hydra(arguments: list[str]) -> None:
         with planning(arguments):
             raise
     finally:
-        if not FULL_ERRORS:
-            os.environ.pop("HYDRA_FULL_ERROR", None)
+        os.environ.pop("HYDRA_FULL_ERROR", None)
     if job.error is not None:
         raise job.error
 

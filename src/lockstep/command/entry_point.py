@@ -48,8 +48,6 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
         if FULL_ERRORS and error.__cause__ is not None:
             print_exception(error.__cause__)
         text, is_refused = str(error), isinstance(error, ConfigError)
-        if help_page is not None:
-            text = text.replace("process_group.", "")
         print_exit_reason(text, context if is_refused else None)
         if is_refused and context is not None and context.local_rank > 0:
             delay_exit()  # the rank that prints ends first

@@ -17,16 +17,15 @@ from lockstep.plan.schemas.groups import TARGETS, is_below, key_of, leaves
 
 @contextmanager
 def planning(overrides: Sequence[str]) -> Iterator[None]:
-    """Raise a ConfigError that names the override for any error of composing a configuration or building a plan."""
-    with errors_as(lambda error: explain(error, overrides)):
+    """Raise a ConfigError for any error of the block: about an option, a key or a word, or in Hydra's words."""
+
+    def explain(error: Exception) -> ConfigError:
+        refusal = _of_option(error, overrides) or _of_key(error, overrides) or _in_words(error, overrides)
+        refusal.__cause__ = error
+        return refusal
+
+    with errors_as(explain):
         yield
-
-
-def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
-    """Return a ConfigError with the error as its cause: about an option, a key or a word, or in Hydra's words."""
-    refusal = _of_option(error, overrides) or _of_key(error, overrides) or _in_words(error, overrides)
-    refusal.__cause__ = error
-    return refusal
 
 
 def _of_option(error: Exception, overrides: Sequence[str]) -> ConfigError | None:

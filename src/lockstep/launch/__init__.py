@@ -1,8 +1,1 @@
 """Start the ranks of a world on this machine, or join those of an external launcher."""
-
-import gc
-
-
-def collect_rarely() -> None:
-    """Raise gc's thresholds: with the defaults, a third of `import lightning` is spent in collections."""
-    gc.set_threshold(100_000, 50, 50)

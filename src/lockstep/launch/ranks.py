@@ -8,7 +8,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from lockstep.base.config_error import ConfigError
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch.failure import SERVER_LOST, TIMEOUT, FailureReport, RankFailed, first_failure, timeout_text
 from lockstep.launch.forkserver import ensure_forkserver
@@ -84,17 +83,13 @@ class Ranks:
                 self.readers.pop(rank).close()
         failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in self.results)}
         if failed:
-            raise self._failure(failed)
+            failure = first_failure(self.failures, failed)
+            silent = self.readers.keys() - self.failures.keys() - self.results.keys() - failed.keys()
+            if failure.kind == TIMEOUT and silent:
+                reason = f"it did not answer within {timeout_text(self.world)}: it loops, waits or is stopped"
+                raise RankFailed(min(silent), reason)
+            raise failure.error
         return None not in codes.values()
-
-    def _failure(self, exit_codes: dict[int, int]) -> ConfigError | RankFailed:
-        """Return the cause of the failures, with the exit codes of the ranks that have ended too early."""
-        failure = first_failure(self.failures, exit_codes)
-        silent = self.readers.keys() - self.failures.keys() - self.results.keys() - exit_codes.keys()
-        if failure.kind == TIMEOUT and silent:
-            reason = f"it did not answer within {timeout_text(self.world)}: it loops, waits or is stopped"
-            return RankFailed(min(silent), reason)
-        return failure.error
 
     def end(self) -> None:
         """Kill the processes and their descendants, and wait until they are gone."""

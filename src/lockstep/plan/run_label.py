@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.base.config_error import shorten
-from lockstep.plan.schemas import Command
 from lockstep.plan.schemas.groups import MONITORING, is_below, short_keys
 
 if TYPE_CHECKING:
@@ -39,16 +38,7 @@ def plain_hparam(value: Any) -> HyperParameter:
 
 def run_label(plan: "Plan") -> str:
     """Return what the sweep varies, or what was typed; engine, strategy, devices and net; and the folder's date."""
-    devices = plan.devices * plan.num_nodes
-    engine = "" if plan.engine.name == "lightning" else plan.engine.name
-    world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
-    words = " ".join(filter(None, [*_chosen(plan.command), engine, world, plan.model.name]))
-    dated = re.findall(r"\d{4}-(\d\d-\d\d_\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
-    return f"{shorten(words, LONGEST)} · {dated[-1] if dated else time.strftime('%m-%d_%H-%M-%S')}"
-
-
-def _chosen(command: Command) -> list[str]:
-    """Return the overrides that distinguish the run, `lr=0.003`, by the last part of the key if that is unique."""
+    command = plan.command
     values = {}
     for word in command.words:
         key, equals, value = word.lstrip("+").partition("=")
@@ -56,4 +46,10 @@ def _chosen(command: Command) -> list[str]:
         if equals and distinguishes and key not in NAMED and not key.startswith("-"):
             last = value.strip("'\"").rstrip("/").rpartition("/")[2]  # of a path
             values[key] = shorten(" ".join(last.split()), LONGEST // 3)
-    return [f"{key}={value}" for key, value in short_keys(values).items()]
+    chosen = [f"{key}={value}" for key, value in short_keys(values).items()]
+    devices = plan.devices * plan.num_nodes
+    engine = "" if plan.engine.name == "lightning" else plan.engine.name
+    world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
+    words = " ".join(filter(None, [*chosen, engine, world, plan.model.name]))
+    dated = re.findall(r"\d{4}-(\d\d-\d\d_\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
+    return f"{shorten(words, LONGEST)} · {dated[-1] if dated else time.strftime('%m-%d_%H-%M-%S')}"
