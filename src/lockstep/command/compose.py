@@ -1,8 +1,9 @@
-"""The configuration that Hydra composes from overrides, checks that Hydra leaves out, and the folder of a run."""
+"""The configuration that Hydra composes from overrides, and checks that Hydra leaves out."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -24,7 +25,7 @@ OPTIONS = {
 """The options of each group, by their files in conf/."""
 
 
-RESOLVERS = {
+RESOLVERS: dict[str, Callable[..., Any]] = {
     "typed_command": typed_command,
     "commented_keys": lambda: (CONF / "train.yaml").read_text().split("\n\n")[1],  # for --help
     "ranks_of": lambda strategy, devices: devices if STRATEGIES[strategy].distributed else 1,  # for the launcher slurm

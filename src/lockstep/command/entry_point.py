@@ -106,4 +106,5 @@ def options(cls: type[Options], words: Sequence[str]) -> Options:
     except (YAMLError, OmegaConfBaseException) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{' '.join(words)}: this cannot be parsed ({reason}); write KEY=VALUE.") from None
-    return coerce(cls, "", {**defaults, **values})
+    filled: Options = coerce(cls, "", {**defaults, **values})
+    return filled
