@@ -1,39 +1,18 @@
 """The processes of a job, one per rank: started, watched by their pipes and their exit codes, and killed."""
 
 import multiprocessing
-from collections.abc import Mapping
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch.failure import SERVER_LOST, TIMEOUT, FailureReport, RankFailed, first_failure, timeout_text
 from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.launch.signals import kill_trees
-from lockstep.launch.topology import Flags
-from lockstep.plan.world import Launchable
+from lockstep.launch.topology import LaunchSpec
 
 POLL_INTERVAL = 0.5
 KILL_TIMEOUT = 10.0  # s; only the kernel itself, for a disk or a GPU, keeps a killed process longer
-
-
-@dataclass(frozen=True)
-class LaunchSpec:
-    """The input of a rank: the work, and the engine (a module with `run(work, context)`).
-
-    group_file: where the ranks meet.
-    flags: by which the command asks them to stop.
-    main: the pickled objects of the command's `__main__` that the work names.
-    """
-
-    work: Launchable
-    engine: str
-    group_file: Path
-    flags: Flags
-    environment: Mapping[str, str]
-    main: bytes | None = None
 
 
 def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:

@@ -17,9 +17,9 @@ from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch import failure, forkserver
 from lockstep.launch.external_launcher import is_rank_zero, rank_from_env, rendezvous_variables
 from lockstep.launch.machine import default_threads
-from lockstep.launch.ranks import LaunchSpec, Ranks
+from lockstep.launch.ranks import Ranks
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
-from lockstep.launch.topology import RankContext
+from lockstep.launch.topology import LaunchSpec, RankContext
 from lockstep.plan.schemas.run import ProcessGroup
 from lockstep.plan.targets.from_python import pickled_main
 from lockstep.plan.world import Launchable, World

@@ -32,7 +32,6 @@ from lockstep.base.random_state import preserve_generators
 from lockstep.base.streams import outlive_readers
 from lockstep.launch.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.launch.failure import LOST_PEER, OWN_ERROR, delay_exit, failure_report, kind_of, root_error
-from lockstep.launch.ranks import LaunchSpec
 from lockstep.launch.rendezvous import interface_towards, join
 from lockstep.launch.signals import (
     COALESCE,
@@ -41,7 +40,7 @@ from lockstep.launch.signals import (
     ignore_signals,
     signal_handlers,
 )
-from lockstep.launch.topology import Flags, RankContext, Stop
+from lockstep.launch.topology import Flags, LaunchSpec, RankContext, Stop
 from lockstep.plan.targets.frames import UserCodeError
 from lockstep.plan.world import Launchable, World
 
