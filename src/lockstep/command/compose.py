@@ -99,7 +99,7 @@ def check_words(words: Iterable[str], config: DictConfig) -> None:
         if key == "data.batch_size" and str(config.data.get(KEY)).startswith("lockstep."):
             raise config_error(key, typed, "the size of a batch is a key of the run", f"batch_size={typed}")
         chosen = {*map(str, value)} - {"none"} if key in SEVERAL and isinstance(value, list) else ()
-        if len(named_options(key, config.get(key))) < len(chosen):
+        if chosen and len(named_options(key, config.get(key))) < len(chosen):
             reason = "two of these files have a _target_, and were merged into one"
             raise config_error(key, typed, reason, f"'# @package {key}.NAME' as the first line of each")
 

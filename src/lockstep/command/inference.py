@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lockstep.base.config_error import ConfigError, config_error, shorten
+from lockstep.base.config_error import ConfigError, config_error, require, shorten
 from lockstep.base.files import absolute, short_path
 from lockstep.base.precision import convert, default_dtype
 from lockstep.base.random_state import preserve_generators
@@ -38,6 +38,8 @@ def load_with_plan(run: str | os.PathLike[str], device: str | torch.device = "cp
         runs = (path, *(path / engine for engine in ENGINES))  # those of engine=both have folders
         candidates = [run / FOLDER / name for name in (LAST, BEST) for run in runs]
         last = next((candidate for candidate in candidates if os.path.lexists(candidate)), candidates[0])
+    reason = f"there is no checkpoint: {short_path(last)} is missing"
+    require(os.path.lexists(last), "run", short_path(path), reason, HINT)
     plan, checkpoint = _read(last)
     if plan.test == "best" and last != path:
         plan, checkpoint = _read(last.with_name(BEST))
