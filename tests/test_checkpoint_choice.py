@@ -23,7 +23,6 @@ from lockstep.runs.checkpoint.files import (
     read_checkpoint,
     typed_words,
 )
-from lockstep.runs.checkpoint.reading import read_start
 from lockstep.runs.run_files import CONFIG, METRICS
 from tests.conftest import MakePlan
 
@@ -108,20 +107,14 @@ def test_the_best_checkpoint_of_the_newest_run(
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_not_overwritten(make_plan: MakePlan, tmp_path: Path) -> None:
-    """A FIFO would wait for a writer, and a link may lead to a disk that is gone. best.ckpt counts if it is alone."""
+    """A link may lead to a disk that is gone. best.ckpt counts if it is alone."""
     folder = tmp_path / FOLDER
     torn, last, previous = a_checkpoint(folder / "torn", age=1, damaged=True), folder / LAST, folder / PREVIOUS
     plan = replace(make_plan(), resume=True, run_dir=str(tmp_path))
     torn.rename(last)
     previous.symlink_to(tmp_path / "missing")
-    with pytest.raises(ConfigError, match=r"^resume=true: no .* read: .*which is not there\).*it is no complete check"):
+    with pytest.raises(ConfigError, match=r"^resume=true: no .* read: .*No such file or.*it is no complete ch"):
         choose_checkpoint(plan, folder_given=True)
-    last.unlink()
-    os.mkfifo(last)
-    with pytest.raises(ConfigError, match=r"last.ckpt \(it is no regular file\)"):
-        choose_checkpoint(plan, folder_given=True)
-    with pytest.raises(ConfigError, match=r"^ckpt_path=.*last.ckpt: it is no regular file; write"):
-        read_start(choose_checkpoint(replace(plan, resume=False, ckpt_path=str(last)), folder_given=True)[0])
     last.unlink()
     previous.unlink()
     best = a_checkpoint(folder / BEST, age=10)

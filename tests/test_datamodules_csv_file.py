@@ -1,7 +1,6 @@
 """`data=csv`: columns, targets and splits of a table, its scale, what is refused, and rows to predict."""
 
 import csv
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -115,12 +114,6 @@ def test_invalid_tables_are_refused(sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         CSV(str(path), **{"target": "y", "val_size": 0, "test_size": 0, **options}).setup()
     assert str(raised.value).startswith(expected)
-
-
-def test_a_fifo_is_refused(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(ConfigError, match="it is no regular file"):
-        CSV(str(tmp_path / "fifo"), "y").setup()
 
 
 @pytest.mark.filterwarnings("ignore")

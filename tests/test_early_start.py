@@ -44,7 +44,7 @@ def test_whether_ranks_will_start(
 def test_a_run_in_this_process_ends_an_unneeded_server(monkeypatch: pytest.MonkeyPatch, make_plan: MakePlan) -> None:
     kill = Mock()
     monkeypatch.setattr("lockstep.launch.start.kill_forkserver", kill)
-    monkeypatch.setattr("lockstep.launch.in_process.run_in_process", lambda work, *_: (work, []))
+    monkeypatch.setattr("lockstep.launch.worker.run_in_process", lambda work, *_: (work, []))
     plan = make_plan("strategy.in_process=true")
     assert start_ranks(plan, ENGINES["lightning"]) is plan
     kill.assert_called_once()

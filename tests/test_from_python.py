@@ -62,14 +62,13 @@ def test_keywords_are_keys_and_their_types_the_options() -> None:
 def test_keywords_are_overrides_with_the_quotes_that_hydra_needs() -> None:
     passed = {"name": "1e3", "ckpt_path": Path("it's"), "test": True, "logger": ["csv"], "model": "mlp"}
     words = ["name='1e3'", r"ckpt_path='it\'s'", "test=true", "logger=[csv]", "model=mlp"]
-    assert words_of(passed, ()) == (words, {})
-    assert words_of({"model": nn.Linear, "seed": 1}, ()) == (["seed=1"], {"model": nn.Linear})
+    assert words_of(passed) == (words, {})
+    linear = {"_target_": "torch.nn.modules.linear.Linear"}
+    assert words_of({"model": nn.Linear, "seed": 1}) == (["seed=1"], {"model": linear})
 
 
-TWICE = "this is passed from Python; write it there, or in the overrides alone."
 WRONG: dict[str, Callable[[], RunResult]] = {  # with an error of mypy each, but those of overrides
-    f"devices=2: {TWICE}": lambda: run(["devices=2"], devices=2),
-    f"++model.net.width=3: {TWICE}": lambda: run(["++model.net.width=3"], model=nn.Linear),
+    "devices=0: it must be": lambda: run(["devices=1"], devices=0),
     "strategy=dpd: there is no such option (did you mean dp?)": lambda: run(strategy="dpd"),  # type: ignore[arg-type]
     "max_epochs=many: it takes a whole number": lambda: run(max_epochs="many"),  # type: ignore[arg-type]
 }

@@ -8,7 +8,6 @@ import os
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,7 @@ from lockstep.base.config_error import ConfigError
 from lockstep.command.compose import OPTIONS, compose_job
 from lockstep.command.hydra_errors import planning
 from lockstep.command.job import prepare
-from lockstep.plan.schemas.groups import SEVERAL, key_of, leaves
+from lockstep.plan.schemas.groups import SEVERAL, leaves
 
 SEED = int(os.environ.get("LOCKSTEP_FUZZ_SEED", datetime.date.today().strftime("%Y%m%d")))
 COUNT = int(os.environ.get("LOCKSTEP_FUZZ", "30"))
@@ -95,25 +94,6 @@ def outcome(words: list[str]) -> str:
     return f"wrong: {wrong}" if wrong else "right"
 
 
-def advised(sentence: str) -> list[str]:
-    """Return the overrides that a sentence advises to write first; none if there are placeholders in them."""
-    hint = re.split(", | or | to ", sentence.rpartition("; write ")[2].removesuffix("."))[0].split(" ")
-    concrete = all(re.match(r"\+?[\w./]+=.", word) and not re.search(r"\b[A-Z]{2,}\b|=N$|…", word) for word in hint)
-    return hint if concrete else []
-
-
-def names(sentence: str, words: Iterable[str]) -> bool:
-    """Whether an error is about one of these overrides, or about its group."""
-    return sentence.startswith(tuple(key_of(word).partition(".")[0] for word in words))
-
-
-def is_accepted(hint: list[str], words: list[str], sentence: str) -> bool:
-    """Whether a hint is not refused in place of the overrides that a sentence is about, or without the others."""
-    rest = [word for word in words if not names(sentence, [word])]
-    tried = ([*hint, *rest], hint) if len(rest) < len(words) else ([],)
-    return any(not names(outcome(each).removeprefix("refused: "), hint) for each in tried)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_random_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,7 +108,6 @@ def test_random_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         assert not end.startswith("wrong"), (number, words, end)
         assert "\n" not in end, (number, words, end)
         assert "Traceback" not in end
-        assert is_accepted(advised(end), words, end.removeprefix("refused: ")), (number - 1, words, end)
     with capsys.disabled():
         print(f"\nLOCKSTEP_FUZZ_SEED={SEED}: {dict(ends)}")
     assert list(tmp_path.iterdir()) == []

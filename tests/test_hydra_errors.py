@@ -25,7 +25,6 @@ EXPLAINED = [
     ("model=zzz", "model=zzz: there is no such option; write one of autoencoder, char_rnn, cnn, example, "),
     ("logger=[csv,cvs]", "logger=cvs: there is no such option (did you mean csv?); write logger=csv, or another of"),
     ("logger=null", "logger=null: there is no such option; write logger=none."),
-    ("engine=[raw,both]", "engine=[raw,both]: this group takes one option; write engine=raw."),
     ("devices=1,2", "are a list or a sweep; write -m devices=1,2 to run a job for each, or devices=[1,2] for a list."),
     ("devices", "devices: this cannot be parsed; write KEY=VALUE"),
     ("+devices=2", "+devices=2: Could not append to config. An item is already at 'devices'. Either remove + prefix"),

@@ -87,8 +87,8 @@ def test_ranks_of_torchrun_and_slurm() -> None:
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
-        ({"RANK": "0", "WORLD_SIZE": "2"}, "LOCAL_RANK and MASTER_ADDR and MASTER_PORT: missing beside RANK=0 WORLD_S"),
-        ({"OMPI_COMM_WORLD_SIZE": "2"}, "OMPI_COMM_WORLD_SIZE=2: ranks of mpirun are not recognized; write t"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "This launcher's ranks are not recognized; start them by torchrun"),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "This launcher's ranks are not recognized; start them by torchrun"),
     ],
 )
 def test_invalid_variables_are_rejected(variables: dict[str, str], sentence: str) -> None:

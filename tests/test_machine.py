@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.launch.machine import VARIABLES, crowded, default_threads, usable_cores
+from lockstep.launch.machine import VARIABLES, default_threads, usable_cores
 from tests.conftest import MakePlan
 
 CORES = len(os.sched_getaffinity(0))
@@ -58,10 +58,3 @@ def test_the_environment_sets_the_threads(
         monkeypatch.setenv(name, variables.get(name, ""))
     assert make_plan().threads == threads
     assert make_plan("threads=1").threads == 1, "what is typed counts first"
-
-
-def test_threads_that_wait_for_cores_are_told() -> None:
-    cores, busy, idle = usable_cores(), os.cpu_count() + 0.5, 0.0  # type: ignore[operator]
-    assert f"; threads={cores} may be faster" in crowded(cores + 1, 1, idle)
-    assert f"; devices={cores} may be faster" in crowded(1, cores + 1, idle)
-    assert crowded(1, 1, busy) == crowded(cores, 1, idle) == ""

@@ -13,7 +13,7 @@ from lockstep.command.compose import swept_keys
 from lockstep.launch.start import start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.run_label import folder_of, link_curves, run_label
+from lockstep.plan.run_label import folder_of, run_label
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.loggers import hparams_of
 from lockstep.runs.run_files import PHASES
@@ -41,20 +41,15 @@ def test_label_begins_with_what_varies_or_was_typed(make_plan: MakePlan) -> None
     assert labelled(two, *job, swept=("optimizer.lr", "strategy")) == "lr=1 raw ddp×2 MLP"
     assert labelled(plan, "data.size=1", "model.size=2") == "data.size=1 model.size=2 single MLP"
     long = labelled(plan, *(f"model.key{number}=value" for number in range(30)))
-    assert (len(long), long[-1]) == (90, "…")
+    assert (len(long), "…" in long) == (69, True)
 
 
-def test_label_has_the_time_of_the_folder(make_plan: MakePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = make_plan()
-    dated = replace(plan, run_dir=str(tmp_path / "logs" / "2026-11-22_14-03-12-798684" / "3"))
+def test_label_has_the_time_of_the_folder(make_plan: MakePlan, tmp_path: Path) -> None:
+    dated = replace(make_plan(), run_dir=str(tmp_path / "logs" / "2026-11-22_14-03-12-798684" / "3"))
     assert run_label(dated) == "single MLP · 11-22_14-03-12"
     first = folder_of(dated)
     first.mkdir(parents=True)
     (first / "events.out.tfevents.1").touch()
-    monkeypatch.chdir(tmp_path)
-    for each in (dated, plan):
-        link_curves(each)
-    assert [path.resolve() for path in (tmp_path / "curves").iterdir()] == [first], "runs elsewhere have no link"
     changed = schemas.Command(("max_epochs=9",))
     assert folder_of(replace(dated, command=changed, resume=True)) == first
     assert folder_of(replace(dated, command=changed)) != first

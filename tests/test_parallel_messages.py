@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.messages import all_gather_bytes, all_gather_json, gather_bytes
+from lockstep.base.messages import all_gather_json, gather_bytes
 from lockstep.engine import run
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
@@ -19,7 +19,7 @@ from tests.rank_helpers import on_ranks, wrong_on
 def messages_of_any_length(rank: int, world: int) -> list[str]:
     messages = [b"", b"\x00\xff" * 5000, b"one\x00"][:world]
     wrong = [] if gather_bytes(messages[rank]) == (messages if rank == 0 else []) else ["gather"]
-    return wrong + ([] if all_gather_bytes(messages[rank]) == messages else ["all_gather"])
+    return wrong + ([] if gather_bytes(messages[rank], to_all=True) == messages else ["all_gather"])
 
 
 def calls_of_two_kinds(rank: int, world: int) -> list[str]:

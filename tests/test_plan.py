@@ -14,7 +14,7 @@ REFUSED = [
     (["tags=null"], "tags=null: it is a list", "tags=[a,b]"),
     (["devices=1.5"], "devices=1.5: it takes a whole number", "devices=1"),
     (["devices=2"], "devices=2: strategy=single trains on one device", "strategy=ddp"),
-    (["strategy=ddp", "devices=1000000"], "devices=1000000: this machine has", "devices=64, or fewer"),
+    (["strategy=ddp", "devices=1000000"], "devices=1000000: it must be from 1 to 1024", "devices=1"),
     (["batch_size=1e18"], "batch_size=1000000000000000000: it must be 1 or more, below 2^31", "batch_size=1"),
     (["gradient_clip_val=0"], "gradient_clip_val=0.0:", "null"),
     (["optimizer.lr=nan"], "optimizer._target_=torch.optim.Adam: it raises ValueError: Invalid learning rate: nan", ""),

@@ -50,21 +50,11 @@ def test_a_lost_process_leaves_no_file(command: Command, temporary: Path) -> Non
     assert not [*temporary.iterdir()]
 
 
-@pytest.mark.parametrize(("name", "reason"), [("", "Read-only file system"), ("x" * 90, "is too long for a socket")])
-def test_an_unusable_tmpdir_is_named(name: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_tmpdir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def create() -> str:
-        if name:
-            return name
-        raise OSError(errno.EROFS, reason)
+        raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr("multiprocessing.util.get_temp_dir", create)
     monkeypatch.setenv("TMPDIR", "/opt")
-    with pytest.raises(ConfigError, match=rf"^TMPDIR=/opt: no temporary folder can be created .*{reason}"):
-        private_folder()
-
-
-def test_a_tmpdir_in_which_others_may_rename_files_is_refused(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    temporary.chmod(0o777)
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    with pytest.raises(ConfigError, match=r"other users may rename files in .*chmod \+t"):
+    with pytest.raises(ConfigError, match=r"^TMPDIR=/opt: no temporary folder can be created .*Read-only"):
         private_folder()

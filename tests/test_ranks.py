@@ -12,7 +12,7 @@ import pytest
 from lockstep.launch.forkserver import start_forkserver
 from lockstep.launch.ranks import Ranks
 from lockstep.launch.signals import is_alive
-from lockstep.launch.worker import LaunchSpec
+from lockstep.launch.topology import LaunchSpec
 from tests.conftest import MakePlan
 
 ENGINE = "tests.fault_injection.faulty_engine"

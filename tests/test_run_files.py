@@ -1,15 +1,12 @@
 """The files of a run: complete, with numbers in full precision."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.files import open_file, read_text, save_json
+from lockstep.base.files import save_json
 from lockstep.command.job import run
-from lockstep.datamodules.image_folder import read_image
-from lockstep.datamodules.npz import read_arrays
 from lockstep.runs.run_files import METRICS, Metrics, removed_if_refused
 from tests.comparing import metrics_in
 
@@ -19,28 +16,6 @@ def test_metrics_keep_full_precision_and_nan_and_infinity_become_null(tmp_path: 
     save_json(tmp_path / METRICS, {**metrics, "val/loss": float("nan"), "test/loss": float("inf")})
     assert metrics_in(tmp_path) == {**metrics, "val/loss": None, "test/loss": None}
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
-
-
-def test_only_regular_files_are_opened(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "zero").symlink_to("/dev/zero")
-    (tmp_path / "dead").symlink_to("/nowhere/at/all")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "text").write_text("größe")
-    reasons = {
-        **{"fifo": "it is no regular file", "zero": "it is no regular file", "folder": "Is a directory"},
-        **{"dead": "it is a link to /nowhere/at/all, which is not there", "none": "No such file or directory"},
-    }
-    for name, reason in reasons.items():
-        with pytest.raises(OSError, match=reason) as refused:
-            open_file(tmp_path / name)
-        assert refused.value.filename == str(tmp_path / name)
-    assert read_text(tmp_path / "text") == "größe"
-    for name in ("fifo", "zero"):
-        with pytest.raises(ConfigError, match="it is no regular file"):
-            read_image(str(tmp_path / name))
-        with pytest.raises(ConfigError, match="it is no regular file"):
-            read_arrays(str(tmp_path / name))
 
 
 @pytest.mark.parametrize(("below", "reason"), [("", "File exists"), ("x", "Not a directory")])

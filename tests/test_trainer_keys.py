@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from lockstep.base.config_error import ConfigError
-from lockstep.launch.in_process import restored_process
 from lockstep.launch.start import start_ranks
+from lockstep.launch.worker import restored_process
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.checkpoint.reading import check_checkpoint

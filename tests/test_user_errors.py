@@ -116,7 +116,7 @@ def test_an_error_of_lockstep_is_shown_with_all_frames(
 ) -> None:
     monkeypatch.setattr("lockstep.engine.create_trainer", None)
     text = shown(make_plan("logger=none", "strategy.in_process=true"))
-    assert frames(text) == [("in_process.py", "run_in_process"), ("worker.py", "run_engine"), ("__init__.py", "run")]
+    assert frames(text) == [("worker.py", "run_in_process"), ("worker.py", "run_engine"), ("__init__.py", "run")]
 
 
 def test_an_error_without_text_is_shown() -> None:

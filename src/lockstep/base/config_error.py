@@ -20,12 +20,7 @@ def message_lines(error: Exception) -> list[str]:
 
 
 class ConfigError(ValueError):
-    """Invalid input. The command prints the message on one line, and exits with status 2.
-
-    key, hint: of `config_error`, the key that was typed, and what to write in its place.
-    """
-
-    key = hint = ""
+    """Invalid input. The command prints the message on one line, and exits with status 2."""
 
     def __str__(self) -> str:
         return shorten(LINE_BREAKS.sub(lambda match: repr(match[0])[1:-1], super().__str__()), LONGEST)
@@ -49,9 +44,7 @@ def errors_as(convert: Callable[[Exception], ConfigError | None]) -> Iterator[No
 
 def config_error(key: str, value: object, reason: str, hint: str) -> ConfigError:
     """Return the error `key=value: reason; write hint.`"""
-    error = ConfigError(f"{key}={shorten(as_typed(value))}: {reason}; write {hint}.")
-    error.key, error.hint = key, hint
-    return error
+    return ConfigError(f"{key}={shorten(as_typed(value))}: {reason}; write {hint}.")
 
 
 def require(condition: bool, key: str, value: object, reason: str, hint: str) -> None:
@@ -72,11 +65,6 @@ def option_error(key: str, value: object, reason: str, options: Iterable[str]) -
 def shorten(text: str, length: int = 300) -> str:
     """Return the text; if it is longer than `length`, its beginning and its end."""
     return text if len(text) <= length else f"{text[: length // 2]}…{text[-length // 4 :]}"
-
-
-def truncate(text: str, length: int) -> str:
-    """Return at most `length` characters of a text, the last of them an ellipsis if it was longer."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def as_typed(value: object) -> str:

@@ -31,6 +31,7 @@ class Constraint(NamedTuple):
 AT_LEAST_0 = Constraint(lambda value: value >= 0, "it must be 0 or more", "0")
 
 PositiveInt = Annotated[int, Constraint(lambda value: 1 <= value < 2**31, "it must be 1 or more, below 2^31", "1")]
+Processes = Annotated[int, Constraint(lambda value: 1 <= value <= 1024, "it must be from 1 to 1024", "1")]
 NonNegativeInt = Annotated[int, AT_LEAST_0]
 Share = Annotated[
     int | float,

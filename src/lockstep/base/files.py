@@ -7,20 +7,13 @@ import io
 import json
 import math
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 CARRIED = Path(__file__).parents[1] / "conf"
 CONF = CARRIED if CARRIED.is_dir() else Path(__file__).parents[3] / "conf"
 """The folder of the configuration groups: in the package of a wheel, else at the top of the checkout."""
-TIMELINE = "profiler/timeline.json.gz"  # of a run's folder
-
-
-def is_utf8(path: Path | str) -> bool:
-    """Whether a path is UTF-8: on Linux it may be any bytes, which Python represents by surrogates."""
-    return all(not 0xD800 <= ord(letter) < 0xE000 for letter in str(path))
 
 
 def absolute(path: Any) -> Any:
@@ -31,22 +24,6 @@ def absolute(path: Any) -> Any:
 def short_path(path: Path | str) -> Path:
     """Return a path relative to the working directory, if it lies there."""
     return Path(path).relative_to(Path.cwd()) if Path(path).is_relative_to(Path.cwd()) else Path(path)
-
-
-def open_file(path: Path | str) -> IO[bytes]:
-    """Open a regular file to read, or raise an OSError: a FIFO would wait for ever, and /dev/zero never end."""
-    if os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114
-        raise FileNotFoundError(errno.ENOENT, f"it is a link to {os.readlink(path)}, which is not there", str(path))  # noqa: PTH115
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return file
-
-
-def read_text(path: Path) -> str:
-    with open_file(path) as file:
-        return file.read().decode()
 
 
 @contextlib.contextmanager
@@ -91,16 +68,15 @@ def save_json(path: Path, values: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Return a JSON object; nothing if the file is missing or damaged."""
     try:
-        return {**json.loads(read_text(path))}
+        return {**json.loads(path.read_text())}
     except (OSError, ValueError, TypeError):
         return {}
 
 
 def finite(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace NaN and infinity, which JSON does not have, by None."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in values.items()
-    }
+    wrong = [key for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
+    return {**values, **dict.fromkeys(wrong)}
 
 
 def save_table(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

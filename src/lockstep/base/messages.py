@@ -1,7 +1,4 @@
-"""Collectives of bytes, sums and buffers.
-
-Bytes may have any length. torch's collectives of objects pickle them, and unpickling can run any code.
-"""
+"""Collectives of bytes, sums and buffers: torch's own of objects pickle them, and unpickling can run any code."""
 
 import io
 import json
@@ -49,15 +46,10 @@ def all_gather_json(value: Any) -> list[Any]:
     """Return the plain values of all ranks, on every rank, or of this process alone without a process group."""
     if not dist.is_initialized():
         return [value]
-    values = [json.loads(message) for message in all_gather_bytes(json.dumps(value).encode())]
+    values = [json.loads(message) for message in gather_bytes(json.dumps(value).encode(), to_all=True)]
     if len({*map(type, values)}) > 1:
         raise ConfigError(MISMATCH)
     return values
-
-
-def all_gather_bytes(message: bytes) -> list[bytes]:
-    """Return all ranks' messages, on every rank."""
-    return gather_bytes(message, to_all=True)
 
 
 def gather_bytes(message: bytes, to_all: bool = False) -> list[bytes]:

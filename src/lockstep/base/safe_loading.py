@@ -1,7 +1,4 @@
-"""Loading what torch.save has written, without running anybody's code.
-
-Beside torch's own types these are some of numpy and Python, which modules and callbacks keep in their checkpoints.
-"""
+"""Loading what torch.save has written, of torch's, numpy's and Python's types, without running anybody's code."""
 
 import datetime
 import io
@@ -13,8 +10,6 @@ import numpy as np
 import torch
 from omegaconf import OmegaConf
 
-from lockstep.base.files import is_utf8
-
 TYPES = (
     *(frozenset, datetime.date, datetime.datetime, datetime.timedelta, PosixPath),
     *(np.ndarray, np.dtype, np.zeros(0).__reduce__()[0], np.float64(0).__reduce__()[0]),
@@ -23,13 +18,10 @@ TYPES = (
 
 
 def load(file: Path | IO[bytes], mmap: bool = False) -> Any:
-    """Return what a file holds, on the CPU; a damaged file may raise anything.
-
-    `mmap` is ignored for a name that is not UTF-8: torch's C++ takes none.
-    """
+    """Return what a file holds, on the CPU; a damaged file may raise anything."""
     with torch.serialization.safe_globals([*TYPES]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Validating sparse tensor invariants")  # of a sparse buffer
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap and is_utf8(str(file)))
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
 
 
 def plain(value: Any) -> Any:

@@ -5,19 +5,34 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 from lockstep.base.config_error import ConfigError
 
 
+class SafeFile(io.FileIO):
+    """Writes nothing more after the first error."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            return super().write(content)
+        except OSError:
+            redirect_to_null(self.fileno())
+            return len(content)
+
+
 def outlive_readers() -> None:
     """Keep what this process prints to its standard streams from raising OSError or UnicodeError."""
-    open_closed()
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
-        is_captured = stream is not getattr(sys, f"__{name}__") or not isinstance(stream, io.TextIOWrapper | None)
-        if not is_captured:
-            setattr(sys, name, safe_stream(descriptor, stream))
+        if stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):  # no test captures it
+            try:
+                stream.flush()
+            except OSError:
+                redirect_to_null(descriptor)
+            os.set_blocking(descriptor, True)
+            file = io.BufferedWriter(SafeFile(descriptor, "wb", closefd=False))
+            setattr(sys, name, io.TextIOWrapper(file, stream.encoding, "backslashreplace", line_buffering=True))
 
 
 @contextmanager
@@ -31,44 +46,11 @@ def ended_in_a_line() -> Iterator[None]:
         raise SystemExit(2) from None
 
 
-def open_closed() -> None:
-    """Open the null device if 0, 1 or 2 is closed: else the next file that is opened would get what is printed."""
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor: this one
-            os.set_inheritable(descriptor, True)
-
-
-def safe_stream(descriptor: int, like: TextIO | None) -> TextIO:
-    """Return a text stream on a file descriptor, with the encoding of `like`, which is flushed first."""
-    try:
-        if like is not None:
-            like.flush()
-    except OSError:
-        redirect_to_null(descriptor)
-    os.set_blocking(descriptor, True)
-    file = io.BufferedWriter(SafeFile(descriptor, "wb", closefd=False))
-    return io.TextIOWrapper(file, like.encoding if like else None, "backslashreplace", line_buffering=True)
-
-
 def redirect_to_null(descriptor: int) -> None:
     """Redirect a descriptor to the null device, for C++ too."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)
-
-
-class SafeFile(io.FileIO):
-    """Writes nothing more after the first error."""
-
-    def write(self, content: Any, /) -> int:
-        try:
-            return super().write(content)
-        except OSError:
-            redirect_to_null(self.fileno())
-            return len(content)
 
 
 def notice(sentence: str) -> None:

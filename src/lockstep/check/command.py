@@ -35,8 +35,8 @@ from lockstep.plan.plan import Plan
 from lockstep.plan.schemas import ProcessGroup
 from lockstep.plan.schemas.groups import key_of
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN
-from lockstep.plan.targets.from_python import Code, targets_of
-from lockstep.plan.targets.locate import UserCodeError
+from lockstep.plan.targets.frames import UserCodeError
+from lockstep.plan.targets.from_python import Code, words_of
 from lockstep.plan.world import World
 from lockstep.strategies import STRATEGIES
 
@@ -131,12 +131,12 @@ def listed(value: object) -> list[str]:
 
 def planned(words: Sequence[str], code: dict[str, Any], folder: Path) -> Plan:
     """Return the plan of a single process with the module and the data."""
-    typed = [*words, "strategy=single", "logger=none"]
+    more, targets = words_of(code)
+    typed = [*words, *more, "strategy=single", "logger=none"]
     with planning(typed):
-        words = with_earlier_words(typed)
-        config, _ = compose_job(words)
+        config, _ = compose_job(with_earlier_words(typed))
         with open_dict(config):
-            config.update(targets_of(code, words))
+            config.update(targets)
         return plan_from(config, folder)
 
 

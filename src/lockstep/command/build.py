@@ -11,11 +11,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lockstep.base.config_error import ConfigError, as_typed, config_error, is_number, option_error
-from lockstep.base.constraints import PositiveInt
+from lockstep.base.constraints import PositiveInt, Processes
 from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver, start
 from lockstep.launch.external_launcher import rank_from_env
-from lockstep.launch.machine import default_threads, gpu_count, require_backend, resolve_accelerator, usable_cores
+from lockstep.launch.machine import default_threads, gpu_count, resolve_accelerator
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.coerce import check_keys, coerce_value
@@ -26,7 +26,7 @@ from lockstep.plan.schemas.target import BATCH_SIZE, KEY, PARTIAL
 TYPES: dict[str, Any] = {
     **get_type_hints(Plan, include_extras=True),
     **{"batch_size": PositiveInt | None, "batch_size_per_device": PositiveInt | None, "scale_lr": bool},
-    **{"threads": PositiveInt | None, "accelerator": Literal["auto", "cpu", "gpu"]},
+    **{"threads": Processes | None, "accelerator": Literal["auto", "cpu", "gpu"]},
 }
 """The types of keys as they are typed; a plan has some in another form, or values derived from them."""
 
@@ -47,9 +47,17 @@ def plan_from(config: DictConfig, run_dir: Path, searched: Mapping[str, Any] | N
 
     searched: values by key that callbacks have searched for, which the configuration has by now.
     """
-    values, results = _inspected(typed_values(config, run_dir), searches=searched is None)
-    if results:
-        return plan_from(_with_results(config, results), run_dir, results)
+    values = typed_values(config, run_dir)
+    values |= _facts(values, searches=searched is None)
+    if results := values["results"]:
+        config = config.copy()
+        with open_dict(config):
+            config.batch_size_per_device = None if "batch_size" in results else config.batch_size_per_device
+            for key, value in results.items():
+                OmegaConf.update(config, key, value)
+        return plan_from(config, run_dir, results)
+    values["batch_size"] = values["batch_size"] or BATCH_SIZE
+    values["test"] = values["data"].test_size > 0 and values["test"]
     words = tuple(f"++{key}={as_typed(value)}" for key, value in (searched or {}).items())
     unresolved, resolved = (OmegaConf.to_container(config, resolve=resolves) for resolves in (False, True))
     options: Any = _options_of(unresolved, resolved)  # type: ignore[arg-type]
@@ -66,22 +74,21 @@ def typed_values(config: DictConfig, run_dir: Path) -> dict[str, Any]:
         has_several = config.accelerator != "cpu" and not getattr(strategy, "one_device", True)
         config.devices = max(1, gpu_count()) if has_several else 1
     values: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    typed = {key: _typed(key, value) for key, value in values.items() if key not in TARGETS}
-    require_backend(typed["process_group"])
+    typed = {}
+    for key, value in values.items():
+        kind = TYPES.get(key)
+        if key in GROUPS:
+            name = str(value.get("name") if isinstance(value, Mapping) else value)
+            if name not in GROUPS[key]:
+                raise option_error(f"{key}.name", name, "there is no such option", GROUPS[key])
+            kind = GROUPS[key][name]
+        if key not in TARGETS:
+            typed[key] = coerce_value(kind, key, value)
     values = _with_batch_size_and_rate(config, typed)
     for group in SEVERAL:
         values[group] = tuple(_target(key, option) for key, option in named_options(group, values.get(group)).items())
     values["model"], values["data"] = _module(values["model"], parts_of(unresolved["model"])), _data(values["data"])
     return _with_derived({**values, "run_dir": str(run_dir.absolute())})
-
-
-def _with_results(config: DictConfig, results: Mapping[str, Any]) -> DictConfig:
-    config = config.copy()
-    with open_dict(config):
-        config.batch_size_per_device = None if "batch_size" in results else config.batch_size_per_device
-        for key, value in results.items():
-            OmegaConf.update(config, key, value)
-    return config
 
 
 def _options_of(unresolved: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,17 +118,6 @@ def _with_batch_size_and_rate(config: DictConfig, typed: dict[str, Any]) -> dict
             config.optimizer.lr = rate * ranks
     resolved: Any = OmegaConf.to_container(config, resolve=True)
     return {**resolved, **typed}
-
-
-def _typed(key: str, value: Any) -> Any:
-    """Return the value of a key, or the options of a group, as their type."""
-    kind = TYPES.get(key)
-    if key in GROUPS:
-        name = value.get("name") if isinstance(value, Mapping) else value
-        if str(name) not in GROUPS[key]:
-            raise option_error(f"{key}.name", name, "there is no such option", GROUPS[key])
-        kind = GROUPS[key][str(name)]
-    return coerce_value(kind, key, value)
 
 
 def _target(key: str, values: object) -> Any:
@@ -171,20 +167,14 @@ def _data(values: Any) -> schemas.Data:
 def _with_derived(values: dict[str, Any]) -> dict[str, Any]:
     """Return the values with derived ones: threads, accelerator, and those of fast_dev_run."""
     strategy, trainer, devices = values["strategy"], values["trainer"].resolved(), values["devices"]
-    per_node = strategy.workers(devices)
     if trainer.fast_dev_run:
         values["max_epochs"] = 1
         values["logger"] = ()
     if strategy.in_process is None:
         strategy = replace(strategy, in_process=at_a_terminal())
     if values["threads"] is None:
-        values["threads"] = default_threads(per_node)
+        values["threads"] = default_threads(strategy.workers(devices))
     accelerator = resolve_accelerator(values["accelerator"], devices, strategy)
-    on_cores = per_node if accelerator == "cpu" or strategy.share_device else 1
-    limit = max(64, 8 * usable_cores())
-    for key, count in (("devices", on_cores), ("threads", values["threads"])):
-        if count > limit:
-            raise config_error(key, count, f"this machine has {usable_cores()} cores", f"{key}={limit}, or fewer")
     return {**values, "strategy": strategy, "trainer": trainer, "accelerator": accelerator}
 
 
@@ -194,22 +184,18 @@ def at_a_terminal() -> bool:
     return not sweeps and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
-def _inspected(values: dict[str, Any], searches: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options of a plan, with facts about its module and data; raise a ConfigError if these do not work.
+def _facts(values: Mapping[str, Any], searches: bool) -> dict[str, Any]:
+    """Return facts about the module and its data; raise a ConfigError if these do not work.
 
-    Also return the values by key that callbacks have searched for, if the run `searches`.
-
-    The inspection runs in a child of the fork server, so that the command imports no code of the user's.
+    `results` are the values by key that callbacks have searched for, if the run `searches`. All is done in a child of
+    the fork server, so that the command imports no code of the user's.
     """
     options = {name: values[name] for name in INSPECTED}
-    is_started = rank_from_env() is not None or values["strategy"].in_process
-    if not is_started:
-        forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN)
-    facts = inspect(options, searches) if is_started else start.in_child(inspect, options, searches)
-    results, values = facts.pop("results"), values | facts
-    has_test_data = values["data"].test_size > 0
-    values |= {"batch_size": values["batch_size"] or BATCH_SIZE, "test": has_test_data and values["test"]}
-    return values, results
+    if rank_from_env() is not None or values["strategy"].in_process:
+        return inspect(options, searches)
+    forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN)
+    facts: dict[str, Any] = start.in_child(inspect, options, searches)
+    return facts
 
 
 def inspect(options: dict[str, Any], searches: bool) -> dict[str, Any]:

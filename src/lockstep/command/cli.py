@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -76,8 +77,7 @@ def run_hydra(arguments: list[str]) -> None:
         with planning(arguments):
             raise
     finally:
-        if not FULL_ERRORS:
-            os.environ.pop("HYDRA_FULL_ERROR", None)
+        os.environ.pop("HYDRA_FULL_ERROR", None)
     if job.error is not None:
         raise job.error
 
@@ -99,6 +99,8 @@ class Job:
                 report_unfinished(config, run_dir, error)
             else:
                 self.error = error  # Hydra would print a line about it
+                with suppress(OSError):  # unless something is in the folder, which Hydra has created
+                    os.removedirs(os.path.relpath(run_dir))
             return None
         if metrics.get("within_tolerance") is False and not in_sweep():
             raise SystemExit(1)

@@ -1,26 +1,20 @@
-"""The configuration that Hydra composes from overrides, checks that Hydra leaves out, and the folder of a run."""
+"""The configuration that Hydra composes from overrides, and checks that Hydra leaves out."""
 
-import atexit
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from lockstep.base.config_error import config_error, typed_command
 from lockstep.base.files import CONF
 from lockstep.command.build import KEYS, named_options
-from lockstep.plan.schemas.former import synonym
-from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, leaves, parts_of
+from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, parts_of
 from lockstep.plan.schemas.target import KEY
 from lockstep.strategies import STRATEGIES
 
@@ -31,22 +25,14 @@ OPTIONS = {
 """The options of each group, by their files in conf/."""
 
 
-def ranks_of(strategy: str, devices: int) -> int:
-    """Return how many processes a strategy has on one machine, for launchers that start them."""
-    return devices if STRATEGIES[strategy].distributed else 1
-
-
-def gpus_of(accelerator: str, devices: int) -> int | None:
-    return devices if accelerator == "gpu" else None
-
-
-def commented_keys() -> str:
-    """Return the keys of train.yaml with their comments, for `--help`."""
-    return (CONF / "train.yaml").read_text().split("\n\n")[1]
-
-
-for resolver in (commented_keys, typed_command, ranks_of, gpus_of):
-    OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "typed_command": typed_command,
+    "commented_keys": lambda: (CONF / "train.yaml").read_text().split("\n\n")[1],  # for --help
+    "ranks_of": lambda strategy, devices: devices if STRATEGIES[strategy].distributed else 1,  # for the launcher slurm
+    "gpus_of": lambda accelerator, devices: devices if accelerator == "gpu" else None,
+}
+for name, resolver in RESOLVERS.items():
+    OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
 def user_folder() -> Path | None:
@@ -79,24 +65,16 @@ def sets_folder(overrides: Iterable[str]) -> bool:
 
 
 def without_plus(word: str) -> str:
-    """Return an override without `+`, as Lightning's arguments are often typed; arguments of user code get `++`.
+    """Return an override without `+`, as Lightning's arguments are often typed; arguments that no file has get `++`.
 
-    So do those of an optimizer or a schedule that no file has, and the metrics of a model: what it calls refuses them.
+    Those are of user code, of an optimizer or a schedule, and the metrics of a model: what it calls refuses wrong ones.
     """
     rest = word.lstrip("+")
-    key = rest.partition("=")[0]
-    group, _, name = key.partition(".")
-    adds = is_below(key, ("model.metrics",)) or (name and group in PARTS and not (options_with(key) or synonym(word)))
-    if rest == key or (rest == word and not adds) or group not in (*KEYS, *OPTIONS):
+    group, _, name = key_of(rest).partition(".")
+    if rest.startswith("~") or group not in (*KEYS, *OPTIONS):
         return word
-    return f"++{rest}" if group in TARGETS and group != key else rest
-
-
-def replacing(word: str) -> list[str]:
-    """Return the overrides by which a target in place of an option, `model={_target_: …}`, replaces the group."""
-    group, _, value = word.partition("=")
-    replaces = value.startswith("{") and KEY in value and group in (*GROUPS, *TARGETS)
-    return [f"~{group}", f"+{word}"] if replaces else [word]
+    adds = is_below(key_of(rest), ("model.metrics",)) or group in PARTS or (rest != word and group in TARGETS)
+    return f"++{rest}" if name and adds else rest
 
 
 def parse(words: Iterable[str]) -> list[Override]:
@@ -109,7 +87,7 @@ def parse(words: Iterable[str]) -> list[Override]:
 
 
 def check_words(words: Iterable[str], config: DictConfig) -> None:
-    """Reject what Hydra accepts: several options for a group of one, merged options, keys without an effect."""
+    """Reject what Hydra accepts: merged options, and keys without an effect."""
     parts = parts_of(OmegaConf.to_container(config.model, resolve=False)) if config.get("model") else PARTS
     for override in parse(words):
         key, value = override.key_or_group, override.value()
@@ -120,11 +98,8 @@ def check_words(words: Iterable[str], config: DictConfig) -> None:
             raise config_error(key, typed, f"the chosen model configures its {part} itself", hint)
         if key == "data.batch_size" and str(config.data.get(KEY)).startswith("lockstep."):
             raise config_error(key, typed, "the size of a batch is a key of the run", f"batch_size={typed}")
-        if not isinstance(value, list) or key not in (*GROUPS, *TARGETS):
-            continue
-        if key not in SEVERAL and len(value) > 1:
-            raise config_error(key, typed, "this group takes one option", f"{key}={value[0]}")
-        if key in SEVERAL and len(named_options(key, config.get(key))) < len({*map(str, value)} - {"none"}):
+        chosen = {*map(str, value)} - {"none"} if key in SEVERAL and isinstance(value, list) else ()
+        if chosen and len(named_options(key, config.get(key))) < len(chosen):
             reason = "two of these files have a _target_, and were merged into one"
             raise config_error(key, typed, reason, f"'# @package {key}.NAME' as the first line of each")
 
@@ -133,34 +108,3 @@ def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     """Return the keys of a job's overrides that the sweep varies: all but those with one value in the command."""
     varies = {override.key_or_group: override.is_sweep_override() for override in parse(command)}  # the last counts
     return tuple(dict.fromkeys(key for word in job if varies.get(key := key_of(word), True)))
-
-
-def options_with(key: str) -> list[str]:
-    """Return the options of a key's group that have this key."""
-    group, _, name = key.partition(".")
-    files = {option: yaml.safe_load((CONF / group / f"{option}.yaml").read_text()) for option in OPTIONS.get(group, ())}
-    return [option for option, keys in files.items() if name.removeprefix(f"{option}.") in dict(leaves(keys))]
-
-
-class RunFolder(Callback):
-    """Remove the folder of a run, which Hydra creates before the plan is checked, if it is empty at exit.
-
-    Hydra instantiates it (conf/hydra/callbacks).
-    """
-
-    def on_run_start(self, config: DictConfig, key: str = "hydra.run.dir", **_: Any) -> None:
-        with suppress(OmegaConfBaseException):  # Hydra raises it again
-            path = Path(str(OmegaConf.select(config, key))).absolute()
-            atexit.register(remove_empty, [parent for parent in (path, *path.parents) if not os.path.lexists(parent)])
-
-    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        self.on_run_start(config, "hydra.sweep.dir")
-
-
-def remove_empty(folders: Sequence[Path]) -> None:
-    """Remove the folders that hold nothing, or only Hydra's words of a sweep without jobs; children first."""
-    for folder in folders:
-        with suppress(OSError):
-            if os.listdir(folder) == ["multirun.yaml"]:  # noqa: PTH208
-                (folder / "multirun.yaml").unlink()
-            folder.rmdir()

@@ -25,7 +25,7 @@ from lockstep.launch.signals import end_command, signal_handlers
 from lockstep.plan.schemas.coerce import coerce
 
 FULL_ERRORS = "HYDRA_FULL_ERROR" in os.environ  # whether unexpected errors are shown with tracebacks
-IN_PROCESS = "lockstep.launch.in_process"  # imported if a rank ran in this process
+IN_PROCESS = "lockstep.launch.worker"  # imported if a rank ran in this process
 PROGRAMS = ("__main__", "lockstep.__main__", "lockstep.command.cli", __name__, "runpy")  # of a command without a caller
 Options = TypeVar("Options")
 
@@ -48,8 +48,6 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
         if FULL_ERRORS and error.__cause__ is not None:
             print_exception(error.__cause__)
         text, is_refused = str(error), isinstance(error, ConfigError)
-        if help_page is not None:
-            text = text.replace("process_group.", "")
         print_exit_reason(text, context if is_refused else None)
         if is_refused and context is not None and context.local_rank > 0:
             delay_exit()  # the rank that prints ends first
@@ -108,4 +106,5 @@ def options(cls: type[Options], words: Sequence[str]) -> Options:
     except (YAMLError, OmegaConfBaseException) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{' '.join(words)}: this cannot be parsed ({reason}); write KEY=VALUE.") from None
-    return coerce(cls, "", {**defaults, **values})
+    filled: Options = coerce(cls, "", {**defaults, **values})
+    return filled

@@ -1,19 +1,14 @@
-"""One sentence for any error of composing a configuration or building a plan: the override, and what to write.
-
-The error stays the cause of the ConfigError: HYDRA_FULL_ERROR=1 prints its traceback.
-"""
+"""One sentence for any error of composing a configuration or building a plan; HYDRA_FULL_ERROR=1 prints its cause."""
 
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from lockstep.base.config_error import ConfigError, as_typed, config_error, errors_as, option_error, shorten
-from lockstep.command.build import typed_values
 from lockstep.command.compose import OPTIONS, compose_job, parse
 from lockstep.plan.schemas.coerce import unknown_key
 from lockstep.plan.schemas.former import synonym
@@ -22,39 +17,15 @@ from lockstep.plan.schemas.groups import TARGETS, is_below, key_of, leaves
 
 @contextmanager
 def planning(overrides: Sequence[str]) -> Iterator[None]:
-    """Raise a ConfigError that names the override for any error of composing a configuration or building a plan."""
-    try:
-        with errors_as(lambda error: explain(error, overrides)):
-            yield
-    except ConfigError as error:
-        if (refusal := _refused_hint(error, overrides)) is None:
-            raise
-        raise refusal from error.__cause__
+    """Raise a ConfigError for any error of the block: about an option, a key or a word, or in Hydra's words."""
 
+    def explain(error: Exception) -> ConfigError:
+        refusal = _of_option(error, overrides) or _of_key(error, overrides) or _in_words(error, overrides)
+        refusal.__cause__ = error
+        return refusal
 
-def _refused_hint(error: ConfigError, overrides: Sequence[str]) -> ConfigError | None:
-    """Return the error with the reason why its hint, which has the typed value, would be refused; None if that fits."""
-    typed = [word for word in overrides if key_of(word) == error.key and "=" in word]
-    hints = re.split(", | or | to ", error.hint)[0].split(" ")
-    words = [*hints, *(word for word in overrides if word not in (*typed, *hints) and word[0] != "-")]
-    is_typed = any(word.partition("=")[2] in error.hint for word in typed)
-    is_tried = is_typed and all("=" in hint for hint in hints)
-    if not is_tried or {"-m", "--multirun"} & {*overrides} or {*words} >= {*overrides}:
-        return None
-    try:
-        with planning(words):
-            typed_values(*compose_job(words))
-    except ConfigError as refused:
-        if str(refused).startswith(tuple(key_of(hint).partition(".")[0] for hint in hints)):
-            return ConfigError(f"{str(error).rpartition('; write ')[0]}; {refused}")
-    return None
-
-
-def explain(error: Exception, overrides: Sequence[str]) -> ConfigError:
-    """Return a ConfigError with the error as its cause: about an option, a key or a word, or in Hydra's words."""
-    refusal = _of_option(error, overrides) or _of_key(error, overrides) or _in_words(error, overrides)
-    refusal.__cause__ = error
-    return refusal
+    with errors_as(explain):
+        yield
 
 
 def _of_option(error: Exception, overrides: Sequence[str]) -> ConfigError | None:
@@ -74,16 +45,12 @@ def _of_option(error: Exception, overrides: Sequence[str]) -> ConfigError | None
 
 
 def _of_key(error: Exception, overrides: Sequence[str]) -> ConfigError | None:
-    """Return the error of a key that the configuration does not have."""
-    if not isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError):
+    """Return the error of a missing key, with the key that was probably meant; of a target, how to add an argument."""
+    words = [word for word in parse(overrides) if f"'{word.key_or_group}'" in str(error)]
+    words = [word for word in words if not isinstance(word.value(), dict)]
+    if not isinstance(error.__cause__, ConfigAttributeError | ConfigKeyError) or not words:
         return None
-    words = [word for word in parse(overrides) if not isinstance(word.value(), dict)]
-    return next((_missing_key(word, overrides) for word in words if f"'{word.key_or_group}'" in str(error)), None)
-
-
-def _missing_key(override: Override, overrides: Sequence[str]) -> ConfigError:
-    """Return the error with the key that was probably meant; of a target, how to add an argument."""
-    key, typed = override.key_or_group, str(override.input_line).partition("=")[2]
+    key, typed = words[0].key_or_group, str(words[0].input_line).partition("=")[2]
     if (hint := synonym(f"{key}={typed}")) is not None:
         return config_error(key, typed, "there is no such key", hint)
     try:
@@ -102,11 +69,6 @@ def _in_words(error: Exception, overrides: Sequence[str]) -> ConfigError:
         key, values = match.groups()
         hint = f"-m {key}={values} to run a job for each, or {key}=[{values}] for a list"
         return ConfigError(f"{key}={values}: several values are a list or a sweep; write {hint}.")
-    if match := re.search("Cannot find primary config '(.+?)'", str(error)):
-        hint = f"--config-dir=FOLDER beside it, where {match[1]}.yaml lies"
-        return ConfigError(f"--config-name={match[1]}: there is no such file; write {hint}.")
-    if re.match("Primary config (directory|module) ", str(error)):
-        return ConfigError("--config-path: there is no such folder; write --config-dir=FOLDER in its place.")
     unparsed = [str(error.override)] if isinstance(error, OverrideParseException) else []
     unparsed += [word for word in overrides if word.startswith("=")]
     if unparsed:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lockstep.base.config_error import ConfigError, config_error, shorten
+from lockstep.base.config_error import ConfigError, config_error, require, shorten
 from lockstep.base.files import absolute, short_path
 from lockstep.base.precision import convert, default_dtype
 from lockstep.base.random_state import preserve_generators
@@ -20,8 +20,6 @@ from lockstep.runs.checkpoint.content import SECTION, named_as_in
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
 
 HINT = "the folder of a run, or one of its checkpoints"
-UNREADABLE = (LookupError, TypeError, AttributeError, ValueError, AssertionError, ImportError)
-"""Errors of reading a plan that another version has written."""
 
 
 def load(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> Any:
@@ -35,28 +33,17 @@ def load(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> Any
 
 def load_with_plan(run: str | os.PathLike[str], device: str | torch.device = "cpu") -> tuple[Any, Any]:
     """Return what a checkpoint says of its plan, with its path as `ckpt_path`, and the module as `load` does."""
-    path = Path(absolute(os.fspath(run)))
-    last = _last_checkpoint(path) if path.is_dir() or not os.path.lexists(path) else path
+    path = last = Path(absolute(os.fspath(run)))
+    if path.is_dir() or not os.path.lexists(path):
+        runs = (path, *(path / engine for engine in ENGINES))  # those of engine=both have folders
+        candidates = [run / FOLDER / name for name in (LAST, BEST) for run in runs]
+        last = next((candidate for candidate in candidates if os.path.lexists(candidate)), candidates[0])
+    reason = f"there is no checkpoint: {short_path(last)} is missing"
+    require(os.path.lexists(last), "run", short_path(path), reason, HINT)
     plan, checkpoint = _read(last)
     if plan.test == "best" and last != path:
         plan, checkpoint = _read(last.with_name(BEST))
-    module = _restore(plan, checkpoint)
-    try:
-        return plan, module.to(device)
-    except (RuntimeError, AssertionError) as error:  # this machine has no such device
-        reason = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
-        raise config_error("device", str(device), reason, "device=cpu") from None
-
-
-def _last_checkpoint(folder: Path) -> Path:
-    """Return last.ckpt of a run, or of the first engine of `engine=both`; best.ckpt if it is the only one."""
-    runs = (folder, *(folder / engine for engine in ENGINES))
-    candidates = [run / FOLDER / name for name in (LAST, BEST) for run in runs]
-    last = next((path for path in candidates if os.path.lexists(path)), None)
-    if last is None:
-        reason = f"there is no checkpoint: {short_path(candidates[0])} is missing"
-        raise config_error("run", short_path(folder), reason, HINT)
-    return last
+    return plan, _restore(plan, checkpoint).to(device)
 
 
 def _read(path: Path) -> tuple[Any, Mapping[str, Any]]:
@@ -65,11 +52,10 @@ def _read(path: Path) -> tuple[Any, Mapping[str, Any]]:
         saved = checkpoint[SECTION]["plan"]
         targets = {"model": schemas.Module(**saved["model"]), "data": schemas.Data(**saved["data"])}
         return SimpleNamespace(**{**saved, **targets, "ckpt_path": str(path)}), checkpoint
-    except DamagedCheckpoint as error:
+    except (DamagedCheckpoint, ConfigError) as error:
         reason = str(error)
-    except UNREADABLE as error:
+    except (LookupError, TypeError, AttributeError, ValueError, AssertionError, ImportError) as error:
         reason = f"it is no checkpoint of this version ({shorten(str(error))})"
-        reason = str(error) if isinstance(error, ConfigError) else reason
     raise config_error("run", short_path(path), reason, HINT)
 
 

@@ -5,7 +5,6 @@ metrics. `planning` makes a sentence of any error of the first three, `execute` 
 """
 
 import json
-import os
 import shlex
 import sys
 import time
@@ -23,20 +22,18 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.base.config_error import ConfigError, require
 from lockstep.base.files import save_json, short_path
 from lockstep.command.build import plan_from
-from lockstep.command.compose import compose_job, replacing, sets_folder, without_plus
+from lockstep.command.compose import compose_job, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
 from lockstep.launch.disk import disk_errors_as_config_errors, run_lock
 from lockstep.launch.external_launcher import check_launchable, is_rank_zero
-from lockstep.launch.machine import crowded
 from lockstep.launch.start import external_process_group, start_ranks
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
-from lockstep.plan.run_label import link_curves
 from lockstep.plan.schemas.groups import TARGETS, is_below, key_of
 from lockstep.plan.schemas.run import ENGINES, ONCE
 from lockstep.plan.schemas.target import tensorboard_of
-from lockstep.plan.targets.from_python import Code, EngineName, Precision, targets_of, words_of
+from lockstep.plan.targets.from_python import Code, EngineName, Precision, words_of
 from lockstep.plan.targets.locate import FROM_DATA, importing, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import Job
@@ -82,7 +79,7 @@ def run(
     """Do what `python train.py OVERRIDES` does, and return the metrics, the folder, the history and the module.
 
     Keywords are the common keys of the command line, left to the configuration where they are None. Other keys are
-    overrides: `run(["optimizer.lr=0.1"], devices=2)`.
+    overrides: `run(["optimizer.lr=0.1"], devices=2)`. A keyword replaces the overrides of its key.
 
     Raises:
         ConfigError: an override or a keyword, or a combination of them, is invalid.
@@ -92,13 +89,13 @@ def run(
     if importing:  # each rank would import the module, too, and start a run
         reason = f"{importing[0]} calls lockstep.run as it is imported"
         raise ConfigError(f"{reason}; call it below if __name__ == '__main__'.")
-    words, user_code = words_of(passed, passed.pop("overrides"))
+    passed.pop("overrides")
+    words, targets = words_of(passed)
     typed = [*overrides, *words]
     if sweeping := {"-m", "--multirun"} & {*typed}:
         raise ConfigError(f"{sweeping.pop()}: run(…) runs one job; call it once for each, or write train.py -m ….")
     with planning(typed):
         words = with_earlier_words(typed)
-        targets = targets_of(user_code, [*typed, *words])
         config, run_dir = compose_job(words)
         with open_dict(config):
             config.update(targets)
@@ -112,8 +109,7 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
     For a checkpoint that `train=false` tests, what was typed about the module and its data. In a sweep, which has to
     name its folder to resume, the words are returned alone: it resumes by the whole command.
     """
-    words = [each for word in words for each in replacing(without_plus(word))]
-    words = [word for place, word in enumerate(words) if word[:1] != "~" or word not in words[:place]]
+    words = [*map(without_plus, words)]
     typed = {key_of(word): word.partition("=")[2].lower() for word in words}
     resumes, tests = typed.get("resume") == "true", typed.get("train") == "false" and "ckpt_path" in typed
     sweeps, hint = bool({"-m", "--multirun"} & {*words}), "resume=true hydra.sweep.dir=FOLDER"
@@ -149,10 +145,6 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")
     plan, damaged = choose_checkpoint(plan, has_folder)
     if is_rank_zero():  # a resumed run says the folder with its checkpoint
-        ranks = 1 if plan.strategy.virtual else plan.strategy.workers(plan.devices)
-        line = crowded(plan.threads, ranks, os.getloadavg()[0])
-        if line and config.threads is None and plan.accelerator == "cpu":
-            print(line, flush=True)
         print(run_title(vars(plan)) + ("" if plan.resume else f": {short_path(plan.run_dir)}"), flush=True)
     if damaged and is_rank_zero():
         skipped = [f"{path}: {'damaged' if path.suffix else reason}" for path, reason in damaged.items()]
@@ -202,8 +194,6 @@ def _run_engine(plan: Plan, began: float) -> Metrics:
     if plan.engine.name == "raw":
         plan = repeatable(plan)
     write_config(plan)
-    if plan.engine.name == "lightning" and tensorboard_of(plan) and is_rank_zero():
-        link_curves(plan)
     metrics: Metrics = start_ranks(for_ranks(plan), ENGINES[plan.engine.name])
     metrics |= {"commit": plan.command.commit} if plan.command.commit else {}
     metrics["total_seconds"] = time.perf_counter() - began

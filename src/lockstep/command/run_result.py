@@ -49,12 +49,12 @@ class RunResult(dict[str, str | int | float]):
         if not (folder / RECORD).is_file():
             return []
         run, rows = RecordedRun(folder), dict[int, dict[str, Any]]()
-        for epoch, steps in groupby(run.steps.values(), itemgetter("epoch")):
-            lines = [*steps]
-            counted = [line for line in lines if line.get("loss_sum")]  # 0 of a module that steps its optimizers itself
+        for epoch, lines in groupby(run.steps.values(), itemgetter("epoch")):
+            steps = [*lines]
+            counted = [line for line in steps if line.get("loss_sum")]  # 0 of a module that steps its optimizers itself
             total, samples = (sum(line[name] for line in counted) for name in ("loss_sum", "samples"))
             loss = {"train/loss": total / samples} if counted else {}
-            rows[epoch] = {"epoch": epoch, **loss, "lr": lines[-1]["lr"]}
+            rows[epoch] = {"epoch": epoch, **loss, "lr": steps[-1]["lr"]}
         for (epoch, _), line in run.lines["validation"].items():
             rows.setdefault(epoch, {"epoch": epoch}).update(logged_in(line))
         return [rows[epoch] for epoch in sorted(rows)]
@@ -76,8 +76,15 @@ class RunResult(dict[str, str | int | float]):
 
 def run_summary(metrics: Mapping[str, Any], **more: str) -> str:
     """Return indented lines, each with a name: the run, its time and its values; then some more."""
-    lines = {"run": f"{run_title(metrics)}, {metrics['parameters']} parameters", "time": _time(metrics)}
-    values = net_metrics(metrics)
+    values, times = net_metrics(metrics), []
+    if metrics.get("train_seconds"):
+        counted = ((metrics[name], name) for name in ("epochs", "steps"))
+        counts = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for count, name in counted)
+        speed = f"{metrics['samples_per_second']:.0f} samples/s"
+        times = [f"{counts} in {figures(metrics['train_seconds'])} s: {speed}"]
+    if "total_seconds" in metrics:
+        times.append(f"{figures(metrics['total_seconds'])} s in all")
+    lines = {"run": f"{run_title(metrics)}, {metrics['parameters']} parameters", "time": ", ".join(times)}
     for stage in ("train/", "val/", "test/"):
         names = [name for name in values if name.startswith(stage)]
         lines[stage[:-1]] = _values({name.removeprefix(stage): values.pop(name) for name in names})
@@ -93,18 +100,6 @@ def run_title(values: Mapping[str, Any]) -> str:
     devices = values["devices"] * values["num_nodes"]
     world = names["strategy"] + (f" × {devices}" if devices > 1 else "")
     return f"{names['model']} on {names['data']}, {world}, {names['engine']}, {values['accelerator']}"
-
-
-def _time(metrics: Mapping[str, Any]) -> str:
-    parts = []
-    if metrics.get("train_seconds"):
-        counts = ((metrics[name], name) for name in ("epochs", "steps"))
-        counted = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for count, name in counts)
-        speed = f"{metrics['samples_per_second']:.0f} samples/s"
-        parts.append(f"{counted} in {figures(metrics['train_seconds'])} s: {speed}")
-    if "total_seconds" in metrics:
-        parts.append(f"{figures(metrics['total_seconds'])} s in all")
-    return ", ".join(parts)
 
 
 def _values(values: Mapping[str, float]) -> str:

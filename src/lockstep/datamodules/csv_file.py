@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from lockstep.base.config_error import ConfigError, config_error, option_error, require
-from lockstep.base.files import open_file
 from lockstep.datamodules.tensors import STAGES, SplitData, split_rows
 
 
@@ -169,7 +168,7 @@ class CSV(SplitData):
 def read_table(key: str, file: str, delimiter: str) -> Table:
     """Return the rows of a file with a header; `key` names it in errors."""
     try:
-        with TextIOWrapper(open_file(file), encoding="utf-8-sig", newline="") as text:  # open_file raises for a FIFO
+        with Path(file).open(encoding="utf-8-sig", newline="") as text:
             lines = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
             header = [name.strip() for name in next(lines, [])]
             rows = [(lines.line_num, row) for row in lines if row]

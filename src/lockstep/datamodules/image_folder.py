@@ -15,7 +15,6 @@ from torchvision import datasets
 from torchvision.transforms import v2
 
 from lockstep.base.config_error import ConfigError, config_error, require
-from lockstep.base.files import open_file
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES, split_rows
 
@@ -75,7 +74,6 @@ def transform_to(size: int | None, augmentation: Sequence[Callable[[Any], Any]] 
 def read_image(path: str, mode: str = "RGB") -> Image.Image:
     """Return a picture in a mode of PIL: L, which is grey, or RGB."""
     try:
-        open_file(path).close()  # which raises for a FIFO, say
         with Image.open(path) as image:
             if image.mode.startswith("I"):  # 16 bits, which `convert` would cut at 255
                 return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert(mode)

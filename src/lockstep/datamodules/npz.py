@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from lockstep.base.config_error import config_error
-from lockstep.base.files import open_file
 from lockstep.datamodules.datasets import Datasets
 from lockstep.datamodules.tensors import STAGES
 
@@ -31,7 +30,6 @@ class NPZ(Datasets):
 def read_arrays(file: str) -> Samples | dict[str, Samples]:
     """Return inputs and targets, or inputs alone if there is no y; by train, val and test if the names say so."""
     try:
-        open_file(file).close()  # which raises for a FIFO, say
         arrays = np.load(file)
         if isinstance(arrays, np.ndarray):  # of a .npy file, which lockstep.predict takes
             return _samples({"x": arrays}, "")

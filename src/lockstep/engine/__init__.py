@@ -15,7 +15,6 @@ from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
 from lockstep.base.streams import notice
-from lockstep.base.timeline import timeline
 from lockstep.engine import hooks
 from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.evaluation import EvaluationCallback
@@ -51,9 +50,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     silence_warnings()
     session = Session(plan, context)
     plan, start, fitted = session.plan, session.start, {"datamodule": session.data.source.data_module}
-    with session.running(), timeline(plan.run_dir, context.rank, context.world_size, plan.profiler) as recorded:
-        if recorded is not None:
-            session.phases.marks, session.notes.values["timeline"] = recorded.marks, recorded.summary
+    with session.running():
         state = RankState(session)
         training = TrainingCallback(session, state)
         first = (EvaluationCallback(session), BatchCallback(session), training)
@@ -63,7 +60,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
                 if isinstance(each, EarlyStopping) and each.monitor == STOPPING:
                     look_at(each, start.content["best"][0])
         session.results.prints_epochs = not any(isinstance(each, ProgressBar) for each in callbacks)
-        shows_layers = plan.model_summary or plan.trainer.enable_model_summary
+        shows_layers = plan.model_summary
         summaries = [ModelSummary(max_depth=-1)] if shows_layers else []  # it may draw: before ranks are seeded
         trainer = create_trainer(session, state, [*summaries, *first, *callbacks])
         hooks.attach(trainer, *first)

@@ -18,7 +18,6 @@ from lockstep.base.random_state import preserve_generators, seeded
 from lockstep.engine.loaders import RankSlice
 from lockstep.engine.loaders.source import LoaderSource, create_data, create_module
 from lockstep.plan import schemas
-from lockstep.plan.schemas.former import net_error
 from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.plan.step_plan import StepPlan
 from lockstep.plan.targets.kinds import overridden_hooks, overrides
@@ -104,7 +103,9 @@ def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
     """Create the module, without memory for its weights if that works: it may be larger than the memory."""
     key, kind = f"model.{KEY}", locate(f"model.{KEY}", model.path)
     if isinstance(kind, type) and issubclass(kind, nn.Module) and not issubclass(kind, pl.LightningModule):
-        raise net_error(model.path)
+        hint = f"_target_: lockstep.models.Classifier, net: {{_target_: {model.path}, …}}, "
+        hint += "optimizer: ${optimizer}, scheduler: ${scheduler}"
+        raise config_error(key, model.path, "it is a net, and a LightningModule trains it", hint)
     module = None
     if on_meta:
         with suppress(ConfigError), torch.device("meta"):  # of code that reads its weights, or raised again

@@ -11,9 +11,10 @@ from typing import Any, Literal
 import torch.distributed as dist
 from lightning.pytorch import LightningModule
 from torch import nn
+from torchmetrics import Metric, MetricCollection
 
 from lockstep.base.messages import all_gather_json
-from lockstep.base.private_api.torchmetrics import is_collection, is_metric, last_forward, widen_counts
+from lockstep.base.private_api.torchmetrics import last_forward, widen_counts
 from lockstep.engine.logged_values import LOADER, Value, compute_together, metric_objects, reduction_of
 from lockstep.runs.record.step_lines import Scalar, reduced, to_scalar
 from lockstep.strategies.parallel.tensor_layout import full_tensor
@@ -61,7 +62,8 @@ class ExactLog:
 
     def log_dict(self, dictionary: Any, *arguments: Any, **options: Any) -> None:
         """Log each value of a dictionary or MetricCollection, as LightningModule.log_dict."""
-        items = dictionary.items(keep_base=False, copy_state=False) if is_collection(dictionary) else dictionary.items()
+        options_of_items = {"keep_base": False, "copy_state": False} if isinstance(dictionary, MetricCollection) else {}
+        items = dictionary.items(**options_of_items)
         for name, value in items:
             self.log(name, value, *arguments, **options)
 
@@ -91,7 +93,7 @@ class ExactLog:
         if (entry := entries.get(name)) is None:
             options = (on_step, on_epoch, prog_bar, logger is not False)
             entry = entries[name] = Value(name, reduction_of(name, reduce_fx), *options)
-        if is_metric(value):
+        if isinstance(value, Metric):
             entry.metric = value
             if on_step and (forward := last_forward(value)) is not None:
                 self._add_step(entry, to_scalar(forward.detach().double().mean()), float(self.samples), False)

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torchmetrics import Metric
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.messages import gather_values
 from lockstep.base.precision import dtype_of
 from lockstep.base.private_api.torchmetrics import (
     compute_from,
-    is_metric,
     metric_state,
     restore_metric,
     states_of,
@@ -110,7 +110,7 @@ def reduction_of(name: str, reduce_fx: Any) -> str:
 
 
 def metric_objects(module: nn.Module) -> dict[str, Any]:
-    return {name: child for name, child in module.named_modules() if is_metric(child)}
+    return {name: child for name, child in module.named_modules() if isinstance(child, Metric)}
 
 
 def compute_together(metrics: Mapping[str, Any]) -> None:

@@ -4,18 +4,15 @@ import errno
 import fcntl
 import os
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from os import sep
 from pathlib import Path
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, require
 from lockstep.base.errors import causes
-from lockstep.plan.targets.frames import CALLERS, has_user_frames, is_standard
+from lockstep.plan.targets.frames import has_user_frames
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
-WRITERS = (CALLERS[0], f"{sep}tensorboard{sep}")  # in the paths of the files that write to the folder of a run
 
 
 def disk_errors_as_config_errors(folder: Path | str) -> AbstractContextManager[None]:
@@ -46,18 +43,14 @@ def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") 
 
 
 def is_of_the_run(error: OSError, folder: Path) -> bool:
-    """Whether an error is of writing to a folder: it names the folder, or no file, and no code of the user's raised it.
-
-    A file that is missing, or a file without a name, may be a library's: then Lockstep's code must have raised it.
-    """
-    frames = [each.filename for each in traceback.extract_tb(error.__traceback__) if not is_standard(each.filename)]
-    is_raised_here, name = bool(frames) and any(each in frames[-1] for each in WRITERS), error.filename
+    """Whether Lockstep has raised an error as it wrote to a folder: the error names a file there, or none at all."""
+    name = error.filename
     if name is None:
-        is_written = is_raised_here and error.errno in NO_ROOM
+        is_written = error.errno in NO_ROOM
     else:
         file = Path(os.fsdecode(name) if isinstance(name, bytes) else str(name))  # TensorBoard's are bytes
-        is_removed = not folder.is_dir() and folder.is_relative_to(file)
-        is_written = is_removed or (file.is_relative_to(folder) and (is_raised_here or error.errno != errno.ENOENT))
+        is_written = file.is_relative_to(folder) or folder.is_relative_to(file)
+        is_written = is_written and (error.errno != errno.ENOENT or not folder.is_dir())
     return is_written and not has_user_frames(error)
 
 

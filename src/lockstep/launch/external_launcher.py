@@ -15,24 +15,14 @@ SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")  # of interactive jobs, wher
 
 
 def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
-    """Return the rank that torchrun or SLURM set for this process, or None: this command starts the ranks.
-
-    Where LOCAL_WORLD_SIZE is not set, all ranks are on this machine.
-    """
-    variables, dist = environment.keys(), sys.modules.get("torch.distributed")
-    if dist is not None and dist.is_initialized():  # in code that a rank calls
-        rank, size = dist.get_rank(), dist.get_world_size()
-        return RankContext(rank, size, int(environment.get("LOCAL_RANK", rank)), size)
+    """Return the rank that torchrun or SLURM set for this process, or None: this command starts the ranks."""
+    variables = environment.keys()
     if variables >= TORCHRUN:
         rank, size, local_rank = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         return RankContext(rank, size, local_rank, int(environment.get("LOCAL_WORLD_SIZE", size)))
-    if variables >= {"RANK", "WORLD_SIZE"} and environment["WORLD_SIZE"] != "1":
-        missing, hint = " and ".join(sorted(TORCHRUN - variables)), "set it as torchrun does, or unset those"
-        beside = f"RANK={environment['RANK']} WORLD_SIZE={environment['WORLD_SIZE']}"
-        raise ConfigError(f"{missing}: missing beside {beside}; {hint}.")
-    if (processes := environment.get("OMPI_COMM_WORLD_SIZE", "1")) != "1":
-        reason, hint = "ranks of mpirun are not recognized", "torchrun or srun in place of mpirun"
-        raise config_error("OMPI_COMM_WORLD_SIZE", processes, reason, hint)
+    ranks = environment.get("WORLD_SIZE" if "RANK" in variables else "OMPI_COMM_WORLD_SIZE", "1")
+    if ranks != "1":
+        raise ConfigError("This launcher's ranks are not recognized; start them by torchrun or srun.")
     if variables >= SLURM and environment.get("SLURM_JOB_NAME") not in SLURM_SHELLS:
         rank, size, local_rank = (int(environment[f"SLURM_{name}"]) for name in ("PROCID", "NTASKS", "LOCALID"))
         return RankContext(rank, size, local_rank, size // int(environment.get("SLURM_NNODES", "1")))

@@ -30,10 +30,7 @@ HINTS = {
 
 
 class RankFailed(RuntimeError):
-    """A rank ended before its work was done. The message is its traceback, or the signal that ended it.
-
-    rank: None if none of them failed, but the fork server.
-    """
+    """A rank, or if None the fork server, ended before its work was done; the message is its traceback or signal."""
 
     def __init__(self, rank: int | None, reason: str) -> None:
         super().__init__(rank, reason)

@@ -7,9 +7,7 @@ import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
-import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +15,6 @@ from types import ModuleType
 
 from lockstep.base.config_error import config_error
 from lockstep.base.private_api import cpython
-from lockstep.base.streams import open_closed
 from lockstep.launch.signals import block_signals
 
 PRELOADED: list[str] = []  # by the fork server: engines, and what else a run needs
@@ -27,7 +24,6 @@ LAST = ("lockstep.launch.worker", "torch._dynamo")
 multiprocessing passes over a module that is not there."""
 
 OF_COMMAND = "LOCKSTEP_COMMAND_FOLDER"  # in the environment of the fork server: the folder of its command
-MAX_PATH = 80  # bytes: a socket's path, with a name behind the folder, has at most 107, on some systems 103
 
 
 def start_forkserver(*modules: str) -> None:
@@ -36,7 +32,6 @@ def start_forkserver(*modules: str) -> None:
     if not new:
         return
     cpython.kill_forkserver()
-    open_closed()
     PRELOADED.extend(new)
     multiprocessing.forkserver.set_forkserver_preload([FIRST, *PRELOADED, *LAST])
     ensure_forkserver()
@@ -67,19 +62,12 @@ def hide_main_module() -> Iterator[None]:
 
 
 def private_folder() -> Path:
-    """Return the folder, mode 0700, of sockets and of files where ranks meet; raise if others could write to it.
+    """Return multiprocessing's folder, mode 0700, of sockets and of files where ranks meet.
 
-    It is multiprocessing's own. This process removes it when it ends; if it is killed, its fork server does.
+    This process removes it when it ends; if it is killed, its fork server does.
     """
     try:
-        base = tempfile.gettempdir()
-        mode = Path(base).stat().st_mode
-        if mode & 0o022 and not mode & stat.S_ISVTX:
-            raise OSError(f"other users may rename files in {base}: it lacks the sticky bit, chmod +t")
-        folder = multiprocessing.util.get_temp_dir()
-        if len(os.fsencode(folder)) > MAX_PATH:
-            raise OSError(f"the path of {folder} is too long for a socket")
+        return Path(multiprocessing.util.get_temp_dir())
     except OSError as error:
         reason, hint = f"no temporary folder can be created ({error})", "TMPDIR=FOLDER, of your own, with room"
         raise config_error("TMPDIR", os.environ.get("TMPDIR", "/tmp"), reason, hint) from None
-    return Path(folder)

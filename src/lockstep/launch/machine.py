@@ -1,11 +1,10 @@
-"""What this machine has for a run: its GPUs and the backends of its torch, its cores, and the threads of each rank."""
+"""What this machine has for a run: its GPUs, its cores, and the threads of each rank."""
 
 import os
 from pathlib import Path
 from typing import Literal
 
 from lockstep.base.config_error import config_error
-from lockstep.plan import schemas
 from lockstep.strategies.strategy import Strategy
 
 GPU_FILES = ("nvidia*", "kfd", "dxg")  # of NVIDIA's driver, AMD's, and WSL's; without one torch is not imported
@@ -32,15 +31,6 @@ def resolve_accelerator(
         sharing = ", strategy.share_device=true" if "share_device" in vars(strategy) else ""
         raise config_error("devices", devices, reason, f"devices={gpus}{sharing}, or accelerator=cpu")
     return "gpu" if gpus else "cpu"
-
-
-def require_backend(process_group: schemas.ProcessGroup) -> None:
-    if process_group.backend != "auto":
-        import torch.distributed as dist
-
-        if not dist.is_backend_available(process_group.backend):
-            key, hint = "process_group.backend", "process_group.backend=auto, or install a torch that has it"
-            raise config_error(key, process_group.backend, "this torch was built without it", hint)
 
 
 def usable_cores(root: Path = Path("/")) -> int:
@@ -70,17 +60,3 @@ def default_threads(ranks: int) -> int:
         if threads.isdecimal() and int(threads) > 0:
             return int(threads)
     return max(1, usable_cores() // ranks)
-
-
-def crowded(threads: int, ranks: int, load: float) -> str:
-    """Return a line that says what to type if threads that nobody typed wait for cores, else an empty text.
-
-    load: of the machine, as `os.getloadavg` returns it.
-    """
-    cores, all_cores = usable_cores(), os.cpu_count() or 1
-    if ranks * threads > cores:
-        hint = f"threads={max(1, cores // ranks)}" if threads > 1 else f"devices={cores}"
-        return f"threads: {ranks} × {threads} of them share {cores} core{'s' * (cores > 1)}; {hint} may be faster"
-    if threads > 1 and load > all_cores:
-        return f"threads: the load of this machine is {load:.1f}, of {all_cores} cores; threads=1 may be faster"
-    return ""

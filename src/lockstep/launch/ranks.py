@@ -1,41 +1,32 @@
-"""The processes of a job, one per rank: started, watched, and killed.
+"""The processes of a job, one per rank: started, watched by their pipes and their exit codes, and killed."""
 
-Each has a pipe to the command for its report; the fork server knows how a process ended.
-"""
-
+import multiprocessing
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import torch.multiprocessing
-
-from lockstep.base.config_error import ConfigError
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch.failure import SERVER_LOST, TIMEOUT, FailureReport, RankFailed, first_failure, timeout_text
 from lockstep.launch.forkserver import ensure_forkserver
 from lockstep.launch.signals import kill_trees
-from lockstep.launch.worker import LaunchSpec, run_rank
+from lockstep.launch.topology import LaunchSpec
 
 POLL_INTERVAL = 0.5
 KILL_TIMEOUT = 10.0  # s; only the kernel itself, for a disk or a GPU, keeps a killed process longer
 
 
-def run_ranks(job: LaunchSpec) -> Any:
-    """Start the ranks, and return what rank 0 returns; raise the first failure. No rank outlives the call."""
-    ranks = Ranks(job)
-    try:
-        while not ranks.have_ended():
-            pass
-        return ranks.results[0]
-    finally:
-        ranks.end()
+def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
+    """Call a rank's code, whose file needs torch: the command does without."""
+    from lockstep.launch import worker
+
+    worker.run_rank(rank, job, command)
 
 
 class Ranks:
     """The processes of a job, and what they have reported."""
 
     def __init__(self, job: LaunchSpec) -> None:
-        context: Any = torch.multiprocessing.get_context("forkserver")
+        context = multiprocessing.get_context("forkserver")
         self.world = job.work.world
         self.processes: list[BaseProcess] = []
         self.readers: dict[int, Connection] = {}
@@ -62,20 +53,22 @@ class Ranks:
         if running or self.readers:  # else `wait` would sleep for all the seconds
             wait([*running, *self.readers.values()], POLL_INTERVAL)
         codes = {rank: process.exitcode for rank, process in enumerate(self.processes)}
-        self._read()  # complete for processes that had ended before
+        for rank, reader in [*self.readers.items()]:  # complete for processes that had ended before
+            try:
+                while reader.poll():
+                    report = reader.recv()
+                    (self.failures if isinstance(report, FailureReport) else self.results)[rank] = report
+            except (EOFError, OSError):
+                self.readers.pop(rank).close()
         failed = {rank: code for rank, code in codes.items() if code is not None and (code or rank not in self.results)}
         if failed:
-            raise self._failure(failed)
+            failure = first_failure(self.failures, failed)
+            silent = self.readers.keys() - self.failures.keys() - self.results.keys() - failed.keys()
+            if failure.kind == TIMEOUT and silent:
+                reason = f"it did not answer within {timeout_text(self.world)}: it loops, waits or is stopped"
+                raise RankFailed(min(silent), reason)
+            raise failure.error
         return None not in codes.values()
-
-    def _failure(self, exit_codes: dict[int, int]) -> ConfigError | RankFailed:
-        """Return the cause of the failures, with the exit codes of the ranks that have ended too early."""
-        failure = first_failure(self.failures, exit_codes)
-        silent = self.readers.keys() - self.failures.keys() - self.results.keys() - exit_codes.keys()
-        if failure.kind == TIMEOUT and silent:
-            reason = f"it did not answer within {timeout_text(self.world)}: it loops, waits or is stopped"
-            return RankFailed(min(silent), reason)
-        return failure.error
 
     def end(self) -> None:
         """Kill the processes and their descendants, and wait until they are gone."""
@@ -88,12 +81,3 @@ class Ranks:
         for reader in self.readers.values():
             reader.close()
         self.readers.clear()
-
-    def _read(self) -> None:
-        for rank, reader in [*self.readers.items()]:
-            try:
-                while reader.poll():
-                    report = reader.recv()
-                    (self.failures if isinstance(report, FailureReport) else self.results)[rank] = report
-            except (EOFError, OSError):
-                self.readers.pop(rank).close()

@@ -16,8 +16,10 @@ from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.launch import failure, forkserver
 from lockstep.launch.external_launcher import is_rank_zero, rank_from_env, rendezvous_variables
+from lockstep.launch.machine import default_threads
+from lockstep.launch.ranks import Ranks
 from lockstep.launch.signals import end_command, end_with_parent, first_signal_requests_stop, signal_handlers
-from lockstep.launch.topology import RankContext
+from lockstep.launch.topology import LaunchSpec, RankContext
 from lockstep.plan.schemas.run import ProcessGroup
 from lockstep.plan.targets.from_python import pickled_main
 from lockstep.plan.world import Launchable, World
@@ -47,21 +49,16 @@ def external_process_group(world: World) -> Iterator[None]:
         except (ConfigError, SystemExit):
             raise
         except BaseException as error:
-            raise failure_of_launched(error, world, context.rank) from None
+            kind = failure.kind_of(error)
+            if kind == failure.LOST_PEER:  # which has failed first
+                failure.delay_exit()
+            if kind == failure.TIMEOUT:
+                where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
+                error.add_note(f"A rank {where} did not answer within {failure.timeout_text(world)}.")
+            raise failure.RankFailed(context.rank, failure.format_error(error)) from None
         finally:
             if context.rank == 0:
                 path.unlink(missing_ok=True)
-
-
-def failure_of_launched(error: BaseException, world: World, rank: int) -> failure.RankFailed:
-    """Return the failure of a rank that torchrun or SLURM started; after a while, if a peer has failed first."""
-    kind = failure.kind_of(error)
-    if kind == failure.LOST_PEER:
-        failure.delay_exit()
-    if kind == failure.TIMEOUT:
-        where = "on another machine, or the link to it," if world.num_nodes > 1 else "of the run"
-        error.add_note(f"A rank {where} did not answer within {failure.timeout_text(world)}.")
-    return failure.RankFailed(rank, failure.format_error(error))
 
 
 def start_ranks(work: Launchable, engine: str) -> Any:
@@ -73,7 +70,7 @@ def start_ranks(work: Launchable, engine: str) -> Any:
     if launched or work.world.in_process:
         if launched is None:
             kill_forkserver()  # the command may have started one before it knew
-        from lockstep.launch.in_process import run_in_process
+        from lockstep.launch.worker import run_in_process  # with torch
 
         result, stops = run_in_process(work, engine, launched)
     else:
@@ -92,12 +89,15 @@ def start_ranks(work: Launchable, engine: str) -> Any:
 def run_processes(work: Launchable, engine: str) -> tuple[Any, list[int]]:
     """Return what rank 0 returns, or TrainingInterrupted; and the signals that requested a stop."""
     file = forkserver.private_folder() / f"group-{secrets.token_hex(8)}"
-    from lockstep.launch.ranks import run_ranks
-    from lockstep.launch.worker import LaunchSpec
-
     flags, main = multiprocessing.sharedctypes.RawArray("b", 2), pickled_main(work)
     with first_signal_requests_stop(flags) as stops, forkserver.hide_main_module():
-        return run_ranks(LaunchSpec(work, engine, file, flags, dict(os.environ), main)), stops
+        ranks = Ranks(LaunchSpec(work, engine, file, flags, dict(os.environ), main))
+        try:
+            while not ranks.have_ended():
+                pass
+            return ranks.results[0], stops
+        finally:
+            ranks.end()
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,8 @@ class Call:
 
 def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a module's function in a child of the fork server, which itself never imports code of the user's."""
-    import torch
-
-    threads, group = torch.get_num_threads(), ProcessGroup("auto", 1.0)
-    world = World("single", False, 1, 1, "cpu", False, threads, group, str(forkserver.private_folder()))
+    group = ProcessGroup("auto", 1.0)
+    world = World("single", False, 1, 1, "cpu", False, default_threads(1), group, str(forkserver.private_folder()))
     try:
         return run_processes(Call(world, function, arguments), __name__)[0]
     except failure.RankFailed as error:

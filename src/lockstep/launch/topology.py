@@ -1,4 +1,4 @@
-"""A process's rank and the world size, and whether it is to stop early.
+"""A process's rank and the world size, its input, and whether it is to stop early.
 
 Graceful shutdown: a first signal requests a stop; all ranks stop after the same batch, with a checkpoint of it. The
 process that handles signals (the command, or each rank of an external launcher) shares two flags with its ranks.
@@ -9,10 +9,13 @@ reads the peers'; all stop after the largest.
 
 import math
 import threading
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Iterator, Mapping, MutableSequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from lockstep.plan.world import Launchable
 
 POLL_INTERVAL = 0.1
 ACCEPTS_STOP, STOP_REQUESTED = 0, 1  # the flags: whether ranks accept a request; whether there is one
@@ -99,3 +102,20 @@ class RankContext:
             "LOCAL_WORLD_SIZE": str(self.local_world_size),
             "GROUP_RANK": str((self.rank - self.local_rank) // self.local_world_size),
         }
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """The input of a rank: the work, and the engine (a module with `run(work, context)`).
+
+    group_file: where the ranks meet.
+    flags: by which the command asks them to stop.
+    main: the pickled objects of the command's `__main__` that the work names.
+    """
+
+    work: Launchable
+    engine: str
+    group_file: Path
+    flags: Flags
+    environment: Mapping[str, str]
+    main: bytes | None = None

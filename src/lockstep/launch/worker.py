@@ -1,50 +1,48 @@
-"""The code of a rank: take over the command's environment, join the process group, run the engine, and report."""
+"""The code of a rank: take over the command's environment, join the process group, run the engine, and report.
+
+A rank has a process of its own (`run_rank`), or this one (`run_in_process`): of torchrun or SLURM, or the only one of a
+job, so that a debugger has the terminal. Numbers, files, errors and signals are the same.
+"""
 
 import gc
 import importlib
 import os
+import pickle
 import signal
+import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
 from lockstep.base.errors import TrainingInterrupted
-from lockstep.base.private_api.cpython import release_forkserver
+from lockstep.base.private_api.cpython import collect_rarely, release_forkserver
 from lockstep.base.private_api.torch import default_store
+from lockstep.base.random_state import preserve_generators
 from lockstep.base.streams import outlive_readers
-from lockstep.launch import collect_rarely
 from lockstep.launch.disk import disk_errors_as_config_errors, silence_thread_errors
-from lockstep.launch.failure import OWN_ERROR, delay_exit, failure_report, root_error
+from lockstep.launch.failure import LOST_PEER, OWN_ERROR, delay_exit, failure_report, kind_of, root_error
 from lockstep.launch.rendezvous import interface_towards, join
-from lockstep.launch.signals import SHUTDOWN_TIMEOUT, ignore_signals
-from lockstep.launch.topology import Flags, RankContext, Stop
+from lockstep.launch.signals import (
+    COALESCE,
+    SHUTDOWN_TIMEOUT,
+    first_signal_requests_stop,
+    ignore_signals,
+    signal_handlers,
+)
+from lockstep.launch.topology import Flags, LaunchSpec, RankContext, Stop
+from lockstep.plan.targets.frames import UserCodeError
 from lockstep.plan.world import Launchable, World
-
-
-@dataclass(frozen=True)
-class LaunchSpec:
-    """The input of a rank: the work, and the engine (a module with `run(work, context)`).
-
-    group_file: where the ranks meet.
-    flags: by which the command asks them to stop.
-    main: the pickled objects of the command's `__main__` that the work names.
-    """
-
-    work: Launchable
-    engine: str
-    group_file: Path
-    flags: Flags
-    environment: Mapping[str, str]
-    main: bytes | None = None
 
 
 def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
@@ -63,11 +61,13 @@ def run_rank(rank: int, job: LaunchSpec, command: Connection) -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(job.group_file.parent / "torchinductor"))
     status = 1
     try:
-        redirect_output(Path(world.folder), rank)
+        if rank > 0:  # what it prints, C++ included
+            (log := Path(world.folder, "ranks", f"{rank}.log")).parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a") as stream:
+                os.dup2(stream.fileno(), 1)
+                os.dup2(stream.fileno(), 2)
         if job.main is not None:
-            from lockstep.plan.targets.from_python import restore_main
-
-            restore_main(job.main)
+            vars(sys.modules["__main__"]).update(pickle.loads(job.main))
         with process_group(world, context, job.group_file) as store:
             result = run_engine(job.work, job.engine, context, job.flags, store)
         command.send(result if rank == 0 else None)
@@ -135,11 +135,52 @@ def process_group(world: World, context: RankContext, path: Path | None = None) 
     dist.destroy_process_group()  # after an error the peers may be gone: the process just ends
 
 
-def redirect_output(run_dir: Path, rank: int) -> None:
-    """Send what ranks above 0 print, C++ included, to ranks/<n>.log in the run's folder."""
-    if rank > 0:
-        log = run_dir / "ranks" / f"{rank}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as stream:
-            os.dup2(stream.fileno(), 1)
-            os.dup2(stream.fileno(), 2)
+class EndedBySignal(SystemExit):
+    """Raised by a signal handler, unlike the SystemExit of a `sys.exit` in the user's code."""
+
+
+def raise_exit(number: int, _frame: FrameType | None) -> NoReturn:
+    """End by an exception, so that the prompt of a debugger restores its terminal."""
+    raise EndedBySignal(128 + number)
+
+
+def run_in_process(work: Launchable, engine: str, launched: RankContext | None) -> tuple[Any, list[int]]:
+    """Return what the engine returns, or TrainingInterrupted; and the signals that requested a stop here.
+
+    launched: the rank that torchrun or SLURM started, whose errors `external_process_group` reports. Such a launcher
+        may send several signals, and kills a rank that does not stop.
+    """
+    context, flags = launched or RankContext(0, 1, 0, 1), bytearray(2)
+    with (
+        restored_process(),
+        nullcontext() if launched else signal_handlers(raise_exit),
+        first_signal_requests_stop(flags, SHUTDOWN_TIMEOUT if launched else COALESCE) as stops,
+    ):
+        os.environ.update(context.variables)
+        try:
+            with process_group(work.world, context) as store:
+                return run_engine(work, engine, context, flags, store), stops
+        except BaseException as error:
+            if launched and stops and kind_of(error) == LOST_PEER:
+                raise SystemExit(128 + stops[0]) from None  # the same signal ended the peer
+            if launched or isinstance(error, UserCodeError | EndedBySignal):
+                raise
+            raise failure_report(error, context.rank).error from None
+
+
+@contextmanager
+def restored_process() -> Iterator[None]:
+    """Restore what a rank changes: it expects a process of its own, which ends with it."""
+    environment, threads, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
+    deterministic = torch.get_deterministic_debug_mode()
+    gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+    devices = gpus if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    try:
+        with warnings.catch_warnings(), preserve_generators(devices):
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        torch.set_deterministic_debug_mode(deterministic)

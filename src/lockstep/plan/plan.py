@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from lockstep.base.config_error import config_error
-from lockstep.base.constraints import Constraint, NonNegativeInt, PositiveInt, Rules, only
-from lockstep.base.files import is_utf8
+from lockstep.base.constraints import Constraint, NonNegativeInt, PositiveInt, Processes, Rules, only
 from lockstep.plan import schemas
-from lockstep.plan.schemas.target import KEY, tensorboard_of
+from lockstep.plan.schemas.target import KEY
 from lockstep.plan.step_plan import StepPlan
 from lockstep.plan.world import World
 from lockstep.strategies.strategy import Strategy
@@ -48,7 +47,7 @@ class Plan:
     checkpoint: schemas.Checkpoint
     record: schemas.Record
     trainer: schemas.Trainer
-    devices: PositiveInt
+    devices: Processes
     num_nodes: PositiveInt
     accelerator: Literal["cpu", "gpu"]
     max_epochs: PositiveInt
@@ -56,7 +55,7 @@ class Plan:
     precision: Literal["32-true", "64-true", "bf16-mixed", "16-mixed"]
     memory_format: Literal["auto", "contiguous", "channels_last"]
     seed: NonNegativeInt
-    threads: PositiveInt
+    threads: Processes
     gradient_clip_val: (
         Annotated[float, Constraint(lambda value: value > 0, "it must be above 0", "1.0, or null for none")] | None
     )
@@ -76,7 +75,7 @@ class Plan:
     run_dir: str
     tags: tuple[str, ...] = ()
     compile: Literal[True, False, "dynamic"] = False
-    profiler: Literal["simple", "timeline", "advanced", "pytorch"] | None = None
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None
     config: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     command: schemas.Command = field(default=schemas.Command())
@@ -161,9 +160,6 @@ def _rules(plan: Plan) -> Rules:
     fits = plan.precision != "16-mixed" or plan.accelerator != "cpu"
     yield fits, "precision", "it needs a GPU", "precision=bf16-mixed, or accelerator=gpu"
     yield plan.test != "best" or plan.train, "test", "only a run that trains has a best.ckpt", "test=true"
-    fits = tensorboard_of(plan) is None or is_utf8(plan.run_dir)
-    reason = f"TensorBoard writes to folders with UTF-8 names only, and the run's is {plan.run_dir}"
-    yield fits, "logger", reason, "logger=csv or logger=none, or another hydra.run.dir"
     fits = plan.process_group.backend != "nccl" or plan.accelerator == "gpu"
     reason, hint = "nccl sends between GPUs alone", "process_group.backend=gloo, or accelerator=gpu"
     yield fits, "process_group.backend", reason, hint

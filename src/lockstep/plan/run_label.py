@@ -3,12 +3,10 @@
 import json
 import re
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lockstep.base.config_error import truncate
-from lockstep.plan.schemas import Command
+from lockstep.base.config_error import shorten
 from lockstep.plan.schemas.groups import MONITORING, is_below, short_keys
 
 if TYPE_CHECKING:
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 HyperParameter = str | int | float
 
-FOLDER, LINKS = "tensorboard", "curves"
+FOLDER = "tensorboard"
 
 UNNAMED = (*MONITORING, "train", "test", "callbacks", "data.root")
 """Groups and keys that do not say what is trained."""
@@ -33,41 +31,25 @@ def folder_of(plan: "Plan") -> Path:
     return max(existing, key=lambda path: path.stat().st_mtime, default=folder / run_label(plan))
 
 
-def link_curves(plan: "Plan") -> None:
-    """Link the events of a run in logs/ to curves/, since TensorBoard names a run by its path: there, by its label."""
-    folder, logs = folder_of(plan), Path.cwd() / "logs"
-    if folder.is_relative_to(logs):
-        with suppress(OSError):  # linked before, or a disk without links
-            Path(LINKS).mkdir(exist_ok=True)
-            Path(LINKS, folder.name).symlink_to(Path("..", folder.relative_to(logs.parent)))
-
-
 def plain_hparam(value: Any) -> HyperParameter:
     """Return a number or a text; null is a text too, since TensorBoard would show no difference from it."""
-    return value if isinstance(value, str | int | float) else truncate(json.dumps(value, default=str), 100)
+    return value if isinstance(value, str | int | float) else shorten(json.dumps(value, default=str), 100)
 
 
 def run_label(plan: "Plan") -> str:
-    """Return what the sweep varies, or else what was typed; the engine, strategy, devices and net; and a date and time.
-
-    Those are of the run's folder.
-    """
-    devices = plan.devices * plan.num_nodes
-    engine = "" if plan.engine.name == "lightning" else plan.engine.name
-    world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
-    words = " ".join(filter(None, [*_chosen(plan.command), engine, world, plan.model.name]))
-    dated = re.findall(r"\d{4}-(\d\d-\d\d_\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
-    return f"{truncate(words, LONGEST)} · {dated[-1] if dated else time.strftime('%m-%d_%H-%M-%S')}"
-
-
-def _chosen(command: Command) -> list[str]:
-    """Return the overrides that distinguish the run, `lr=0.003`, by the last part of the key if that is unique."""
+    """Return what the sweep varies, or what was typed; engine, strategy, devices and net; and the folder's date."""
+    command = plan.command
     values = {}
     for word in command.words:
         key, equals, value = word.lstrip("+").partition("=")
         distinguishes = key in command.swept if command.swept else not is_below(key, (*UNNAMED, "hydra"))
         if equals and distinguishes and key not in NAMED and not key.startswith("-"):
-            # without quotes and control characters; the last part of a path
-            plain = re.sub(r"[\x00-\x1f]", " ", value.strip("'\"")).rstrip("/").rpartition("/")[2]
-            values[key] = truncate(plain, LONGEST // 3)
-    return [f"{key}={value}" for key, value in short_keys(values).items()]
+            last = value.strip("'\"").rstrip("/").rpartition("/")[2]  # of a path
+            values[key] = shorten(" ".join(last.split()), LONGEST // 3)
+    chosen = [f"{key}={value}" for key, value in short_keys(values).items()]
+    devices = plan.devices * plan.num_nodes
+    engine = "" if plan.engine.name == "lightning" else plan.engine.name
+    world = plan.strategy.name if devices == 1 else f"{plan.strategy.name}×{devices}"
+    words = " ".join(filter(None, [*chosen, engine, world, plan.model.name]))
+    dated = re.findall(r"\d{4}-(\d\d-\d\d_\d\d-\d\d-\d\d)", "/".join(Path(plan.run_dir).parts[-3:]))
+    return f"{shorten(words, LONGEST)} · {dated[-1] if dated else time.strftime('%m-%d_%H-%M-%S')}"

@@ -8,10 +8,7 @@ from lockstep.plan.schemas.run import ProcessGroup
 
 @dataclass(frozen=True)
 class World:
-    """The ranks of a run.
-
-    folder: the run's, for the logs of ranks above 0. What the strategy decides is explained there.
-    """
+    """The ranks of a run, whose folder has the logs of ranks above 0. What a strategy decides is explained there."""
 
     strategy: str
     distributed: bool

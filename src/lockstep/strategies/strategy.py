@@ -97,12 +97,13 @@ class Strategy:
 
     def shared_buffers(self, module: "nn.Module") -> list[str]:
         """Return the names of the buffers that all ranks take of rank 0 before each optimizer step."""
+        from torchmetrics import Metric
+
         from lockstep.base.private_api.torch import BATCHNORM
-        from lockstep.base.private_api.torchmetrics import is_metric
 
         names = []
         for path, layer in module.named_modules() if self.broadcast_buffers is not False else ():
-            if not is_metric(layer) and (self.broadcast_buffers or not isinstance(layer, BATCHNORM)):
+            if not isinstance(layer, Metric) and (self.broadcast_buffers or not isinstance(layer, BATCHNORM)):
                 names += [f"{path}.{name}".lstrip(".") for name, _ in layer.named_buffers(recurse=False)]
         return names
 

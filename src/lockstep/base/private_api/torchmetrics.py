@@ -9,18 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import Metric
 
 UPDATES = "lockstep_updates"
 COUNTS = ("tp", "fp", "tn", "fn")
-
-
-def is_metric(value: Any) -> bool:
-    return isinstance(value, Metric)
-
-
-def is_collection(value: Any) -> bool:
-    return isinstance(value, MetricCollection)
 
 
 def last_forward(metric: Any) -> Tensor | None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torchmetrics.utilities.plot import plot_confusion_matrix
 
-from lockstep.base.config_error import truncate
+from lockstep.base.config_error import shorten
 from lockstep.engine.callbacks.samples import classified, confidence_of_errors, keep_highest, scaled
 from lockstep.runs.loggers import TensorBoard
 
@@ -52,7 +52,7 @@ class Pictures:
         if self.latest is None:
             return
         (step, counts, names), self.latest = self.latest, None
-        labels = [truncate(name, MAX_LETTERS) for name in names]
+        labels = [shorten(name, MAX_LETTERS) for name in names]
         with mpl.rc_context({"text.parse_math": False}), warnings.catch_warnings(action="ignore"):  # of missing letters
             self.board.experiment.add_figure("val/confusion", confusion_figure(counts, labels), step)
             if self.worst and self.worst[-1][0] >= 0:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.messages import all_gather_bytes
+from lockstep.base.messages import gather_bytes
 from lockstep.base.random_state import preserve_generators, random_state, restore_random_state, seed_by
 from lockstep.base.streams import notice
 from lockstep.base.structures import is_structure, map_leaves
@@ -91,7 +91,7 @@ class StreamLoader(RankLoader):
         if self.is_checked or not dist.is_initialized():
             return
         self.is_checked = True
-        if len({*all_gather_bytes(b"" if batch is END else fingerprint(batch))}) > 1:
+        if len({*gather_bytes(b"" if batch is END else fingerprint(batch), to_all=True)}) > 1:
             raise ConfigError(
                 "data: ranks read different samples from it, but each rank has to read all samples and keeps its "
                 "slice; write one that reads the same on every rank and draws from the process's generators (for "

@@ -3,20 +3,10 @@
 import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from lockstep.base.config_error import (
-    ConfigError,
-    as_typed,
-    config_error,
-    is_number,
-    nearest,
-    option_error,
-    require,
-)
+from lockstep.base.config_error import ConfigError, as_typed, config_error, is_number, nearest, option_error, require
 from lockstep.plan.schemas.former import synonym
-
-T = TypeVar("T")
 
 TYPES: dict[type, tuple[str, str]] = {
     **{int: ("a whole number below 2^63", "1"), float: ("a number below 1e300", "0.1")},
@@ -25,10 +15,10 @@ TYPES: dict[type, tuple[str, str]] = {
 """What to call the plain types, and an example."""
 
 
-def coerce(cls: type[T], key: str, values: object) -> T:
+def coerce(cls: Any, key: str, values: object) -> Any:
     """Return an instance of the dataclass `cls` from the options of a key."""
     hints, prefix = get_type_hints(cls, include_extras=True), f"{key}." if key else ""
-    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(cls)]
     if not isinstance(values, Mapping):
         hint = synonym(f"{key}={as_typed(values)}") or f"{prefix}{names[0]}=VALUE, for example"
         raise config_error(key, values, "it is a group of keys", hint)
@@ -46,10 +36,7 @@ def check_keys(prefix: str, values: Mapping[str, Any], names: Sequence[str]) -> 
 
 
 def unknown_key(key: str, value: object, candidates: Collection[str]) -> ConfigError:
-    """Return the error of a key that does not exist, with the key that was probably meant.
-
-    Keys of other groups are suggested only if they have the same name.
-    """
+    """Return the error of a missing key, with the one probably meant: in its group, or of the same name elsewhere."""
     reason, (prefix, _, name) = "there is no such key", key.rpartition(".")
     siblings = {each.rpartition(".")[2]: each for each in candidates if each.rpartition(".")[0] == prefix}
     namesakes = [each for each in candidates if each.rpartition(".")[2] == name]
@@ -66,7 +53,7 @@ def coerce_value(kind: Any, key: str, value: Any, example: str | None = None) ->
     """
     origin, options = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
-        return coerce(kind, key, value)  # type: ignore[arg-type]
+        return coerce(kind, key, value)
     if origin is Annotated:
         value = coerce_value(options[0], key, value, options[1].example)
         for constraint in options[1:]:

@@ -1,17 +1,14 @@
-"""Tracebacks of errors in the user's code, from the user's first frame on.
-
-The text is cut, and not the traceback, since a DataLoader's worker sends its error as text.
-"""
+"""Tracebacks from the user's first frame on. Their text is cut, since a DataLoader's worker sends its error as text."""
 
 import importlib
 import re
 import sysconfig
 import traceback
-from collections.abc import Callable
+from itertools import dropwhile
 from os import sep
 from pathlib import Path
 
-from lockstep.base.config_error import LONGEST, shorten
+from lockstep.base.config_error import LONGEST, ConfigError, shorten
 
 FRAMES = re.compile(r"Traceback \(most recent call last\):\n((?:  .*\n)+)")
 FRAME = re.compile(r'  File "(.*?)", line .*\n(?:(?!  File ).*\n)*')
@@ -35,10 +32,18 @@ OUT_OF_MEMORY = ("can't allocate memory", "cannot allocate memory", "out of memo
 MEMORY_HINT = "lower batch_size, devices, or the size of the model or of the data"
 
 
+class UserCodeError(ConfigError):
+    """The user's code failed: its traceback from the user's first frame on, and a sentence after it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def user_traceback(error: BaseException, is_called: bool = False) -> str:
     """Format an error with its traceback from the user's first frame on, and with a hint if memory ran out.
 
-    If the code `is_called` by Lockstep, it may be a library's: begin after Lockstep's frames.
+    If the code `is_called` by Lockstep, it may be a library's: begin after Lockstep's frames. Without frames of the
+    user's show none if the reason is known, and otherwise all.
     """
     text = "".join(traceback.format_exception(error)).rstrip()
     if inner := IN_WORKER.fullmatch(text):
@@ -46,24 +51,15 @@ def user_traceback(error: BaseException, is_called: bool = False) -> str:
     message = "".join(traceback.format_exception_only(error)).lower()  # str(error) may raise
     no_memory = isinstance(error, MemoryError) or any(words in message for words in OUT_OF_MEMORY)
     is_first = (lambda file: not file.startswith(CALLERS) and HYDRA not in file) if is_called else is_user_file
-    text = shorten(cut_frames(text, is_first, is_explained=is_called or no_memory), LONGEST)
-    return text + f"\nMemory ran out: {MEMORY_HINT}." * no_memory
-
-
-def cut_frames(text: str, is_first: Callable[[str], bool], is_explained: bool) -> str:
-    """Cut the frames before the first of the user's in each traceback of a text, and all in one without any.
-
-    is_explained: whether the text needs no frames. Otherwise all are shown if none of them are the user's.
-    """
 
     def cut(match: re.Match[str]) -> str:
-        frames = [(frame[1], frame[0]) for frame in FRAME.finditer(match[1])]
-        first = next((number for number, (file, _) in enumerate(frames) if is_first(file)), len(frames))
-        shown = "".join(text for _, text in frames[first:])
+        frames = dropwhile(lambda frame: not is_first(frame[1]), FRAME.finditer(match[1]))
+        shown = "".join(frame[0] for frame in frames)
         return f"Traceback (most recent call last):\n{shown}" if shown else ""
 
     shown = FRAMES.sub(cut, text)
-    return shown if is_explained or FRAMES.search(shown) else text
+    shown = shown if is_called or no_memory or FRAMES.search(shown) else text
+    return shorten(shown, LONGEST) + f"\nMemory ran out: {MEMORY_HINT}." * no_memory
 
 
 def has_user_frames(error: BaseException) -> bool:
@@ -75,11 +71,7 @@ def has_user_frames(error: BaseException) -> bool:
 
 def is_user_file(file: str) -> bool:
     """Whether a file is neither Lockstep's, nor Python's, nor of a library that calls the user's code."""
-    if file.startswith(CALLERS) or is_standard(file):
+    is_installed = any(folder in file for folder in INSTALLED)
+    if file.startswith(CALLERS) or (file.startswith(STANDARD) and not is_installed):
         return False
     return not any(folder + name + sep in file for folder in INSTALLED for name in LIBRARIES)
-
-
-def is_standard(file: str) -> bool:
-    """Whether a file is of Python's standard library."""
-    return file.startswith(STANDARD) and not any(name in file for name in INSTALLED)

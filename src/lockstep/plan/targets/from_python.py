@@ -1,20 +1,16 @@
-"""What is passed from Python: `run(devices=2)` is typed as `devices=2`, and `run(model=Net)` names code as YAML does.
-
-Code in `__main__`, a notebook's cells or a script, is sent to other processes by value.
-"""
+"""What is passed from Python: `run(devices=2)` is typed as `devices=2`, and `run(model=Net)` names code like YAML."""
 
 import functools
-import pickle
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import cloudpickle
 
-from lockstep.base.config_error import UNQUOTED, ConfigError, as_typed, config_error, hydra_quote, require
-from lockstep.plan.schemas.groups import TARGETS, key_of
+from lockstep.base.config_error import UNQUOTED, as_typed, config_error, hydra_quote, require
+from lockstep.plan.schemas.groups import TARGETS
 from lockstep.plan.schemas.target import ARGS, KEY
 
 MAIN = "__main__"
@@ -26,23 +22,11 @@ NO_TEXT = re.compile(r"null|true|false|[+-]?(nan|inf|[\d_.]+(e[+-]?\d+)?)", re.I
 """Words that Hydra reads as other values than a text."""
 
 
-def words_of(keywords: Mapping[str, Any], overrides: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return the keyword arguments of `run` as overrides, and the code among them, by group."""
-    _require_once(keywords, overrides, key_of)
+def words_of(keywords: Mapping[str, Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Return the keyword arguments of `run` as overrides, and the targets of the code among them, by group."""
     code = {key: value for key, value in keywords.items() if key in TARGETS and not isinstance(value, str | list)}
-    return [f"{key}={_word(value)}" for key, value in keywords.items() if key not in code], code
-
-
-def targets_of(user_code: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return the targets of classes, functions, functools.partials or mappings, by group."""
-    _require_once(user_code, overrides, lambda override: key_of(override).partition(".")[0])
-    return {group: _target(group, value) for group, value in user_code.items()}
-
-
-def _require_once(passed: Mapping[str, Any], overrides: Iterable[str], key: Callable[[str], str]) -> None:
-    for override in overrides:
-        if key(override) in passed:
-            raise ConfigError(f"{override}: this is passed from Python; write it there, or in the overrides alone.")
+    words = [f"{key}={_word(value)}" for key, value in keywords.items() if key not in code]
+    return words, {group: _target(group, value) for group, value in code.items()}
 
 
 def _word(value: object) -> str:
@@ -76,8 +60,3 @@ def pickled_main(work: object) -> bytes | None:
     except Exception as error:
         reason = f"it cannot be sent to the ranks ({type(error).__name__}: {error})"
         raise config_error(KEY, f"{MAIN}.{names[0]}", reason, "it into a file") from None
-
-
-def restore_main(pickled: bytes) -> None:
-    """Define what was pickled in this process's `__main__`."""
-    vars(sys.modules[MAIN]).update(pickle.loads(pickled))

@@ -1,7 +1,4 @@
-"""Objects from import paths and arguments, by Hydra's `instantiate`, with errors that name the key and show the cause.
-
-Hydra's own hides why a user's module cannot be imported (facebookresearch/hydra#2844).
-"""
+"""Objects from import paths and arguments, by Hydra's `instantiate`, with errors that show the cause (hydra#2844)."""
 
 import importlib
 import inspect
@@ -9,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 from hydra.errors import InstantiationException
@@ -18,7 +14,7 @@ from omegaconf import OmegaConf
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, nearest, require
 from lockstep.plan.schemas.target import ARGS, KEY, PARTIAL, RECURSIVE, SPECIAL, Data, Module
-from lockstep.plan.targets.frames import MEMORY_HINT, has_user_frames, user_traceback
+from lockstep.plan.targets.frames import MEMORY_HINT, UserCodeError, has_user_frames, user_traceback
 
 NUMERIC = {"int", "float", "Union", "Optional", "None", "NoneType", "Tensor"}
 """The words of an annotation that allows no text."""
@@ -28,21 +24,11 @@ FROM_DATA = ("sample_shape", "num_classes", "num_outputs")
 
 
 importing: list[str] = []
-"""The modules of the user that this process imports at the moment."""
-
-
-class UserCodeError(ConfigError):
-    """The user's code failed: its traceback from the user's first frame on, and a sentence after it."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
+"""The user's modules that this process imports now; `run` refuses to start from within: each rank would do so, too."""
 
 
 def create(key: str, value: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Any:
-    """Call a target with its arguments as Hydra's `instantiate` does, after a check of all paths and names.
-
-    defaults: arguments to add if the target has parameters of these names.
-    """
+    """Check a target and call it as `instantiate` does, with those of the `defaults` that it has parameters for."""
     call = check(key, value, defaults)
     parameters = parameters_of(call)
     added = {name: default for name, default in (defaults or {}).items() if name in parameters and name not in value}
@@ -94,12 +80,15 @@ def locate(key: str, path: Any) -> Any:
     names, target = path.split("."), None
     with user_errors(f"{key}={path}", "its module cannot be imported."), preserve_generators():
         for count, name in enumerate(names, start=1):
+            importing.append(module_name := ".".join(names[:count]))
             try:
-                module = None if hasattr(target, name) else import_guarded(".".join(names[:count]))
+                module = None if hasattr(target, name) else importlib.import_module(module_name)
             except ModuleNotFoundError as error:
                 if not f"{path}.".startswith(f"{error.name}."):
                     raise  # a module that the user's imports
                 raise _missing_name(key, path, name, target) from None
+            finally:
+                importing.pop()
             target = getattr(target, name, module)
     reason = f"it is a {type(target).__name__}, and not a class or a function"
     require(callable(target), key, path, reason, "the path of one")
@@ -107,15 +96,6 @@ def locate(key: str, path: Any) -> Any:
         hint = "import lightning.pytorch as pl in its file"  # the classes of the other package are others
         raise config_error(key, path, "it derives from pytorch_lightning, not from lightning", hint)
     return target
-
-
-def import_guarded(name: str) -> ModuleType:
-    """Import a module of the user; `run` refuses to start from within: each rank would import it and start a run."""
-    importing.append(name)
-    try:
-        return importlib.import_module(name)
-    finally:
-        importing.pop()
 
 
 def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
@@ -132,10 +112,7 @@ def _missing_name(key: str, path: str, name: str, parent: Any) -> ConfigError:
 
 
 def user_errors(override: str, reason: str) -> AbstractContextManager[None]:
-    """Raise a UserCodeError, with the traceback and the override, for any error of the user's code within.
-
-    An error of a library that no code of the user's has called is a sentence.
-    """
+    """Raise a UserCodeError with the traceback for any error of the user's code; for one of a library's, a sentence."""
 
     def convert(error: Exception) -> ConfigError:
         text = user_traceback(error, is_called=True)

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from lockstep.base.config_error import config_error, require, shell_quote_override
-from lockstep.base.files import absolute, atomic_write, open_file
+from lockstep.base.files import absolute, atomic_write
 from lockstep.plan.plan import Plan
 from lockstep.runs.run_files import CONFIG, METRICS, read_config, run_of
 
@@ -46,7 +46,7 @@ def read_checkpoint(path: Path, mmap: bool = False) -> Mapping[str, Any]:
     from lockstep.base.safe_loading import load  # with torch
 
     try:
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(path) as archive:
             intact = archive.testzip() is None
         checkpoint: Mapping[str, Any] = load(path, mmap=mmap) if intact else {}
     except OSError as error:

@@ -12,7 +12,7 @@ from torch import nn
 from lockstep.base.config_error import ConfigError, as_typed, config_error, require, shorten
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import is_below, leaves
-from lockstep.plan.schemas.trainer import DEFAULTS
+from lockstep.plan.schemas.run import DEFAULTS
 from lockstep.runs.checkpoint.content import SECTION, Content, Progress, before_fit_end, named_as_in
 from lockstep.runs.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.runs.record import earlier_lines

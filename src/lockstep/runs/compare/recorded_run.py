@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as
-from lockstep.base.files import read_text
 from lockstep.plan.plan import SUMMARY_KEYS
 from lockstep.plan.schemas.groups import WORLD, leaves
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, DamagedCheckpoint, read_checkpoint
@@ -53,7 +52,7 @@ class RecordedRun:
         """Parse one file of the folder; return nothing if it is missing."""
         path = self.folder / name
         with errors_as(partial(damaged, path)), suppress(FileNotFoundError, NotADirectoryError):
-            return {**parse(read_text(path))}
+            return {**parse(path.read_text())}
         return {}
 
     def _read_record(self, text: str) -> Line:

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from lockstep.base.config_error import config_error
 from lockstep.base.errors import NotFinite
-from lockstep.base.files import finite, open_file, save_text, sync_folder
+from lockstep.base.files import finite, save_text, sync_folder
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.base.random_state import has_dropout
@@ -79,7 +79,7 @@ def earlier_lines(checkpoint: Path, run_dir: Path, offset: Mapping[str, Any]) ->
     Without these lines a run may resume in another folder; in its own it would overwrite the record: a ConfigError.
     """
     run, lines = run_of(checkpoint), b""
-    with suppress(OSError), open_file(run / RECORD) as record:
+    with suppress(OSError), (run / RECORD).open("rb") as record:
         record.readline()
         lines = record.read(offset["size"])
     if hashlib.sha256(lines).hexdigest() == offset["sha256"]:

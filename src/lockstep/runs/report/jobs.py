@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from lockstep.base.config_error import truncate
+from lockstep.base.config_error import shorten
 from lockstep.base.text_table import short_text
 from lockstep.plan.schemas.groups import short_keys
 from lockstep.runs.compare.recorded_run import RecordedRun, mean_loss
@@ -71,7 +71,7 @@ def jobs_page(
 
 def label(options: Options, without: str = "") -> str:
     """Return `devices=2 lr=0.01`."""
-    return truncate(" ".join(f"{key}={short_text(options[key])}" for key in options if key != without), MAX_LABEL)
+    return shorten(" ".join(f"{key}={short_text(options[key])}" for key in options if key != without), MAX_LABEL)
 
 
 def _varying(rows: Sequence[SweepRow]) -> list[Options]:

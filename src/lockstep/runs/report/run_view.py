@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from lockstep.base.config_error import as_typed, is_number
-from lockstep.base.files import CONF, read_json, read_text
+from lockstep.base.files import CONF, read_json
 from lockstep.plan.schemas.groups import key_of, leaves
 from lockstep.runs.compare.recorded_run import RecordedRun
 from lockstep.runs.run_files import CONFUSION, NOTES, net_metrics, read_config
@@ -57,7 +57,7 @@ class RunView:
     def confusion(self) -> list[tuple[str, list[int]]]:
         """The rows of confusion.csv: a true class, and its counts by predicted class."""
         with suppress(OSError, ValueError):
-            _, *rows = csv.reader(read_text(self.folder / CONFUSION).splitlines())
+            _, *rows = csv.reader((self.folder / CONFUSION).read_text().splitlines())
             return [(name, [*map(int, counts)]) for name, *counts in rows]
         return []
 

@@ -13,7 +13,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, read_write
 
-from lockstep.base.config_error import ConfigError, config_error, errors_as, require, shorten, truncate
+from lockstep.base.config_error import ConfigError, config_error, errors_as, require, shorten
 from lockstep.base.files import save_json, save_table
 from lockstep.base.text_table import columns_text, short_text
 from lockstep.launch.disk import run_lock
@@ -85,7 +85,7 @@ def format_table(rows: Sequence[SweepRow]) -> str:
     titles = [headings.get(name, name.replace("_", " ", 1)) for name in names]
     table = columns_text(titles, [[_text(name, row.cells[name]) for name in names] for row in rows])
     reasons = [f"job {row.cells['job']} {row.cells['reason']}" for row in rows if row.cells.get("reason")]
-    return "\n".join([table, *(truncate(reason, MAX_CELL) for reason in reasons)])
+    return "\n".join([table, *(shorten(reason, MAX_CELL) for reason in reasons)])
 
 
 def _text(name: str, value: object) -> str:
