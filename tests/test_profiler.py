@@ -16,7 +16,7 @@ PHASES = ("start", "data", "forward", "backward", "optimizer", "rest", "val", "t
 @pytest.mark.slow
 def test_profilers_change_no_result(make_plan: MakePlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     digests = []
-    for profiler in ("null", "simple", "advanced", "pytorch"):
+    for profiler in ("null", "simple", "timeline", "advanced", "pytorch"):
         digests.append(run(make_plan(*SMALL, f"profiler={profiler}"), ALONE)["digest"])
         table = capsys.readouterr().out.rpartition("\nphase ")[2].split()
         assert {*PHASES}.issubset(table) == (profiler == "simple")

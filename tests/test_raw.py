@@ -46,13 +46,13 @@ SMALL = (
 
 DIRECT = {
     *("base.config_error", "base.errors", "base.files", "base.messages", "base.private_api.torch"),
-    *("base.private_api.torchmetrics", "base.safe_loading", "base.structures", "launch.topology"),
+    *("base.private_api.torchmetrics", "base.safe_loading", "base.structures", "base.timeline", "launch.topology"),
     *("plan.targets.kinds", "plan.targets.locate", "plan.world"),
 }
 """What raw/ imports: to raise, to write files, to send messages, and to find the user's code."""
 ALLOWED = {
     *(f"base.{name}" for name in ("config_error", "constraints", "disk", "errors", "files", "lazy", "messages")),
-    *(f"base.{name}" for name in ("private_api", "random_state", "safe_loading", "streams", "structures")),
+    *(f"base.{name}" for name in ("private_api", "random_state", "safe_loading", "streams", "structures", "timeline")),
     *(f"plan.{name}" for name in ("schemas", "targets", "world")),
     *("launch", "models", "nets", "datamodules", "raw", "strategies"),
 }

@@ -14,6 +14,7 @@ from typing import Any
 CARRIED = Path(__file__).parents[1] / "conf"
 CONF = CARRIED if CARRIED.is_dir() else Path(__file__).parents[3] / "conf"
 """The folder of the configuration groups: in the package of a wheel, else at the top of the checkout."""
+TIMELINE = "profiler/timeline.json.gz"  # of a run's folder
 
 
 def absolute(path: Any) -> Any:

@@ -15,6 +15,7 @@ from lockstep.base.config_error import require
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
 from lockstep.base.streams import notice
+from lockstep.base.timeline import timeline
 from lockstep.engine import hooks
 from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.evaluation import EvaluationCallback
@@ -50,7 +51,9 @@ def run(plan: Plan, context: RankContext) -> Metrics:
     silence_warnings()
     session = Session(plan, context)
     plan, start, fitted = session.plan, session.start, {"datamodule": session.data.source.data_module}
-    with session.running():
+    with session.running(), timeline(plan.run_dir, context.rank, plan.profiler) as recorded:
+        if recorded is not None:
+            session.phases.marks, session.notes.values["timeline"] = recorded.marks, recorded.summary
         state = RankState(session)
         training = TrainingCallback(session, state)
         first = (EvaluationCallback(session), BatchCallback(session), training)

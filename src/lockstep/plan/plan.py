@@ -75,7 +75,7 @@ class Plan:
     run_dir: str
     tags: tuple[str, ...] = ()
     compile: Literal[True, False, "dynamic"] = False
-    profiler: Literal["simple", "advanced", "pytorch"] | None = None
+    profiler: Literal["simple", "timeline", "advanced", "pytorch"] | None = None
     config: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     command: schemas.Command = field(default=schemas.Command())

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from lockstep.base.timeline import timeline
 from lockstep.launch.topology import RankContext
 from lockstep.plan.targets.kinds import overrides
 from lockstep.raw import Job
@@ -26,7 +27,8 @@ def run(job: Job, context: RankContext) -> dict[str, Any]:
     if (deterministic := trainer.config.trainer.deterministic) is not None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else cuBLAS adds in any order
         torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
-    train_and_test(trainer)
+    with timeline(job.world.folder, context.rank, trainer.config.profiler):
+        train_and_test(trainer)
     return trainer.record.results()
 
 

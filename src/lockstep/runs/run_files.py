@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.files import save_table, save_text
+from lockstep.base.files import TIMELINE, save_table, save_text
 
 METRICS = "metrics.json"
 CONFIG = "config.yaml"
@@ -79,7 +79,7 @@ def save_confusion(folder: Path, counts: Sequence[Sequence[int]], labels: Sequen
 def clear_records(folder: Path, keep_record: bool) -> None:
     """Remove the results of an earlier run in the folder; `keep_record`: the run is resumed."""
     for run in (folder, folder / "lightning", folder / "raw"):
-        for name in (METRICS, COMPARISON, CONFUSION, REPORT, *(() if keep_record else (RECORD, NOTES))):
+        for name in (METRICS, COMPARISON, CONFUSION, REPORT, TIMELINE, *(() if keep_record else (RECORD, NOTES))):
             (run / name).unlink(missing_ok=True)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ONLY_OF_RAW: dict[str, Any] = {
     **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
     **{"trainer.detect_anomaly": False, "trainer.reload_dataloaders_every_n_epochs": 0},
-    **{"trainer.benchmark": None, "profiler": None},
+    "trainer.benchmark": None,
 }
 """The only values of some keys under engine=raw and engine=both."""
 
@@ -67,6 +67,7 @@ class Raw:
         path = str((plan.model.optimizer or {}).get("_target_"))
         contiguous, precision = "memory_format=contiguous", "precision=bf16-mixed"
         for fits, key, reason, hint in (
+            (plan.profiler in (None, "timeline"), "profiler", "only repeats a training", "profiler=timeline"),
             (plan.test != "best", "test", "keeps the final weights alone", "test=true"),
             (plan.memory_format != "channels_last", "memory_format", "computes contiguous nets alone", contiguous),
             (0 not in sizes, "data", "reads DataLoaders with a batch_size", "data=… with one"),

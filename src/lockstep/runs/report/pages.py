@@ -1,10 +1,11 @@
 """The content of a page about one run or two; the templates write it as sentences and tables."""
 
 from collections.abc import Mapping, Sequence
+from os.path import relpath
 from pathlib import Path
 from typing import Any
 
-from lockstep.base.files import read_json, short_path
+from lockstep.base.files import TIMELINE, read_json, short_path
 from lockstep.plan.schemas.groups import short_keys
 from lockstep.plan.schemas.run import ENGINES
 from lockstep.runs.compare import compare
@@ -19,13 +20,13 @@ NOTICEABLE = 0.05  # share of the training time by which a rank is slower than t
 Content = dict[str, Any]
 
 
-def run_page(folder: Path, reason: str = "") -> Content:
-    """Return the content of the page of a run. `reason`: what ended it early."""
+def run_page(folder: Path, reason: str = "", page: Path | None = None) -> Content:
+    """Return the content of the page of a run. `reason`: what ended it early. `page`: the folder of the page."""
     view = RunView(folder)
     values = [word.lstrip("+").partition("=") for word in view.words]
     typed = short_keys({key: value for key, _, value in values})
     return {
-        **_parts(view),
+        **_parts(view, page or folder),
         "title": f"{' '.join(map('='.join, typed.items())) or view.work} · {folder.resolve().name}",
         "work": [view.work],
         "run": view,
@@ -42,7 +43,7 @@ def both_page(folder: Path, reason: str = "") -> Content:
     """Return the content of the page of `engine=both`, of which raw may have left nothing yet."""
     lightning, raw = (folder / engine for engine in FOLDERS)
     if not (folder / METRICS).is_file():
-        return {**run_page(lightning, reason), "is_both": True}
+        return {**run_page(lightning, reason, folder), "is_both": True}
     content = pair_page(lightning, raw, read_json(folder / COMPARISON), ["Lightning", "raw"])
     return {**content, "title": f"Lightning and raw · {folder.resolve().name}", "setups": content["setups"][:1]}
 
@@ -54,7 +55,9 @@ def pair_page(a: Path, b: Path, comparison: Content | None = None, names: Sequen
     short = short_keys(options) if len(options) <= 2 else {}
     letters = [" ".join([ab, *(f"{key}={pair[n]}" for key, pair in short.items())]) for n, ab in enumerate("AB")]
     names = names or letters
-    left, is_identical = _parts(views[0]), comparison["verdict"] == "identical"
+    page = Path() if names == letters else a.parent
+    left, is_identical = _parts(views[0], page), comparison["verdict"] == "identical"
+    times = [(name, times_of(view, page)) for name, view in zip(names, views, strict=True)]
     return {
         **left,
         "title": f"{names[0]} against {names[1]} · {a.resolve().name}",
@@ -69,12 +72,12 @@ def pair_page(a: Path, b: Path, comparison: Content | None = None, names: Sequen
         "pair": [] if is_identical else pair_rows(*views),
         "comparison": comparison,
         "charts": [difference_chart(*views), *curves(dict(zip(names, views, strict=True)))],
-        "times": [(name, times_of(view)) for name, view in zip(names, views, strict=True)],
+        "times": times,
         "setups": [(name, setup_of(view)) for name, view in zip(names, views, strict=True)],
     }
 
 
-def _parts(view: RunView) -> Content:
+def _parts(view: RunView, page: Path) -> Content:
     """Return what is read of one run alone: time, classes and pictures."""
     names, rows = [name for name, _ in view.confusion], [counts for _, counts in view.confusion]
     others = [*names, *(["another"] if rows and len(rows[0]) > len(rows) else [])]
@@ -85,7 +88,7 @@ def _parts(view: RunView) -> Content:
         if column != row and count
     ]
     return {
-        "times": [("", times_of(view))],
+        "times": [("", times_of(view, page))],
         "classes": {"names": names, "others": others, "rows": rows, "predicted": [*map(sum, zip(*rows, strict=True))]},
         "wrong": sorted(wrong, key=lambda each: -each[0])[:LARGEST_LIST],
         "pictures": view.notes.get("pictures", []),
@@ -105,16 +108,18 @@ def pair_rows(left: RunView, right: RunView) -> list[Content]:
     return sorted(rows, key=lambda row: row["split"] != "test")
 
 
-def times_of(view: RunView) -> Content:
-    """Return the seconds of each rank by phase, and those of epochs."""
-    noted = view.notes.get("ranks", [])
-    ranks = [{phase: seconds.get(phase, 0.0) for phase in PHASES} for seconds in noted]
+def times_of(view: RunView, page: Path) -> Content:
+    """Return the seconds of each rank by phase, in the timeline if there is one, and those of epochs."""
+    noted, trace = view.notes.get("ranks", []), view.notes.get("timeline") or {}
+    ranks = [{phase: seconds.get(phase, 0.0) for phase in PHASES} for seconds in trace.get("ranks", noted)]
     others: Mapping[str, float] = noted[0] if noted else {}
-    slow = slowest(ranks)
+    path, slow = view.folder / TIMELINE, slowest(ranks)
     epochs = view.notes.get("epochs", [])  # each with the seconds of training, and of all else since the last
     return {
         "results": view.results,
         "ranks": ranks,
+        "timeline": relpath(path, page) if path.is_file() else None,
+        "steps": trace.get("steps"),
         "slowest": slow,
         "slow_phase": None if slow is None else slow_phase(ranks, slow),
         "others": {name: value for name, value in others.items() if name not in PHASES},
