@@ -6,7 +6,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from lockstep.base.files import CONF
-from lockstep.command.compose import compose_job, without_plus
+from lockstep.command.compose import compose_job, replacing, without_plus
 from lockstep.plan.schemas.groups import GROUPS
 
 
@@ -32,6 +32,13 @@ def test_the_folder_conf_of_the_working_directory_is_found(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     assert compose_job(["model=mine"])[0].model.width == 8
     assert "net" in compose_job(["model=mlp"])[0].model
+
+
+def test_a_target_in_place_of_an_option_replaces_it() -> None:
+    words = ["model={_target_:torchvision.models.resnet18}", "optimizer={lr:1}"]
+    words = [each for word in words for each in replacing(word)]
+    assert words == ["~model", "+model={_target_:torchvision.models.resnet18}", "optimizer={lr:1}"]
+    assert compose_job(words[:2])[0].model == {"_target_": "torchvision.models.resnet18"}
 
 
 def test_arguments_that_no_file_has_are_added() -> None:

@@ -77,6 +77,13 @@ def without_plus(word: str) -> str:
     return f"++{rest}" if name and adds else rest
 
 
+def replacing(word: str) -> list[str]:
+    """Return the overrides by which a target in place of an option, `model={_target_: …}`, replaces the group."""
+    group, _, value = word.partition("=")
+    replaces = value.startswith("{") and KEY in value and group in (*GROUPS, *TARGETS)
+    return [f"~{group}", f"+{word}"] if replaces else [word]
+
+
 def parse(words: Iterable[str]) -> list[Override]:
     """Parse overrides as Hydra does, without those that it cannot parse (flags, syntax errors)."""
     overrides = []

@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.base.config_error import ConfigError, require
 from lockstep.base.files import save_json, short_path
 from lockstep.command.build import plan_from
-from lockstep.command.compose import compose_job, sets_folder, without_plus
+from lockstep.command.compose import compose_job, replacing, sets_folder, without_plus
 from lockstep.command.hydra_errors import planning
 from lockstep.command.run_result import RunResult, run_summary, run_title
 from lockstep.launch.disk import disk_errors_as_config_errors, run_lock
@@ -109,7 +109,8 @@ def with_earlier_words(words: Sequence[str]) -> list[str]:
     For a checkpoint that `train=false` tests, what was typed about the module and its data. In a sweep, which has to
     name its folder to resume, the words are returned alone: it resumes by the whole command.
     """
-    words = [*map(without_plus, words)]
+    words = [each for word in words for each in replacing(without_plus(word))]
+    words = [word for place, word in enumerate(words) if word[:1] != "~" or word not in words[:place]]
     typed = {key_of(word): word.partition("=")[2].lower() for word in words}
     resumes, tests = typed.get("resume") == "true", typed.get("train") == "false" and "ckpt_path" in typed
     sweeps, hint = bool({"-m", "--multirun"} & {*words}), "resume=true hydra.sweep.dir=FOLDER"
