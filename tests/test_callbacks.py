@@ -170,6 +170,11 @@ def test_a_function_that_makes_no_callback_is_rejected(make_plan: MakePlan) -> N
         create_callbacks(plan)
 
 
+def test_a_callback_that_trains_before_the_run_is_rejected(make_plan: MakePlan) -> None:
+    with pytest.raises(ConfigError, match=r"callbacks.lr._target_=.*LearningRateFinder: it searches by trial steps"):
+        make_plan("+callbacks.lr._target_=lightning.pytorch.callbacks.LearningRateFinder")
+
+
 def test_a_pruned_run_is_not_resumed(make_user_plan: MakeUserPlan) -> None:
     """Its checkpoints have the weights without their masks, and pruned ones would grow again."""
     pruning = ("+callbacks.prune._target_=lightning.pytorch.callbacks.ModelPruning", "+callbacks.prune.amount=0.5")

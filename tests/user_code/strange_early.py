@@ -4,7 +4,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import LearningRateFinder
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 from torch.optim import SGD, Optimizer
@@ -56,9 +55,3 @@ class Sparse(Early):
 
     def train_dataloader(self) -> DataLoader[Any]:
         return DataLoader(points(16, 1), batch_size=8)
-
-
-class Later(LearningRateFinder):
-    """Searches in some epochs, as Lightning's documentation shows."""
-
-    def on_fit_start(self, *_: Any) -> None: ...

@@ -10,7 +10,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lockstep.base.config_error import ConfigError, as_typed, config_error, is_number, option_error
+from lockstep.base.config_error import ConfigError, config_error, is_number, option_error
 from lockstep.base.constraints import PositiveInt, Processes
 from lockstep.base.files import CONF, absolute
 from lockstep.launch import forkserver, start
@@ -42,27 +42,16 @@ INSPECTED = (
 """Options of the plan that the inspection depends on. A module may read the last ones from `self.trainer`."""
 
 
-def plan_from(config: DictConfig, run_dir: Path, searched: Mapping[str, Any] | None = None) -> Plan:
-    """Return the plan of a composed configuration. `planning` makes sentences of OmegaConf's errors.
-
-    searched: values by key that callbacks have searched for, which the configuration has by now.
-    """
+def plan_from(config: DictConfig, run_dir: Path) -> Plan:
+    """Return the plan of a composed configuration. `planning` makes sentences of OmegaConf's errors."""
     values = typed_values(config, run_dir)
-    values |= _facts(values, searches=searched is None)
-    if results := values["results"]:
-        config = config.copy()
-        with open_dict(config):
-            config.batch_size_per_device = None if "batch_size" in results else config.batch_size_per_device
-            for key, value in results.items():
-                OmegaConf.update(config, key, value)
-        return plan_from(config, run_dir, results)
+    values |= _facts(values)
     values["batch_size"] = values["batch_size"] or BATCH_SIZE
     values["test"] = values["data"].test_size > 0 and values["test"]
-    words = tuple(f"++{key}={as_typed(value)}" for key, value in (searched or {}).items())
     unresolved, resolved = (OmegaConf.to_container(config, resolve=resolves) for resolves in (False, True))
     options: Any = _options_of(unresolved, resolved)  # type: ignore[arg-type]
     values = {name: values[name] for name in NAMES}
-    return Plan(**values, config=OmegaConf.to_yaml(config), options=options, command=schemas.Command(words))
+    return Plan(**values, config=OmegaConf.to_yaml(config), options=options)
 
 
 def typed_values(config: DictConfig, run_dir: Path) -> dict[str, Any]:
@@ -184,22 +173,21 @@ def at_a_terminal() -> bool:
     return not sweeps and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
 
 
-def _facts(values: Mapping[str, Any], searches: bool) -> dict[str, Any]:
+def _facts(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return facts about the module and its data; raise a ConfigError if these do not work.
 
-    `results` are the values by key that callbacks have searched for, if the run `searches`. All is done in a child of
-    the fork server, so that the command imports no code of the user's.
+    They are found in a child of the fork server, so that the command imports no code of the user's.
     """
     options = {name: values[name] for name in INSPECTED}
     if rank_from_env() is not None or values["strategy"].in_process:
-        return inspect(options, searches)
+        return inspect(options)
     forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN)
-    facts: dict[str, Any] = start.in_child(inspect, options, searches)
+    facts: dict[str, Any] = start.in_child(inspect, options)
     return facts
 
 
-def inspect(options: dict[str, Any], searches: bool) -> dict[str, Any]:
+def inspect(options: dict[str, Any]) -> dict[str, Any]:
     """Call `inspect_options`, whose file needs torch and Lightning."""
     from lockstep.engine.inspection import inspect_options
 
-    return inspect_options(options, searches)
+    return inspect_options(options)

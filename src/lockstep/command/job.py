@@ -138,9 +138,8 @@ def prepare(config: DictConfig, run_dir: Path, has_folder: bool, command: schema
     """
     with ThreadPoolExecutor(1) as pool:
         commit = pool.submit(git_commit if is_rank_zero() else str)
-        plan, command = plan_from(config, run_dir), command or schemas.Command()
-        words = (*command.words, *plan.command.words)
-        plan = replace(plan, command=replace(command, words=words, commit=commit.result()))
+        plan = plan_from(config, run_dir)
+        plan = replace(plan, command=replace(command or schemas.Command(), commit=commit.result()))
     check_launchable(plan.world)
     fits = plan.engine.name == "lightning" or plan.ckpt_path is None  # no rule of a plan, by which `load` reads a net
     require(fits, "ckpt_path", plan.ckpt_path, ONCE, "ckpt_path=null, or engine=lightning")

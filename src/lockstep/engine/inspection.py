@@ -39,25 +39,17 @@ UNMADE = "its loaders cannot be made."
 
 
 @preserve_generators()  # in a notebook it runs in the user's process
-def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str, Any]:
-    """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work.
-
-    results: what callbacks search for, by key, if the plan trains and `searches`.
-    """
+def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work."""
     model, data, seed = options["model"], options["data"], options["seed"]
     for logger in options["logger"]:
         from lockstep.runs.loggers import check_logger
 
         check_logger(logger)
-    finders, results = [], dict[str, Any]()
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)
         if isinstance(target, type):
             check_callback(callback, target)
-            if issubclass(target, LearningRateFinder | BatchSizeFinder):
-                finders.append(callback)  # its value comes in place of the callback
-                results |= {callback.key: None} if "." in callback.key else {}
-    options["callbacks"] = tuple(callback for callback in options["callbacks"] if callback not in finders)
     trainer = SimpleNamespace(**UNBEGUN, **vars(options["trainer"]), **{name: options[name] for name in NAMES})
     check_partials(model)
     check("model", {**model.call, RECURSIVE: False}, dict.fromkeys(FROM_DATA))
@@ -91,12 +83,7 @@ def inspect_options(options: dict[str, Any], searches: bool = False) -> dict[str
             raise
         except Exception:  # of a module without weights; else it is raised again on the ranks
             pass
-    if finders and searches and options["train"] and not options["trainer"].fast_dev_run:
-        from lockstep.engine.finders import search
-
-        for finder in finders:
-            results |= search(options | {"batch_size": results.get("batch_size", options["batch_size"])}, finder)
-    return {**options, "results": results}
+    return options
 
 
 def _create_module(model: schemas.Module, seed: int, on_meta: bool) -> Any:
@@ -143,9 +130,11 @@ def _attributes(owner: Any) -> dict[str, Any]:
 
 
 def check_callback(choice: schemas.Callback, cls: type) -> None:
-    """Raise if a class is no callback of Lightning."""
+    """Raise if a class is no callback of Lightning, or one that trains before the run."""
     reason = f"it makes a {cls.__name__}, and not a Callback of Lightning"
     require(issubclass(cls, pl.Callback), f"{choice.key}.{KEY}", choice.call[KEY], reason, "the path of one")
+    searches, hint = issubclass(cls, LearningRateFinder | BatchSizeFinder), "-m optimizer.lr=0.001,0.01,0.1, say"
+    require(not searches, f"{choice.key}.{KEY}", choice.call[KEY], "it searches by trial steps before a run", hint)
 
 
 def _set_up(owner: Any, data: schemas.Data, seed: int, trainer: SimpleNamespace) -> None:

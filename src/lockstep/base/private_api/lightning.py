@@ -69,14 +69,3 @@ def end_restart(loop: Any) -> None:
     """Clear the `restarting` flag of a loop and its children; a fit loop with max_steps overrides the setter."""
     base = next(kind for kind in reversed(type(loop).__mro__) if "restarting" in vars(kind))
     vars(base)["restarting"].fset(loop, False)
-
-
-def searched_attribute(finder: Any) -> tuple[str, bool]:
-    """Return the attribute of a module that a finder searches a value for, and whether it is to be set."""
-    name = getattr(finder, "_attr_name", "") or getattr(finder, "_batch_arg_name", "")
-    return name, getattr(finder, "_update_attr", True)
-
-
-def search_alone(finder: Any) -> None:
-    """Have a finder end the fit after its search, and set no attribute: the run gets the value by its key."""
-    finder._early_exit, finder._update_attr = True, False
