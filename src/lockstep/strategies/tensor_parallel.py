@@ -51,6 +51,7 @@ class Divided(Sharded):
     refuses_compiling: ClassVar[str] = "divides layers by hooks, which were never compiled"
     explained: ClassVar[Mapping[str, str]] = {
         "mat1 and mat2 shapes cannot be multiplied": "a layer gets the part of a rank, and not all outputs, of another",
+        "is a view and is being modified inplace": "an inplace ReLU, or the like, changes outputs of a divided layer",
         "is invalid for input of size": "a view of a rank's part of the outputs counts all heads: write -1 for them",
     }
     broadcast_buffers = False
