@@ -48,7 +48,7 @@ MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
-    *(*ENGINES.values(), *EVERY_RUN, "lockstep.collectives.tour", "bench.baselines", "bench.layouts"),
+    *(*ENGINES.values(), *EVERY_RUN, "lockstep.collectives.tour", "bench.baselines", "bench.traffic"),
     *("tests.rank_helpers", "tests.fault_injection.faulty_engine", "tests.fault_injection.engine_lightning"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""

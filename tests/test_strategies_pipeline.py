@@ -1,9 +1,8 @@
 """strategy=pipeline: the parts of a net on ranks compute what one process does."""
 
 import json
-import pickle
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +22,12 @@ from lockstep.engine import run
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.runs.compare import compare
-from lockstep.runs.run_files import Metrics
 from lockstep.strategies.parallel.pipeline import PartOfPipeline
+from lockstep.strategies.parallel.tensor_layout import parameters_of
 from tests.comparing import require_close, require_identical
 from tests.conftest import IN_PROCESS
 from tests.inspections import plan_here
-from tests.rank_helpers import ALONE, StopAfter, on_ranks, run_raw
+from tests.rank_helpers import ALONE, StopAfter, run_named, run_raw
 
 pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
 
@@ -88,39 +87,24 @@ def planted(name: str) -> ExitStack:
     return stack
 
 
-def run_all(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: run every plan, and write to `state.json` how many numbers each rank has of weights and of state."""
-    plans: dict[str, Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
-    for name, one in plans.items():
-        optimizers: set[Optimizer] = set()
-        handle = register_optimizer_step_post_hook(partial(lambda seen, optimizer, *_: seen.add(optimizer), optimizers))
-        with planted(name) if name in PLANTED else nullcontext():
-            if name.startswith("stopped"):
-                with pytest.raises(TrainingInterrupted):
-                    run(one, replace(context, stop=StopAfter(STOPPED_AFTER)))
-                last = str(Path(one.run_dir) / "checkpoints" / "last.ckpt")
-                one = replace(one, ckpt_path=last, resume=True)
-            if name != "begun":
-                run(one, context)
-            else:
-                with pytest.raises(TrainingInterrupted):
-                    run(one, replace(context, stop=StopAfter(STOPPED_AFTER)))
-        handle.remove()
-        states = [state for optimizer in optimizers for state in optimizer.state.values()]
-        weights = {each for one in optimizers for group in one.param_groups for each in group["params"]}
-        sizes: list[Any] = [0] * context.world_size
-        here = sum(weight.numel() for weight in weights if not weight.is_meta)
-        dist.all_gather_object(sizes, (here, sum(value.numel() for state in states for value in state.values())))
-        (Path(one.run_dir) / "state.json").write_text(json.dumps(sizes))
-    return {}
-
-
-def start(folder: Path, words: Mapping[str, Sequence[str]]) -> Path:
-    """Run plans of one world by one start of its ranks, each in the folder of its name."""
-    plans = {name: plan_of(folder / name, "pipeline", *each) for name, each in words.items()}
-    (folder / "plans").write_bytes(pickle.dumps(plans))
-    on_ranks(replace(next(iter(plans.values())), run_dir=str(folder)), run_all)
-    return folder
+def run_one(name: str, plan: Plan, context: RankContext) -> None:
+    """On a rank: run a plan, and write to `state.json` how many numbers each rank has of weights and of state."""
+    optimizers: set[Optimizer] = set()
+    handle = register_optimizer_step_post_hook(lambda optimizer, *_: optimizers.add(optimizer))
+    with handle, planted(name):
+        if name in ("stopped", "begun"):
+            with pytest.raises(TrainingInterrupted):
+                run(plan, replace(context, stop=StopAfter(STOPPED_AFTER)))
+            last = str(Path(plan.run_dir) / "checkpoints" / "last.ckpt")
+            plan = replace(plan, ckpt_path=last, resume=True)
+        if name != "begun":
+            run(plan, context)
+    states = [state for optimizer in optimizers for state in optimizer.state.values()]
+    weights = {weight for optimizer in optimizers for weight in parameters_of(optimizer)}
+    sizes: list[Any] = [0] * context.world_size
+    here = sum(weight.numel() for weight in weights if not weight.is_meta)
+    dist.all_gather_object(sizes, (here, sum(value.numel() for state in states for value in state.values())))
+    (Path(plan.run_dir) / "state.json").write_text(json.dumps(sizes))
 
 
 def alone(folder: Path, *words: str, strategy: str = "single", devices: int = 1) -> Path:
@@ -136,7 +120,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "uninterrupted": (DROPOUT,),
         "begun": (),
     }
-    folder = start(tmp_path_factory.mktemp("pipeline"), {**words, **dict.fromkeys(PLANTED, ())})
+    folder = tmp_path_factory.mktemp("pipeline")
+    all_words = {**words, **dict.fromkeys(PLANTED, ())}
+    run_named({name: plan_of(folder / name, "pipeline", *each) for name, each in all_words.items()}, folder, run_one)
     alone(folder / "single")
     return folder
 

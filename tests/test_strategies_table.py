@@ -1,6 +1,5 @@
 """Net × strategy × world × precision: every layout of weights computes what one process computes, at every step."""
 
-import pickle
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,11 +16,10 @@ from lockstep.engine.step import ModuleStep
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.runs.compare import compare
-from lockstep.runs.run_files import Metrics
 from lockstep.strategies.parallel.tensor_layout import copied_part, is_here, local_shard, parameters_of
 from tests.comparing import lines
 from tests.conftest import IN_PROCESS, MakeUserPlan
-from tests.rank_helpers import ALONE, on_ranks, run_plan
+from tests.rank_helpers import run_named, run_plan
 
 pytestmark = [*IN_PROCESS, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -86,26 +84,24 @@ def drift(optimizer: Optimizer, *_: object) -> None:
         local_shard(next(copies).data).add_(1e-9)
 
 
-def run_all(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: run every plan of its world."""
-    plans: list[Plan] = pickle.loads((Path(plan.run_dir) / f"plans {context.world_size}").read_bytes())
-    for each in plans:
-        with ExitStack() as planted:
-            if each.run_dir.endswith(DRIFTED):
-                planted.enter_context(register_optimizer_step_post_hook(drift))
-            if each.run_dir.endswith(DOUBLED):
-                planted.enter_context(patch.object(ModuleStep, "loss_weight", lambda *all_: 2 * WEIGHT(*all_)))
-            run_plan(each, context)
-    return {}
+def run_one(name: str, plan: Plan, context: RankContext) -> None:
+    """On a rank: run a plan, with what is planted."""
+    with ExitStack() as planted:
+        if name.endswith(DRIFTED):
+            planted.enter_context(register_optimizer_step_post_hook(drift))
+        if name.endswith(DOUBLED):
+            planted.enter_context(patch.object(ModuleStep, "loss_weight", lambda *all_: 2 * WEIGHT(*all_)))
+        run_plan(plan, context)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("table")
+def folders() -> dict[int, Path]:
+    """Return the folders of worlds whose cells have run."""
+    return {}
 
 
 @pytest.fixture
-def run_of(folder: Path, make_user_plan: MakeUserPlan) -> RunOf:
+def run_of(folders: dict[int, Path], make_user_plan: MakeUserPlan, tmp_path_factory: pytest.TempPathFactory) -> RunOf:
     """Return the folder of a cell; the first call for a world runs all of its cells."""
 
     def plan_of(job: str, layout: str, precision: str) -> Plan:
@@ -118,15 +114,12 @@ def run_of(folder: Path, make_user_plan: MakeUserPlan) -> RunOf:
 
     def run_of(*cell: str) -> Path:
         world = next(world for world, layouts in WORLDS.items() if cell[1] in layouts)
-        if not (pickled := folder / f"plans {world}").exists():
-            plans = [plan_of(*each) for each in (*CELLS, *SINGLES, *PLANTED) if each[1] in WORLDS[world]]
-            plans = [replace(plan, run_dir=str(folder / Path(plan.run_dir).name)) for plan in plans]
-            for plan in plans:
-                Path(plan.run_dir).mkdir()
-            pickled.write_bytes(pickle.dumps(plans))
-            first = replace(plans[0], run_dir=str(folder))
-            run_all(first, ALONE) if world == 1 else on_ranks(first, run_all)
-        return folder / place(*cell)
+        if world not in folders:
+            folders[world] = folder = tmp_path_factory.mktemp(f"world_{world}")
+            cells = [each for each in (*CELLS, *SINGLES, *PLANTED) if each[1] in WORLDS[world]]
+            plans = {place(*each): replace(plan_of(*each), run_dir=str(folder / place(*each))) for each in cells}
+            run_named(plans, folder, run_one)
+        return folders[world] / place(*cell)
 
     return run_of
 

@@ -1,6 +1,5 @@
 """strategy=tensor_parallel computes what `single` computes: all samples on each rank, and parts of layers."""
 
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -25,12 +24,11 @@ from lockstep.engine.training import TrainingCallback
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.runs.compare import compare
-from lockstep.runs.run_files import Metrics
 from lockstep.strategies.tensor_parallel import TensorParallel
 from tests.comparing import require_close
 from tests.conftest import IN_PROCESS
 from tests.inspections import plan_here
-from tests.rank_helpers import ALONE, StopAfter, on_ranks, run_plan
+from tests.rank_helpers import StopAfter, run_named, run_plan
 
 pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
 
@@ -98,15 +96,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-def run_all(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: run every plan; what is called stopped is stopped in a step."""
-    plans: dict[str, Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
-    for name, one in plans.items():
-        run_named(name, one, context)
-    return {}
-
-
-def run_named(name: str, plan: Plan, context: RankContext) -> None:
+def run_one(name: str, plan: Plan, context: RankContext) -> None:
     with ExitStack() as stack:
         if planted := next((PLANTED[key] for key in PLANTED if name.startswith(key)), None):
             stack.enter_context(patch.object(*planted))
@@ -119,12 +109,7 @@ def run_named(name: str, plan: Plan, context: RankContext) -> None:
 def start(folder: Path, devices: int, runs: Mapping[str, tuple[str, Sequence[str]]]) -> None:
     """Run jobs of one world by one start of its ranks, each in the folder of its name."""
     plans = {name: plan_of(folder / name, job, devices, *words) for name, (job, words) in runs.items()}
-    if devices == 1:
-        for name, plan in plans.items():
-            run_named(name, plan, ALONE)
-        return
-    (folder / "plans").write_bytes(pickle.dumps(plans))
-    on_ranks(replace(next(iter(plans.values())), run_dir=str(folder)), run_all)
+    run_named(plans, folder, run_one)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from bench.traffic import CountedCollectives, expected_traffic
+from bench.traffic import expected_traffic
 from lockstep import engine
 from lockstep.base.text_table import columns_text, figures
 from lockstep.command.build import plan_from
@@ -52,8 +52,8 @@ class LayoutOptions:
     devices: int = 2
 
 
-def run(plan: Plan, context: RankContext) -> dict[str, Any]:
-    """On a rank: train, and return what the rank that has most stores, and rank 0's traffic of a step and waiting."""
+def run(plan: Plan, context: RankContext) -> dict[str, float]:
+    """On a rank: train, and return what the rank that has most stores, and how much of the time rank 0 waits."""
     stored: dict[str, int] = {}
 
     def count(optimizer: Optimizer, *_: object) -> None:
@@ -64,16 +64,13 @@ def run(plan: Plan, context: RankContext) -> dict[str, Any]:
         stored["states"] = numbers(states)  # before the second step, and the third
 
     handle = register_optimizer_step_pre_hook(count)
-    with waiting() as seconds, CountedCollectives() as collectives:
+    with waiting() as seconds:
         engine.run(plan, context)
     handle.remove()
     waited = seconds["waiting"] / seconds["all"] if seconds["all"] else 0.0
     ranks: list[Any] = [None] * context.world_size
     dist.all_gather_object(ranks, {**stored, "waiting": waited})
-    return {key: max(rank[key] for rank in ranks) for key in stored} | {
-        "waiting": waited,
-        "traffic": collectives.steps[-1],
-    }
+    return {key: max(rank[key] for rank in ranks) for key in stored} | {"waiting": waited}  # rank 0's
 
 
 def numbers(tensors: Sequence[Tensor]) -> int:
@@ -108,27 +105,30 @@ def waiting() -> Iterator[dict[str, float]]:
         yield seconds
 
 
-def train(strategy: str, devices: int, micro_batches: int = 4, **sizes: int) -> dict[str, Any]:
-    """Train the net of these sizes, and return what `run` does."""
+def train(
+    strategy: str, devices: int, micro_batches: int = 4, program: str = "bench.layouts", **sizes: int
+) -> dict[str, Any]:
+    """Train the net of these sizes, and return what `run` of a program does on rank 0."""
     words = [f"model.net.width={sizes['width']}", f"model.net.layers={sizes['layers']}"]
     words += [f"data.length={sizes['length']}", f"batch_size={sizes['samples']}"]
     words += [f"strategy.micro_batches={micro_batches}"] if strategy == "pipeline" else []
     with TemporaryDirectory(prefix="lockstep-bench-", ignore_cleanup_errors=True) as folder:
         overrides = [*JOB, *words, f"strategy={strategy}", f"devices={devices}"]
-        return start_ranks(plan_from(compose_job(overrides)[0], Path(folder)), "bench.layouts")  # type: ignore[no-any-return]
+        return start_ranks(plan_from(compose_job(overrides)[0], Path(folder)), program)  # type: ignore[no-any-return]
 
 
 def run_layouts(options: LayoutOptions) -> int:
     devices = options.devices
-    baseline: dict[str, Any] = {}
+    baseline: dict[str, float] = {}
     expected = expected_traffic(devices, **SIZES)
     stored_rows, traffic_rows, waiting_rows = [], [], []
     for strategy in STRATEGIES:
         measured = train(strategy, devices, **SIZES)
         baseline = baseline or measured
         stored_rows.append([strategy, *(figures(measured[key] / baseline[key]) for key in STORED)])
-        for kind in sorted({*measured["traffic"], *expected[strategy]}):
-            numbers = (*measured["traffic"].get(kind, (0, 0)), *expected[strategy].get(kind, (0, 0)))
+        traffic = train(strategy, devices, program="bench.traffic", **SIZES)
+        for kind in sorted({*traffic, *expected[strategy]}):
+            numbers = (*traffic.get(kind, (0, 0)), *expected[strategy].get(kind, (0, 0)))
             traffic_rows.append([strategy, kind, *(f"{number:,}" for number in numbers)])
     print(columns_text(["strategy", *STORED], stored_rows), flush=True)
     headings = ["strategy", "collective", "calls", "bytes", "expected calls", "bytes"]

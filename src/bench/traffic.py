@@ -5,8 +5,11 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from lockstep import engine
 from lockstep.base.private_api.torch import TorchDispatchMode
 from lockstep.base.structures import tensors_in
+from lockstep.launch.topology import RankContext
+from lockstep.plan.plan import Plan
 
 Traffic = dict[str, tuple[int, int]]
 """Calls and bytes by collective. Bytes are of full tensors: what is summed, sent, or gathered from all ranks."""
@@ -42,6 +45,13 @@ class CountedCollectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def end_step(self, *_: object) -> None:
         self.steps.append({kind: (len(sizes), sum(sizes)) for kind, sizes in sorted(self.counts.items())})
         self.counts.clear()
+
+
+def run(plan: Plan, context: RankContext) -> Traffic:
+    """On a rank: train, and return the traffic of the last step."""
+    with CountedCollectives() as collectives:
+        engine.run(plan, context)
+    return collectives.steps[-1]
 
 
 CHARACTERS = 58  # of the text that comes with the package
