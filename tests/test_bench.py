@@ -59,6 +59,6 @@ def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capf
 @pytest.mark.parametrize("strategy", layouts.STRATEGIES)
 def test_the_collectives_of_a_step_are_those_of_theory(strategy: str) -> None:
     sizes = {"width": 64, "layers": 2, "length": 16, "samples": 8}
-    traffic = layouts.train(strategy, 2, program="bench.traffic", **sizes)
+    traffic = layouts.train(strategy, 2, sizes, "bench.traffic")
     assert traffic == expected_traffic(2, **sizes)[strategy]
     assert traffic != expected_traffic(2, **{**sizes, "layers": 3})[strategy]

@@ -1,7 +1,7 @@
 """`python -m bench.layouts`: what each rank stores and sends under a strategy, and how long a pipeline's parts wait."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +106,7 @@ def waiting() -> Iterator[dict[str, float]]:
 
 
 def train(
-    strategy: str, devices: int, micro_batches: int = 4, program: str = "bench.layouts", **sizes: int
+    strategy: str, devices: int, sizes: Mapping[str, int], program: str = "bench.layouts", micro_batches: int = 4
 ) -> dict[str, Any]:
     """Train the net of these sizes, and return what `run` of a program does on rank 0."""
     words = [f"model.net.width={sizes['width']}", f"model.net.layers={sizes['layers']}"]
@@ -123,10 +123,10 @@ def run_layouts(options: LayoutOptions) -> int:
     expected = expected_traffic(devices, **SIZES)
     stored_rows, traffic_rows, waiting_rows = [], [], []
     for strategy in STRATEGIES:
-        measured = train(strategy, devices, **SIZES)
+        measured = train(strategy, devices, SIZES)
         baseline = baseline or measured
         stored_rows.append([strategy, *(figures(measured[key] / baseline[key]) for key in STORED)])
-        traffic = train(strategy, devices, program="bench.traffic", **SIZES)
+        traffic = train(strategy, devices, SIZES, "bench.traffic")
         for kind in sorted({*traffic, *expected[strategy]}):
             numbers = (*traffic.get(kind, (0, 0)), *expected[strategy].get(kind, (0, 0)))
             traffic_rows.append([strategy, kind, *(f"{number:,}" for number in numbers)])
@@ -134,7 +134,7 @@ def run_layouts(options: LayoutOptions) -> int:
     headings = ["strategy", "collective", "calls", "bytes", "expected calls", "bytes"]
     print("\n" + columns_text(headings, traffic_rows, left=2), flush=True)
     for micro_batches in MICRO_BATCHES:
-        waited = train("pipeline", devices, micro_batches, **SIZES)["waiting"]
+        waited = train("pipeline", devices, SIZES, micro_batches=micro_batches)["waiting"]
         expected_part = (devices - 1) / (micro_batches + devices - 1)
         waiting_rows.append([str(micro_batches), figures(waited), figures(expected_part)])
     print("\n" + columns_text(["micro-batches", "waiting", "expected"], waiting_rows, left=0), flush=True)

@@ -49,7 +49,8 @@ class CountedCollectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def run(plan: Plan, context: RankContext) -> Traffic:
     """On a rank: train, and return the traffic of the last step."""
-    with CountedCollectives() as collectives:
+    collectives = CountedCollectives()
+    with collectives:
         engine.run(plan, context)
     return collectives.steps[-1]
 
