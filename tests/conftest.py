@@ -67,6 +67,7 @@ WORKERS = 3
 """Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
+    "strategies_table",
     *("course", "netns", "clusters", "docs", "resume", "signals", "fuzz", "wheel", "parity_matrix", "compile"),
     *("strategies_modules", "strangers", "user_module", "silent_bugs", "sweep", "strategies_virtual", "in_process"),
     *("faults", "user_code", "paths", "train", "raw", "both", "module_resume", "strategies_fsdp", "callbacks"),
