@@ -48,8 +48,8 @@ MakeUserPlan = Callable[..., Plan]
 """From overrides and the name of a folder."""
 MNIST_ROOT = Path(os.environ.get("LOCKSTEP_MNIST", ROOT.parent / "shared" / "data"))
 RANK_ENGINES = (
-    *(*ENGINES.values(), *EVERY_RUN, "lockstep.collectives.tour", "bench.baselines", "tests.rank_helpers"),
-    *("tests.fault_injection.faulty_engine", "tests.fault_injection.engine_lightning"),
+    *(*ENGINES.values(), *EVERY_RUN, "lockstep.collectives.tour", "bench.baselines", "bench.traffic"),
+    *("tests.rank_helpers", "tests.fault_injection.faulty_engine", "tests.fault_injection.engine_lightning"),
 )
 """All that tests have on the ranks of this process: for one more its fork server would be started anew, in seconds."""
 IN_PROCESS = [
@@ -67,6 +67,7 @@ WORKERS = 3
 """Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
+    "strategies_table",
     *("course", "netns", "clusters", "docs", "resume", "signals", "fuzz", "wheel", "parity_matrix", "compile"),
     *("strategies_modules", "strangers", "user_module", "silent_bugs", "sweep", "strategies_virtual", "in_process"),
     *("faults", "user_code", "paths", "train", "raw", "both", "module_resume", "strategies_fsdp", "callbacks"),

@@ -5,7 +5,7 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -76,28 +76,38 @@ def run_checks(plan: Plan, context: RankContext) -> Metrics:
     return {name: "; ".join(wrong for each in results for wrong in each[name]) for name in checks}
 
 
-def run_plans(plans: Sequence[Plan], folder: Path) -> None:
-    """Run plans of one world, each in its `run_dir`: in this process, or by one start of the ranks."""
-    for plan in plans:
+def run_named(plans: Mapping[str, Plan], folder: Path, run_one: Callable[[str, Plan, RankContext], object]) -> None:
+    """Call a function for each plan of one world, with its name and rank: in this process, or by one start of ranks."""
+    for plan in plans.values():
         Path(plan.run_dir).mkdir(parents=True, exist_ok=True)
-    if plans[0].strategy.distributed:
-        (folder / "plans").write_bytes(pickle.dumps(plans))
-        on_ranks(replace(plans[0], run_dir=str(folder)), run_pickled_plans)
+    first = next(iter(plans.values()))
+    if first.strategy.distributed:
+        (folder / "plans").write_bytes(pickle.dumps((run_one, dict(plans))))
+        on_ranks(replace(first, run_dir=str(folder)), run_pickled)
     else:
-        for plan in plans:
-            run_plan(plan, ALONE)
+        for name, plan in plans.items():
+            run_one(name, plan, ALONE)
+
+
+def run_pickled(plan: Plan, context: RankContext) -> Metrics:
+    run_one, plans = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
+    for name, each in plans.items():
+        run_one(name, each, context)
+    return {}
+
+
+def run_plans(plans: Sequence[Plan], folder: Path) -> None:
+    """Run plans of one world, each in its `run_dir`."""
+    run_named({plan.run_dir: plan for plan in plans}, folder, run_by_name)
+
+
+def run_by_name(_: str, plan: Plan, context: RankContext) -> None:
+    run_plan(plan, context)
 
 
 def trained(engine: str, plan: Plan, folder: str | None = None) -> Metrics:
     """Run the plan by one engine in this process, in a folder of that name."""
     return ENGINES[engine](with_engine(plan, engine, Path(plan.run_dir) / (folder or engine)), ALONE)
-
-
-def run_pickled_plans(plan: Plan, context: RankContext) -> Metrics:
-    plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
-    for each in plans:
-        run_plan(each, context)
-    return {}
 
 
 def run_plan(plan: Plan, context: RankContext) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import workloads
+from bench import layouts, workloads
 from bench.__main__ import HELP, BenchOptions, run_bench
+from bench.traffic import expected_traffic
 from lockstep.base.config_error import ConfigError
 from lockstep.command.compose import compose_job
 from lockstep.command.entry_point import options
@@ -52,3 +53,12 @@ def test_from_start_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capf
     assert [row["variant"] for row in rows] == ["bare", "stock", "lockstep"]
     assert [float(rows[place][f"of {name}"]) for place, name in ((0, "bare"), (1, "stock"))] == [1, 1]
     assert all(float(row["seconds"]) > 0 for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", layouts.STRATEGIES)
+def test_the_collectives_of_a_step_are_those_of_theory(strategy: str) -> None:
+    sizes = {"width": 64, "layers": 2, "length": 16, "samples": 8}
+    traffic = layouts.train(strategy, 2, sizes, "bench.traffic")
+    assert traffic == expected_traffic(2, **sizes)[strategy]
+    assert traffic != expected_traffic(2, **{**sizes, "layers": 3})[strategy]

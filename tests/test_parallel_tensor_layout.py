@@ -11,6 +11,7 @@ from torch.optim import Adam
 
 from lockstep.strategies.parallel.tensor_layout import (
     clip_gradients,
+    copied_part,
     full_optimizer_state,
     full_state_dict,
     gradient_norms,
@@ -39,6 +40,13 @@ def lay_out(full: nn.ParameterList, rank: int) -> nn.ParameterList:
         placed.owners = owners  # type: ignore[attr-defined]
         setattr(parameters, name, placed)
     return parameters
+
+
+def wrong_copies(rank: int, _: int) -> list[str]:
+    """By hand: ranks 0 and 2 have the same parts of those that are divided in two, ranks 2 and 3 the last one."""
+    parameters = lay_out(nn.ParameterList([torch.zeros(4, 6) for _ in range(5)]), rank)
+    copies = ["", f"tensor={rank % 2}", f"tensor={rank % 2}", None, "on 2, 3"]
+    return [] if [*map(copied_part, parameters)] == copies else [f"{rank}: {[*map(copied_part, parameters)]}"]
 
 
 def give_gradients(parameters: nn.ParameterList, full: nn.ParameterList) -> None:
@@ -79,4 +87,5 @@ def wrong_layouts(rank: int, _: int) -> list[str]:
 
 
 def test_parts_count_once() -> None:
-    assert not wrong_on(4, wrong_layouts)["wrong_layouts"]
+    wrong = wrong_on(4, wrong_layouts, wrong_copies)
+    assert not any(wrong.values()), wrong

@@ -1,7 +1,6 @@
 """strategy=fsdp computes what `single` computes: each rank with a shard of every weight."""
 
 import os
-import pickle
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,12 +17,13 @@ from lockstep.engine import run
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.runs.compare import compare
-from lockstep.runs.run_files import Metrics
 from lockstep.strategies.fsdp import FSDP
 from tests.comparing import lines
-from tests.conftest import MakePlan, require_refused
+from tests.conftest import IN_PROCESS, MakePlan, require_refused
 from tests.inspections import plan_here
-from tests.rank_helpers import StopAfter, on_ranks
+from tests.rank_helpers import StopAfter, run_named
+
+pytestmark = IN_PROCESS
 
 TRAINING = [
     *("data=digits", "data.test_size=1735", "data.val_size=1", "model=lenet", "model.net.dropout=0", "optimizer=adam"),
@@ -42,27 +42,22 @@ def plan_of(folder: Path, *overrides: str) -> Plan:
     return plan_here([*TRAINING, *overrides], folder)
 
 
-def run_all(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: every plan of this world; what is called stopped is stopped and gone on with in shards."""
-    plans: list[Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
-    for one in plans:
-        if Path(one.run_dir).name.startswith("stopped"):
-            with pytest.raises(TrainingInterrupted):
-                run(one, replace(context, stop=StopAfter(STOPPED_AFTER)))
-            last = Path(one.run_dir) / "checkpoints" / "last.ckpt"
-            if context.rank == 0:
-                os.link(last, last.with_name("at-the-stop.ckpt"))
-            dist.barrier()
-            one = replace(one, ckpt_path=str(last), resume=True, strategy=FSDP("fsdp"))
-        run(one, context)
-    return {"runs": len(plans)}
+def run_one(name: str, plan: Plan, context: RankContext) -> None:
+    """On a rank: run a plan; what is called stopped is stopped and gone on with in shards."""
+    if name.startswith("stopped"):
+        with pytest.raises(TrainingInterrupted):
+            run(plan, replace(context, stop=StopAfter(STOPPED_AFTER)))
+        last = Path(plan.run_dir) / "checkpoints" / "last.ckpt"
+        if context.rank == 0:
+            os.link(last, last.with_name("at-the-stop.ckpt"))
+        dist.barrier()
+        plan = replace(plan, ckpt_path=str(last), resume=True, strategy=FSDP("fsdp"))
+    run(plan, context)
 
 
 def start(folder: Path, runs: dict[str, Sequence[str]]) -> None:
     """Run plans of one world by one start of its ranks, each in the folder of its name."""
-    plans = [plan_of(folder / name, *overrides) for name, overrides in runs.items()]
-    (folder / "plans").write_bytes(pickle.dumps(plans))
-    on_ranks(replace(plans[0], run_dir=str(folder)), run_all)
+    run_named({name: plan_of(folder / name, *overrides) for name, overrides in runs.items()}, folder, run_one)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +72,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "fsdp": (*SHARDED, FLOAT64),
         "stopped": (*SHARDED, FLOAT64),
         "after-single": (*SHARDED, FLOAT64, path),
-        "bf16": (*SHARDED, "precision=bf16-mixed", "max_epochs=1"),
     }
     start(folder, shards)
     at_the_stop = folder / "stopped" / "checkpoints" / "at-the-stop.ckpt"
@@ -109,14 +103,6 @@ def test_in_float64_it_is_single(runs: Path) -> None:
     assert str(comparison.tolerance) == "within 1e-10"
     assert comparison.within_tolerance, comparison.text()
     assert comparison.quantities["gradient norm"].compared == 6
-
-
-@pytest.mark.slow
-def test_in_bfloat16_it_trains(runs: Path) -> None:
-    """Its first steps are those of float32, but for the rounding of activations."""
-    losses = [[line["loss_sum"] for line in lines(runs / name, "step")[:2]] for name in ("float32", "bf16")]
-    assert losses[0] == pytest.approx(losses[1], rel=0.02)
-    assert losses[0] != losses[1]
 
 
 @pytest.mark.slow

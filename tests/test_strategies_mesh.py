@@ -1,4 +1,4 @@
-"""strategy=mesh computes what `single` computes, in two or three ways to be parallel at a time."""
+"""strategy=mesh: masks, checkpoints and sizes; that it computes what `single` does is in the table."""
 
 import re
 from pathlib import Path
@@ -12,44 +12,24 @@ from lockstep.strategies.strategy import Strategy
 from tests.comparing import require_close
 from tests.conftest import IN_PROCESS
 from tests.inspections import plan_here
-from tests.test_strategies_tensor_parallel import JOBS, require_single, saved, start
+from tests.test_strategies_tensor_parallel import JOBS, saved, start
 
 pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
 
-JOBS_OF_A_NET = ("mlp", "transformer")
-MESHES = {
-    "shard 2 × tensor 2": ("strategy.shard=2", "strategy.tensor=2"),
-    "replicate 2 × tensor 2": ("strategy.replicate=2", "strategy.tensor=2"),
-    "replicate 2 × shard 2": ("strategy.replicate=2", "strategy.shard=2"),
-}
+MESH = ("strategy=mesh", "strategy.shard=2", "strategy.tensor=2")
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mesh")
-    start(folder, 1, {f"{job} 1": (job, ()) for job in JOBS_OF_A_NET} | {"stopped mlp 1": ("mlp", ())})
+    start(folder, 1, {"stopped mlp 1": ("mlp", ())})
     start(folder, 2, {"dropped": ("dropped", ("strategy=ddp",))})
-    meshes: dict[str, tuple[str, tuple[str, ...]]] = {
-        f"{job} {name}": (job, ("strategy=mesh", *MESHES[name])) for job in JOBS_OF_A_NET for name in MESHES
-    }
-    first, *_ = MESHES.values()
     last = f"ckpt_path='{folder}/stopped mlp 1/checkpoints/last.ckpt'"
-    others = {
-        "stopped mlp mesh": ("mlp", ("strategy=mesh", *first)),
-        "saved again by a mesh": ("mlp", ("strategy=mesh", *first, last)),
-        "dropped mesh": ("dropped", ("strategy=mesh", *first)),
-    }
-    start(folder, 4, meshes | others)
+    meshes = {"stopped mlp mesh": ("mlp", MESH), "saved again by a mesh": ("mlp", (*MESH, last))}
+    start(folder, 4, {**meshes, "dropped mesh": ("dropped", MESH)})
     last = f"ckpt_path='{folder}/stopped mlp mesh/checkpoints/last.ckpt'"
     start(folder, 1, {"saved again by single": ("mlp", (last,))})
     return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MESHES)
-@pytest.mark.parametrize("job", JOBS_OF_A_NET)
-def test_it_is_single(job: str, name: str, runs: Path) -> None:
-    require_single(runs, f"{job} {name}")
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """strategy=tensor_parallel computes what `single` computes: all samples on each rank, and parts of layers."""
 
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -25,12 +24,11 @@ from lockstep.engine.training import TrainingCallback
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.runs.compare import compare
-from lockstep.runs.run_files import Metrics
 from lockstep.strategies.tensor_parallel import TensorParallel
-from tests.comparing import lines
+from tests.comparing import require_close
 from tests.conftest import IN_PROCESS
 from tests.inspections import plan_here
-from tests.rank_helpers import ALONE, StopAfter, on_ranks, run_plan
+from tests.rank_helpers import StopAfter, run_named, run_plan
 
 pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
 
@@ -49,23 +47,19 @@ JOBS: dict[str, Sequence[str]] = {
         *("trainer.limit_val_batches=2", "trainer.limit_test_batches=1"),
     ),
     "dropped": ("model=mlp", f"model.net._target_={HERE}.Dropped", "~model.net.hidden", *DIGITS),
-    "module": ("model=example_module", "model.net.width=12", "data=example_module", "batch_size=13", "max_epochs=2"),
 }
-PLANS = {
-    "dropped": "strategy.plan={net.layers.0: colwise, net.layers.2: rowwise}",
-    "module": "strategy.plan={net.*.0: colwise, net.*.3: rowwise}",
-}
+PLANS = {"dropped": "strategy.plan={net.layers.0: colwise, net.layers.2: rowwise}"}
 STOPPED_AFTER = 3
 """Batches: of the second step in two."""
 
 
 class Dropped(nn.Module):
-    """Two layers that are divided, and dropout where all ranks have all numbers."""
+    """Two layers that are divided, and dropout of parts, and where all ranks have all numbers."""
 
     def __init__(self, sample_shape: tuple[int, ...], num_outputs: int) -> None:
         super().__init__()
         inputs = sample_shape[0] * sample_shape[1] * sample_shape[2]
-        self.layers = nn.Sequential(nn.Linear(inputs, 12), nn.ReLU(), nn.Linear(12, 8), nn.Dropout(0.5))
+        self.layers = nn.Sequential(nn.Linear(inputs, 12), nn.Dropout(0.4), nn.Linear(12, 8), nn.Dropout(0.5))
         self.last = nn.Linear(8, num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -102,15 +96,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
 }
 
 
-def run_all(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: run every plan; what is called stopped is stopped in a step."""
-    plans: dict[str, Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
-    for name, one in plans.items():
-        run_named(name, one, context)
-    return {}
-
-
-def run_named(name: str, plan: Plan, context: RankContext) -> None:
+def run_one(name: str, plan: Plan, context: RankContext) -> None:
     with ExitStack() as stack:
         if planted := next((PLANTED[key] for key in PLANTED if name.startswith(key)), None):
             stack.enter_context(patch.object(*planted))
@@ -123,12 +109,7 @@ def run_named(name: str, plan: Plan, context: RankContext) -> None:
 def start(folder: Path, devices: int, runs: Mapping[str, tuple[str, Sequence[str]]]) -> None:
     """Run jobs of one world by one start of its ranks, each in the folder of its name."""
     plans = {name: plan_of(folder / name, job, devices, *words) for name, (job, words) in runs.items()}
-    if devices == 1:
-        for name, plan in plans.items():
-            run_named(name, plan, ALONE)
-        return
-    (folder / "plans").write_bytes(pickle.dumps(plans))
-    on_ranks(replace(next(iter(plans.values())), run_dir=str(folder)), run_all)
+    run_named(plans, folder, run_one)
 
 
 @pytest.fixture(scope="module")
@@ -140,27 +121,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def require_single(folder: Path, name: str) -> None:
-    job = name.split()[0]
-    comparison = compare(folder / f"{job} 1", folder / name)
-    assert str(comparison.tolerance) == "within 1e-10"
-    assert comparison.within_tolerance, comparison.text()
-    assert comparison.max_diff < 1e-10
-    expected = {"samples", "sample ids", "loss", "gradient norm", "validation", "weights saved", "optimizer state"}
-    assert expected <= comparison.quantities.keys()
-    assert comparison.quantities["ranks of one run"].compared > comparison.quantities["loss"].compared
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("job", JOBS)
-def test_it_is_single(job: str, runs: Path) -> None:
-    require_single(runs, f"{job} 2")
-
-
-@pytest.mark.slow
-def test_weights_that_all_ranks_have_are_compared_over_ranks(runs: Path) -> None:
-    for line in lines(runs / "transformer 2", "fingerprint"):
-        assert [len({*line[kind]}) for kind in ("weights", "replicated", "buffers", "optimizer")] == [2, 1, 1, 2]
+def test_masks_are_those_of_single(runs: Path) -> None:
+    """Of the parts of divided layers, too, of which each rank has another part."""
+    require_close(runs / "dropped 1", runs / "dropped 2")
+    assert str(compare(runs / "dropped 1", runs / "dropped 2").tolerance) == "within 1e-10"
 
 
 FOUND = {
@@ -212,13 +177,6 @@ def test_stopped_within_a_step_single_goes_on_and_back(runs: Path) -> None:
             torch.testing.assert_close(saved(runs / name), saved(runs / f"{job} {other}"), rtol=0, atol=tolerance)
 
 
-@pytest.mark.slow
-def test_on_four_ranks(runs: Path) -> None:
-    start(runs, 4, {f"{job} 4": (job, ()) for job in JOBS})
-    for job in JOBS:
-        require_single(runs, f"{job} 4")
-
-
 REFUSED = {
     "devices=3": r"strategy.plan.net.layers.0=colwise: 3 ranks do not divide its out_features=32; write another size",
     "strategy.plan={net.layer: colwise}": r"strategy.plan.net.layer=colwise: no layer has such a name; write 'strat",
@@ -248,10 +206,9 @@ def test_what_ranks_cannot_divide_is_refused_before_work_starts(words: str, tmp_
 
 def test_dropout_in_parts_and_optimizers_of_full_matrices_are_refused() -> None:
     strategy = TensorParallel("tensor_parallel", {"0": "colwise", "3": "rowwise"})
-    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Dropout(0.1), nn.Linear(4, 2))
-    with pytest.raises(
-        ConfigError, match=r"^dropout of 2=0.1: ranks would drop the same places of different parts of 0"
-    ):
+    net = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.AlphaDropout(0.1), nn.Linear(4, 2))
+    sentence = "dropout of 2=0.1: AlphaDropout between divided layers would drop the same places of different parts"
+    with pytest.raises(ConfigError, match=f"^{sentence}"):
         strategy.check_module(net, 2)
     plan: Any = None
     with pytest.raises(ConfigError, match=r"^strategy=tensor_parallel: Adafactor computes with rows and columns"):

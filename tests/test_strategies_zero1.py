@@ -1,11 +1,9 @@
 """strategy=zero1: the bits of ddp, with a part of the optimizer state on each rank."""
 
 import json
-import pickle
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -23,14 +21,13 @@ from lockstep.engine import run
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.runs.compare import compare
-from lockstep.runs.run_files import Metrics
 from lockstep.strategies import STRATEGIES
 from lockstep.strategies.parallel.divided_optimizer import DividedOptimizer
 from lockstep.strategies.zero1 import Zero1
 from tests.comparing import lines, require_identical
 from tests.conftest import IN_PROCESS
 from tests.inspections import plan_here
-from tests.rank_helpers import ALONE, StopAfter, on_ranks, run_raw
+from tests.rank_helpers import ALONE, StopAfter, run_named, run_raw
 
 pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
 
@@ -74,33 +71,28 @@ def keep_updates(divided: DividedOptimizer, *_: object) -> None:
     divided.hidden.clear()
 
 
-def run_all(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: run every plan, and write to `state.json` how many numbers of state the optimizer of each rank has."""
-    plans: dict[str, Plan] = pickle.loads((Path(plan.run_dir) / "plans").read_bytes())
-    for name, one in plans.items():
-        optimizers: set[Optimizer] = set()
-        handle = register_optimizer_step_post_hook(partial(lambda seen, optimizer, *_: seen.add(optimizer), optimizers))
-        with patch.object(DividedOptimizer, "_share_updates", keep_updates) if name == "unsent" else nullcontext():
-            if name.startswith("stopped"):
-                with pytest.raises(TrainingInterrupted):
-                    run(one, replace(context, stop=StopAfter(STOPPED_AFTER)))
-                other = STRATEGIES[name.split()[-1]](name.split()[-1], share_device=False)  # type: ignore[call-arg]
-                last = str(Path(one.run_dir) / "checkpoints" / "last.ckpt")
-                one = replace(one, ckpt_path=last, resume=True, strategy=other)
-            (run_raw if one.engine.name == "raw" else run)(one, context)
-        handle.remove()
-        states = [state for optimizer in optimizers for state in optimizer.state.values()]
-        sizes: list[int] = [0] * context.world_size
-        dist.all_gather_object(sizes, sum(value.numel() for state in states for value in state.values()))
-        (Path(one.run_dir) / "state.json").write_text(json.dumps(sizes))
-    return {}
+def run_one(name: str, plan: Plan, context: RankContext) -> None:
+    """On a rank: run a plan, and write to `state.json` how many numbers of state the optimizer of each rank has."""
+    optimizers: set[Optimizer] = set()
+    handle = register_optimizer_step_post_hook(lambda optimizer, *_: optimizers.add(optimizer))
+    with handle, patch.object(DividedOptimizer, "_share_updates", keep_updates) if name == "unsent" else nullcontext():
+        if name.startswith("stopped"):
+            with pytest.raises(TrainingInterrupted):
+                run(plan, replace(context, stop=StopAfter(STOPPED_AFTER)))
+            other = STRATEGIES[name.split()[-1]](name.split()[-1], share_device=False)  # type: ignore[call-arg]
+            last = str(Path(plan.run_dir) / "checkpoints" / "last.ckpt")
+            plan = replace(plan, ckpt_path=last, resume=True, strategy=other)
+        (run_raw if plan.engine.name == "raw" else run)(plan, context)
+    states = [state for optimizer in optimizers for state in optimizer.state.values()]
+    sizes: list[int] = [0] * context.world_size
+    dist.all_gather_object(sizes, sum(value.numel() for state in states for value in state.values()))
+    (Path(plan.run_dir) / "state.json").write_text(json.dumps(sizes))
 
 
 def start(folder: Path, words: Mapping[str, Sequence[str]], devices: int = 2) -> Path:
     """Run plans of one world by one start of its ranks, each in the folder of its name."""
     plans = {name: plan_of(folder / name, *each, devices=devices) for name, each in words.items()}
-    (folder / "plans").write_bytes(pickle.dumps(plans))
-    on_ranks(replace(next(iter(plans.values())), run_dir=str(folder)), run_all)
+    run_named(plans, folder, run_one)
     return folder
 
 

@@ -1,7 +1,7 @@
-"""`python -m bench.layouts`: what each rank stores under a strategy, and how long the parts of a pipeline wait."""
+"""`python -m bench.layouts`: what each rank stores and sends under a strategy, and how long a pipeline's parts wait."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from bench.traffic import expected_traffic
 from lockstep import engine
 from lockstep.base.text_table import columns_text, figures
 from lockstep.command.build import plan_from
@@ -26,19 +27,20 @@ from lockstep.plan.plan import Plan
 from lockstep.strategies.parallel.pipeline import PartOfPipeline
 from lockstep.strategies.parallel.tensor_layout import local_shard, parameters_of
 
-HELP = """Measure what each rank stores under each strategy, and how long the parts of a pipeline wait for each other:
+HELP = """Measure what each rank stores and sends under each strategy, and how long the parts of a pipeline wait:
   python -m bench.layouts devices=2
 
 Numbers (weights, gradients, states of AdamW) of the rank that has most, as a part of what a rank of ddp has, after a
-step of a transformer. Then, for some numbers m of micro-batches, the part of the seconds of forward and backward in
-which the first of p parts waits, beside (p - 1) / (m + p - 1).
+step of a transformer. Then the collectives of a step that the first rank calls, beside those that it must. Then, for
+some numbers m of micro-batches, the part of the seconds of forward and backward in which the first of p parts waits,
+beside (p - 1) / (m + p - 1).
 
   devices: 2     ranks
 """
+SIZES = {"width": 256, "layers": 6, "length": 64, "samples": 32}
 JOB = (
-    *("model=transformer", "model.net.width=256", "model.net.layers=6", "model.net.dropout=0", "data=text"),
-    *("data.length=64", "batch_size=32", "optimizer=adamw", "max_epochs=1", "logger=none", "threads=1", "test=false"),
-    *("trainer.limit_train_batches=8", "trainer.limit_val_batches=0"),
+    *("model=transformer", "model.net.dropout=0", "data=text", "optimizer=adamw", "max_epochs=1", "logger=none"),
+    *("threads=1", "test=false", "trainer.limit_train_batches=8", "trainer.limit_val_batches=0"),
 )
 STRATEGIES = ("ddp", "zero1", "fsdp", "tensor_parallel", "pipeline")
 MICRO_BATCHES = (1, 2, 4, 8)
@@ -103,26 +105,39 @@ def waiting() -> Iterator[dict[str, float]]:
         yield seconds
 
 
-def train(strategy: str, devices: int, *words: str) -> dict[str, float]:
+def train(
+    strategy: str, devices: int, sizes: Mapping[str, int], program: str = "bench.layouts", micro_batches: int = 4
+) -> dict[str, Any]:
+    """Train the net of these sizes, and return what `run` of a program does on rank 0."""
+    words = [f"model.net.width={sizes['width']}", f"model.net.layers={sizes['layers']}"]
+    words += [f"data.length={sizes['length']}", f"batch_size={sizes['samples']}"]
+    words += [f"strategy.micro_batches={micro_batches}"] if strategy == "pipeline" else []
     with TemporaryDirectory(prefix="lockstep-bench-", ignore_cleanup_errors=True) as folder:
-        overrides = [*JOB, f"strategy={strategy}", f"devices={devices}", *words]
-        return start_ranks(plan_from(compose_job(overrides)[0], Path(folder)), "bench.layouts")  # type: ignore[no-any-return]
+        overrides = [*JOB, *words, f"strategy={strategy}", f"devices={devices}"]
+        return start_ranks(plan_from(compose_job(overrides)[0], Path(folder)), program)  # type: ignore[no-any-return]
 
 
 def run_layouts(options: LayoutOptions) -> int:
     devices = options.devices
     baseline: dict[str, float] = {}
-    rows = []
+    expected = expected_traffic(devices, **SIZES)
+    stored_rows, traffic_rows, waiting_rows = [], [], []
     for strategy in STRATEGIES:
-        stored = train(strategy, devices)
-        baseline = baseline or stored
-        rows.append([strategy, *(figures(stored[key] / baseline[key]) for key in STORED)])
-    print(columns_text(["strategy", *STORED], rows), flush=True)
-    rows = []
-    for parts in MICRO_BATCHES:
-        waited = train("pipeline", devices, f"strategy.micro_batches={parts}")["waiting"]
-        rows.append([str(parts), figures(waited), figures((devices - 1) / (parts + devices - 1))])
-    print("\n" + columns_text(["micro-batches", "waiting", "expected"], rows, left=0), flush=True)
+        measured = train(strategy, devices, SIZES)
+        baseline = baseline or measured
+        stored_rows.append([strategy, *(figures(measured[key] / baseline[key]) for key in STORED)])
+        traffic = train(strategy, devices, SIZES, "bench.traffic")
+        for kind in sorted({*traffic, *expected[strategy]}):
+            numbers = (*traffic.get(kind, (0, 0)), *expected[strategy].get(kind, (0, 0)))
+            traffic_rows.append([strategy, kind, *(f"{number:,}" for number in numbers)])
+    print(columns_text(["strategy", *STORED], stored_rows), flush=True)
+    headings = ["strategy", "collective", "calls", "bytes", "expected calls", "bytes"]
+    print("\n" + columns_text(headings, traffic_rows, left=2), flush=True)
+    for micro_batches in MICRO_BATCHES:
+        waited = train("pipeline", devices, SIZES, micro_batches=micro_batches)["waiting"]
+        expected_part = (devices - 1) / (micro_batches + devices - 1)
+        waiting_rows.append([str(micro_batches), figures(waited), figures(expected_part)])
+    print("\n" + columns_text(["micro-batches", "waiting", "expected"], waiting_rows, left=0), flush=True)
     return 0
 
 

@@ -22,7 +22,7 @@ NOTES = "report.json"  # what the page shows beside the other files: seconds of 
 PHASES = ("data", "forward", "backward", "communication", "optimizer", "rest")
 """The phases of a training step, whose seconds curves and report.json have."""
 FINGERPRINTED = ("weights", "buffers", "optimizer")  # the tensors of which the record has fingerprints
-REPLICATED = "replicated"  # of the weights that all ranks have, if ranks have parts of others
+REPLICATED = "replicated"  # of the weights of which several ranks have a copy, if ranks have parts of others
 Metrics = dict[str, str | int | float]
 NOT_OF_THE_NET = ("lr", "train_seconds", "samples_per_second", "total_seconds", "max_diff", "best")
 """Floats of metrics.json that do not measure the net; so are all with `_seconds` in their names."""

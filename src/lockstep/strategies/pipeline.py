@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class Pipeline(Sharded):
     name: Literal["pipeline"]
     micro_batches: PositiveInt
+    schedule: str = "gpipe"
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_compiling: ClassVar[str] = "calls the stages of the net, and not the net"
     explained: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -50,6 +51,8 @@ class Pipeline(Sharded):
         yield plan.devices <= stages, "devices", reason, f"devices={stages}, or fewer"
         reason = f"each device has a part of the net, and {name} has weights beside it, or optimizes manually"
         yield plan.model.can_shard_net and not plan.model.manual, "strategy", reason, "strategy=ddp"
+        reason = "a module computes its loss of all outputs at a time, so that no micro-batch can go back before them"
+        yield self.schedule == "gpipe", "strategy.schedule", reason, "strategy.schedule=gpipe"
         yield plan.num_nodes == 1, "num_nodes", "strategy=pipeline is on one machine", "num_nodes=1, or strategy=fsdp"
         yield not plan.show_shapes, "show_shapes", "stages are no replicas", "show_shapes=false, or strategy=dp"
         yield from super().rules(plan)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lockstep.base.config_error import require
@@ -20,7 +21,7 @@ from lockstep.strategies.single import Single
 from lockstep.strategies.strategy import NET, Strategy, net_of
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
     from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
 
@@ -50,6 +51,7 @@ class Divided(Sharded):
     refuses_compiling: ClassVar[str] = "divides layers by hooks, which were never compiled"
     explained: ClassVar[Mapping[str, str]] = {
         "mat1 and mat2 shapes cannot be multiplied": "a layer gets the part of a rank, and not all outputs, of another",
+        "is a view and is being modified inplace": "an inplace ReLU, or the like, changes outputs of a divided layer",
         "is invalid for input of size": "a view of a rank's part of the outputs counts all heads: write -1 for them",
     }
     broadcast_buffers = False
@@ -83,6 +85,9 @@ class Divided(Sharded):
         read_full_scalars()  # hooks of a module may measure its weights and gradients
         styles: dict[str, Any] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
         for layer, kind, style in [*self.layers(module, mesh.size())]:
+            if kind == "Dropout":
+                vars(layer)["forward"] = partial(_drop_part, layer, mesh)
+                continue
             options: dict[str, Any] = {"output_layouts": Replicate()} if kind == "Embedding" else {}
             if (kind, style) == ("Embedding", "rowwise"):
                 options["input_layouts"] = Replicate()
@@ -106,7 +111,7 @@ class Divided(Sharded):
         return {f"{NET}.{pattern}": style for pattern, style in net.tensor_parallel_plan(ranks).items()}
 
     def layers(self, module: "nn.Module", ranks: int, shards: int = 1) -> "Iterator[tuple[nn.Module, str, str]]":
-        """Yield each layer of the plan with its kind and style; raise if the ranks cannot divide one.
+        """Yield each layer of the plan, and dropout between, with its kind and style; raise if ranks cannot divide one.
 
         shards: in how many the part of each rank is divided again, by the first dimension of its weight.
         """
@@ -135,7 +140,10 @@ class Divided(Sharded):
         reason = "a colwise Linear and the rowwise one that takes its parts go together"
         require(len(linear) != 1, "strategy.plan", self.plan, reason, EXAMPLE)
         require(bool(styles), "strategy.plan", self.plan, "it names no layer", EXAMPLE)
-        _require_equal_dropout(layers, styles)
+        for name, layer in _dropout_of_parts(layers, styles):
+            reason = f"{type(layer).__name__} between divided layers would drop the same places of different parts"
+            require(type(layer) is nn.Dropout, f"dropout of {name}", layer.p, reason, "p=0, or a Dropout")
+            yield layer, "Dropout", "colwise"
         for name, style in styles.items():
             yield layers[name], "Linear" if isinstance(layers[name], nn.Linear) else "Embedding", style
 
@@ -157,20 +165,27 @@ class TensorParallel(Divided):
         self.divide(module, mesh_of(plan, tensor=plan.world_size))
 
 
-def _require_equal_dropout(layers: Mapping[str, Any], styles: Mapping[str, str]) -> None:
-    """Raise for dropout between a colwise layer and a rowwise one, in the order of a Sequential.
-
-    Ranks draw the same masks, and would drop the same places of different parts.
-    """
+def _dropout_of_parts(layers: Mapping[str, Any], styles: Mapping[str, str]) -> "Iterator[tuple[str, nn.Module]]":
+    """Yield dropout between a colwise layer and a rowwise one, in the order of a Sequential."""
     from torch import nn
 
     from lockstep.base.private_api.torch import DROPOUT
 
     for path, parent in layers.items():
-        divided = ""
+        is_divided = False
         for child, layer in parent.named_children() if isinstance(parent, nn.Sequential) else ():
             name = f"{path}.{child}".lstrip(".")
-            divided = {"colwise": name, "rowwise": ""}.get(styles.get(name, ""), divided)
-            reason = f"ranks would drop the same places of different parts of {divided}"
-            fits = not divided or not isinstance(layer, DROPOUT) or layer.p == 0
-            require(fits, f"dropout of {name}", getattr(layer, "p", 0), reason, "p=0, or a plan without the layer")
+            is_divided = {"colwise": True, "rowwise": False}.get(styles.get(name, ""), is_divided)
+            if is_divided and isinstance(layer, DROPOUT) and layer.p:
+                yield name, layer
+
+
+def _drop_part(layer: Any, mesh: "DeviceMesh", x: "Tensor") -> "Tensor":
+    """Return the features of a rank after dropout; each rank draws the mask of all, as one process does.
+
+    DTensors draw the mask of a part by generators that CPUs do not have.
+    """
+    from torch.nn.functional import dropout
+
+    mask = dropout(x.new_ones(*x.shape[:-1], mesh.size() * x.shape[-1]), layer.p, layer.training)
+    return x * mask.chunk(mesh.size(), -1)[mesh.get_local_rank()]

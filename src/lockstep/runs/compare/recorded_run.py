@@ -17,7 +17,6 @@ from lockstep.runs.compare.comparison import MISSING, Comparison, Values
 from lockstep.runs.run_files import CONFIG, CONFUSION, FINGERPRINTED, METRICS, RECORD, REPLICATED, read_config
 
 REQUIRED = {"strategy", "devices", "world_size", "precision", "gradient_sync", "micro_batches", "sync_batchnorm"}
-KINDS = (*FINGERPRINTED, REPLICATED)
 Line = dict[str, Any]
 IN_CONFIG = (*WORLD, "precision", "sync_batchnorm", "compile")  # in which the two runs may differ
 LINE_KEYS: dict[str, Callable[[Line], Any]] = {  # what identifies a line of the record among those of its kind
@@ -174,7 +173,7 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
                     values[f"{RECORD}:step.{name}", f"{place}, {name}"] = value, step
     for (epoch, step), line in run.lines["fingerprint"].items():
         if (other_line := other.lines["fingerprint"].get((epoch, step))) is not None:
-            for kind in (kind for kind in KINDS if _is_sharded(line, kind) == _is_sharded(other_line, kind)):
+            for kind in (kind for kind in FINGERPRINTED if _is_sharded(line, kind) == _is_sharded(other_line, kind)):
                 for rank, fingerprint in enumerate(line.get(kind, [])):
                     place = f"epoch {epoch}, step {step}, {kind} of rank {rank}"
                     values[f"{RECORD}:fingerprint.{kind}", place] = fingerprint, step
@@ -190,7 +189,7 @@ def record_values(run: RecordedRun, other: RecordedRun) -> Values:
 
 def _is_sharded(line: Line, kind: str) -> bool:
     """Whether each rank has fingerprinted a part of its own: of the weights and the optimizer state, or of one kind."""
-    return kind not in ("buffers", REPLICATED) and line.get("sharded", False) in (True, kind)
+    return kind in ("weights", "optimizer") and line.get("sharded", False) in (True, kind)
 
 
 def compare_within(comparison: Comparison, run: RecordedRun) -> None:
@@ -205,9 +204,10 @@ def compare_within(comparison: Comparison, run: RecordedRun) -> None:
         place = f"epoch {epoch}, step {step}, grad_norm_spread in {run.folder}"
         comparison.add(f"{RECORD}:step.grad_norm_spread", line.get("grad_norm_spread", 0.0), 0.0, place, step)
     for (epoch, step), line in run.lines["fingerprint"].items():
-        for kind in KINDS:
+        for kind in (kind for kind in line if kind.startswith((*FINGERPRINTED, REPLICATED))):
             if run.run_metadata.get("per_rank_buffers", True) if kind == "buffers" else _is_sharded(line, kind):
                 continue
-            for rank, fingerprint in enumerate(line.get(kind, [])):
-                place = f"epoch {epoch}, step {step}, {kind} of ranks 0 and {rank} in {run.folder}"
-                comparison.add(f"{RECORD}:ranks.{kind}", line[kind][0], fingerprint, place, step)
+            (first, expected), *others = [(rank, each) for rank, each in enumerate(line[kind]) if each is not None]
+            for rank, fingerprint in others:
+                place = f"epoch {epoch}, step {step}, {kind} of ranks {first} and {rank} in {run.folder}"
+                comparison.add(f"{RECORD}:ranks.{kind}", expected, fingerprint, place, step)

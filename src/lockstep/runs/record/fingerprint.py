@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from lockstep.base.optimizers import IMPLEMENTATION
 from lockstep.base.structures import tensors_of
 from lockstep.runs.run_files import FINGERPRINTED, REPLICATED
-from lockstep.strategies.parallel.tensor_layout import is_here, is_replicated, local_shard
+from lockstep.strategies.parallel.tensor_layout import copied_part, is_here, local_shard
 
 Values = Iterator[tuple[str, object]]
 
@@ -34,12 +34,18 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
 
 
 def fingerprints(net: nn.Module, optimizers: Sequence[Optimizer]) -> dict[str, str]:
-    """Return a hexadecimal digest for each of FINGERPRINTED, of what this rank has, and of REPLICATED weights."""
+    """Return a hexadecimal digest for each of FINGERPRINTED, of what this rank has.
+
+    If ranks have parts of some weights, add a digest of those of which several ranks have a copy, for each part.
+    """
     weights = {name: weight for name, weight in net.named_parameters() if is_here(weight)}
     states = sorted(weights.items()), sorted(buffers_of(net).items()), _optimizer_values(optimizers, weights)
-    replicated = {name: weight for name, weight in weights.items() if is_replicated(weight)}
     by_kind = dict(zip(FINGERPRINTED, states, strict=True))
-    by_kind |= {REPLICATED: sorted(replicated.items())} if 0 < len(replicated) < len(weights) else {}
+    parts = {name: copied_part(weight) for name, weight in weights.items()}
+    if any(part != "" for part in parts.values()):
+        for part in sorted({part for part in parts.values() if part is not None}):
+            copies = sorted((name, weight) for name, weight in weights.items() if parts[name] == part)
+            by_kind[f"{REPLICATED} {part}".strip()] = copies
     return {kind: _sha256(values) for kind, values in by_kind.items()}
 
 

@@ -95,7 +95,7 @@ def step_lines(
         }
         fingerprints = [columns["fingerprints"].get(str(index)) for columns in ranks]
         if None not in fingerprints:
-            by_kind = {kind: [fingerprint[kind] for fingerprint in fingerprints] for kind in fingerprints[0]}
+            by_kind = {kind: [each.get(kind) for each in fingerprints] for rank in fingerprints for kind in rank}
             yield {
                 "fingerprint": {"epoch": epoch, "step": step, **({"sharded": sharded} if sharded else {}), **by_kind}
             }

@@ -4,6 +4,7 @@ Every rank has the full tensor, or a part of it as the placements of a DTensor s
 `owners` of a parameter, which is on the meta device elsewhere. Some functions communicate: all ranks must call them.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,10 +34,23 @@ def is_here(parameter: Any) -> bool:
     return not (owners := owners_of(parameter)) or dist.get_rank() in owners
 
 
-def is_replicated(parameter: Any) -> bool:
-    """Whether every rank has all of a parameter."""
-    is_full = not is_sharded(parameter) or all(placement.is_replicate() for placement in parameter.placements)
-    return is_full and not owners_of(parameter)
+def copied_part(parameter: Any) -> str | None:
+    """Return a name for the part of a parameter that this rank has, which ranks with a copy of it return, too.
+
+    It is "" for all of a parameter, on every rank, and None for a part that no other rank has, or on a nameless mesh.
+    """
+    if owners := owners_of(parameter):
+        return f"on {', '.join(map(str, owners))}" if len(owners) > 1 else None
+    if not is_sharded(parameter):
+        return ""
+    mesh = parameter.device_mesh
+    if mesh.mesh_dim_names is None:
+        return None
+    places = zip(mesh.mesh_dim_names, mesh.shape, mesh.get_coordinate(), parameter.placements, strict=True)
+    divided = [(name, size, place) for name, size, place, kind in places if size > 1 and not kind.is_replicate()]
+    if math.prod(size for _, size, _ in divided) == dist.get_world_size():
+        return None
+    return ", ".join(f"{name}={place}" for name, _, place in divided)
 
 
 def counts_here(parameter: Any) -> bool:
