@@ -16,7 +16,10 @@ SLURM_SHELLS = ("bash", "interactive", "zsh", "sh")  # of interactive jobs, wher
 
 def rank_from_env(environment: Mapping[str, str] = os.environ) -> RankContext | None:
     """Return the rank that torchrun or SLURM set for this process, or None: this command starts the ranks."""
-    variables = environment.keys()
+    variables, dist = environment.keys(), sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_initialized():  # in code that a rank calls
+        rank, size = dist.get_rank(), dist.get_world_size()
+        return RankContext(rank, size, int(environment.get("LOCAL_RANK", rank)), size)
     if variables >= TORCHRUN:
         rank, size, local_rank = (int(environment[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         return RankContext(rank, size, local_rank, int(environment.get("LOCAL_WORLD_SIZE", size)))
