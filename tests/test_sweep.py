@@ -102,7 +102,7 @@ def test_an_unknown_key_stops_a_sweep_before_its_first_job(command: Command) -> 
     assert ended.err.splitlines()[-1] == "devicez=1: there is no such key (did you mean devices?); write devices=VALUE."
     ended = command.train("optimizer.lr=interval(1,2)", "-m")
     assert ended.err == "optimizer.lr=interval(1,2): BasicSweeper does not support sweep type : INTERVAL_SWEEP.\n"
-    assert {path.name for path in command.folder.rglob("*") if path.is_file()} == {"multirun.yaml"}, "Hydra's words"
+    assert not [path for path in command.folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.parametrize(("status", "code"), [("refused", 2), ("failed", 1)])
