@@ -67,8 +67,8 @@ WORKERS = 3
 """Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
-    *("course", "netns", "clusters", "docs", "resume", "signals", "fuzz", "wheel", "parity_matrix", "compile"),
-    *("strategies_modules", "strangers", "user_module", "silent_bugs", "sweep", "strategies_virtual", "in_process"),
+    *("course", "clusters", "docs", "resume", "signals", "wheel", "parity_matrix", "compile"),
+    *("strategies_modules", "user_module", "silent_bugs", "sweep", "strategies_virtual", "in_process"),
     *("faults", "user_code", "paths", "train", "raw", "both", "module_resume", "strategies_fsdp", "callbacks"),
     *("trainer_keys_modules", "trainer_keys", "user_steps", "results", "metric_values", "bad_input", "disk_full"),
 )

@@ -47,7 +47,6 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
 
 
 DIVIDED = {"_target_": "lockstep.datamodules.Datasets", "batch_size": 8}
-ADAM = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.001}
 QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true")
 
 
@@ -156,6 +155,7 @@ def test_class_names_of_folders_reach_every_place(
     assert {(Path(row["input"]).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
 
 
+@pytest.mark.slow
 def test_outputs_that_are_no_logits_are_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -9,19 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.base.config_error import ConfigError
 from lockstep.launch.in_process import restored_process
 from lockstep.launch.start import start_ranks
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES
-from lockstep.runs.checkpoint.reading import check_checkpoint
 from lockstep.runs.record import Recorder
 from tests.checkpoints import net_state
-from tests.comparing import lines, metrics_in, require_identical
+from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE, by_loops, on_ranks
 from tests.rank_helpers import ENGINES as RUN
-from tests.resuming import same_after_kill
 
 SMALL = ("data=digits", "model.net.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
@@ -80,16 +77,6 @@ def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
     assert (moved > 0.000999).sum() > 100
 
 
-@pytest.mark.slow
-def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan) -> None:
-    few = ("trainer.limit_train_batches=4", "accumulate_grad_batches=3", "checkpoint.every_n_steps=1", "max_epochs=3")
-    plan = make_plan(*SMALL, *DDP, *few, "scheduler=onecycle")
-    resumed = same_after_kill(plan, 4)
-    with pytest.raises(ConfigError) as refused:
-        check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
-    assert "trainer.limit_train_batches=1.0: the run of ckpt_path=" in str(refused.value)
-
-
 WITHIN = ("trainer.limit_train_batches=7", "accumulate_grad_batches=2", "max_epochs=2", "precision=64-true")
 
 
@@ -111,17 +98,6 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
     scores = [line["val/acc"] for line in validations(folder)]
     best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["lockstep"]["position"]
     assert (best["epochs"], best["batch"]) == [(0, 3), (0, 6), (1, 3), (1, 6)][scores.index(max(scores))]
-
-
-@pytest.mark.slow
-def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
-    few = ("max_epochs=5", "trainer.limit_train_batches=2", "trainer.check_val_every_n_epoch=2")
-    plan = make_plan(*SMALL, *DDP, *few, "checkpoint.monitor=val/loss", "checkpoint.mode=max", "test=best")
-    folder = by_both(plan, tmp_path / "other")
-    assert [line["epoch"] for line in validations(folder)] == [2, 4]
-    assert metrics_in(folder)["best_epoch"] == 2, "the loss falls"
-    best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["lockstep"]
-    assert best["position"]["epochs"] == 2
 
 
 NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
