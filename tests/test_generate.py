@@ -9,8 +9,7 @@ import torch
 import lockstep
 from lockstep.datamodules import Text
 from lockstep.generate import continued, generate, main
-from tests.comparing import metrics_in
-from tests.conftest import IN_PROCESS, Command
+from tests.conftest import IN_PROCESS
 
 pytestmark = IN_PROCESS
 Capture = pytest.CaptureFixture[str]
@@ -69,11 +68,3 @@ def test_invalid_input_is_refused_in_one_line(
     assert ended.out == ""
     assert ended.err.count("\n") == 1
     assert sentence in ended.err
-
-
-@pytest.mark.slow
-def test_char_lm_learns_shakespeare(command: Command) -> None:
-    """As much as pairs of characters tell, in a fifth of the experiment's epochs; it begins at 4.2."""
-    ended = command.train("experiment=char_lm", "logger=none", "max_epochs=6")
-    assert ended.status == 0, ended.err
-    assert metrics_in(ended.run_dir)["val/loss"] < 2.5

@@ -102,10 +102,6 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
             "lockstep.nets, lockstep.models.schedulers, lockstep.launch.ranks",
             {"lightning", "torchmetrics", "hydra"} | EXTRAS,
         ),
-        (  # Lightning itself imports the others
-            "lockstep.raw.run, lockstep.engine, lockstep.engine.inspection, lockstep.models.classifier",
-            {"sklearn", "tensorboard", "lockstep.runs.compare", "lockstep.runs.report", "lockstep.datamodules.mnist"},
-        ),
     ],
 )
 def test_importing_brings_no_more_than_it_needs(modules: str, absent: set[str]) -> None:

@@ -45,11 +45,6 @@ def test_loaders_in_every_world(make_user_plan: MakeUserPlan) -> None:
     assert {"train/loss", "train/acc", "val/f1", "test/acc"} <= metrics_in(runs["ddp"]).keys()
 
 
-@pytest.mark.slow
-def test_loaders_are_resumed(make_user_plan: MakeUserPlan) -> None:
-    same_after_kill(make_user_plan(*NET, *ENDLESS, *DDP, "checkpoint.every_n_steps=1"), 5)
-
-
 def test_a_schedule_of_an_unknown_length_is_rejected(make_user_plan: MakeUserPlan) -> None:
     require_refused("the length of an epoch", make_user_plan, *NET, "data=endless", "scheduler=onecycle")
 

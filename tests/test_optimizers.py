@@ -116,17 +116,3 @@ def test_options_of_an_optimizer_stay() -> None:
 def test_schedules_that_do_not_fit_the_run_are_refused(make: Any, total: Any, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         make(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0), total)
-
-
-def test_schedules_multiply_the_rate_of_the_optimizer() -> None:
-    schedules: Any = (
-        (partial(one_cycle, warmup_fraction=0.5), lambda step: one_cycle_factor(step, 0.5, 20)),
-        (partial(warmup_linear, warmup_steps=4), lambda step: warmup_linear_factor(step, 4, 20)),
-    )
-    for schedule, factor in schedules:
-        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.5)
-        scheduler = schedule(optimizer, 20)
-        for step in range(20):
-            assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * factor(step), abs=1e-12)
-            optimizer.step()
-            scheduler.step()

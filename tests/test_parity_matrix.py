@@ -30,15 +30,12 @@ JOBS: dict[str, Sequence[str]] = {
     "wide": ("model=mlp", "model.net.hidden=[700,900]", *ALL_DIGITS, "batch_size=64"),
     "clipped": (*MLP, *DIGITS, "optimizer=adamw", "gradient_clip_val=0.5", "accumulate_grad_batches=3"),
     "values": (*MLP, *DIGITS, "gradient_clip_val=0.01", "trainer.gradient_clip_algorithm=value", "scale_lr=true"),
-    "within": ("model=linear", *ALL_DIGITS, "trainer.val_check_interval=2"),
     "interrupted": ("model=lenet", *ALL_DIGITS, "trainer.max_steps=7", "optimizer=adamw_groups"),
     "seldom": ("model=linear", *ALL_DIGITS, "trainer.check_val_every_n_epoch=2", "drop_last=true"),
     "overfit": ("model=mlp", "data=digits", "trainer.overfit_batches=3", "batch_size_per_device=7"),
-    "lenet": ("model=lenet", *DIGITS, "optimizer=adamw", "accumulate_grad_batches=2"),
     "cnn": ("model=cnn", *DIGITS, "drop_last=true"),
     "split": ("model=split_cnn", *DIGITS, *MOMENTUM, "gradient_clip_val=0.5", *WARMUP),
     "sum": (*MLP, *DIGITS, "loss_reduction=sum", "optimizer=sgd", "optimizer.lr=0.001"),
-    "text": ("model=char_rnn", "data=text", "batch_size=13", "trainer.limit_train_batches=5"),
     "transformer": (
         *("model=transformer", "model.net.width=16", "model.net.layers=2", "data=text", "data.length=16"),
         *("optimizer=adamw_groups", "gradient_clip_val=0.5", "accumulate_grad_batches=2", "batch_size=13"),
@@ -72,7 +69,7 @@ CELLS = [
     *((job, "single", FLOAT64) for job in ("mlp", "clipped", "split")),
     *((job, "ddp 3", "precision=32-true") for job in ("clipped", "wide")),  # a sum has several orders
     ("mlp", "spawn 2", FLOAT64),
-    ("lenet", "ddp 2", BFLOAT16),
+    ("cnn", "ddp 2", BFLOAT16),
 ]
 RunOf = Callable[[str, str, str], Path]
 
