@@ -5,20 +5,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from lockstep.base.config_error import ConfigError
 from lockstep.command.job import for_ranks
-from lockstep.engine.loaders.source import create_data
 from lockstep.launch.start import start_ranks
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.run import ENGINES
 from tests import conftest
-from tests.checkpoints import net_state
 from tests.comparing import metrics_in
 from tests.conftest import USER_CODE, Command, MakeUserPlan, require_refused
-from tests.resuming import same_after_kill, start
-from tests.user_code.strange_nets import Residual
 
 QUIET = (*conftest.QUIET, "batch_size=12")
 
@@ -59,29 +54,6 @@ INVALID = {
 def test_invalid_input_is_named_where_it_is(words: str, make_user_plan: MakeUserPlan) -> None:
     job = ("model=residual", "data=blobs", "strategy=ddp", "devices=2")
     require_refused(INVALID[words], make_user_plan, *job, *words.split())
-
-
-@pytest.mark.slow
-def test_any_torch_optimizer(make_user_plan: MakeUserPlan) -> None:
-    """Two ranks do what a plain loop does, to 1e-10, and what a resume goes on with."""
-    job = ("model=residual", "data=blobs", "optimizer=rmsprop", "precision=64-true", "batch_size=96")
-    plan = make_user_plan(*job, "strategy=ddp", "devices=2", "checkpoint.every_n_steps=1")
-    expected = start(plan)
-
-    torch.manual_seed(plan.seed)
-    net = Residual((4,), 3, 8).double()
-    optimizer = torch.optim.RMSprop(net.parameters(), lr=0.01, alpha=0.9, weight_decay=0.1)
-    inputs, targets = create_data(plan.data, plan.seed).datasets["train"].tensors
-    for epoch in range(2):
-        order = torch.randperm(96, generator=torch.Generator().manual_seed(plan.seed + epoch))
-        loss = torch.nn.functional.cross_entropy(net(inputs[order].double()), targets[order])
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-    for name, tensor in net_state(Path(plan.run_dir) / "checkpoints" / "last.ckpt").items():
-        assert (tensor - net.state_dict()[name.removeprefix("net.")]).abs().max() < 1e-10
-
-    same_after_kill(plan, 2, expected=expected)
 
 
 def test_an_import_error_has_the_users_lines(command: Command) -> None:
