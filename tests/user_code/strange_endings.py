@@ -1,7 +1,6 @@
 """Code that ends a rank, or keeps it, in the ways that people met."""
 
 import os
-import signal
 import threading
 import time
 
@@ -39,16 +38,10 @@ class Ending(Classifier):  # type: ignore[misc]
 
 
 class Samples(Noisy):  # type: ignore[misc]
-    """At sample 40 its iterator ends, or its process is killed."""
-
-    def __init__(self, samples: int, how: str) -> None:
-        super().__init__(samples)
-        self.how = how
+    """At sample 40 its iterator ends."""
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        if index == 40 and self.how == "ends":
+        if index == 40:
             next(iter(()))
-        if index == 40 and self.how == "is killed":
-            os.kill(os.getpid(), signal.SIGKILL)
         sample: tuple[Tensor, int] = super().__getitem__(index)
         return sample
