@@ -66,8 +66,8 @@ def test_resumed_runs_compile_the_same(make_plan: MakePlan) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1000)
 def test_compiled_on_two_ranks(command: Command) -> None:
-    line = (*SMALL, "compile=true", "strategy=ddp", "devices=2", "data=points", "data.samples=200")
-    line = (*line, "model.net.hidden=[16]")
+    points = ("data=points", "data.samples=200", "model.net.hidden=[16]")
+    line = (*SMALL, *points, "compile=true", "strategy=ddp", "devices=2")
     ended = command.train(*line, "hydra.run.dir=compiled", timeout=900)
     assert (ended.status, "torch/_" in ended.err, "compile" in ended.err) == (0, False, False), ended.err
     assert ended.out.count("compiling: the first batch of each shape takes some seconds\n") == 1
