@@ -52,9 +52,8 @@ def at_terminal(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
 
 @pytest.mark.slow
-def test_a_prompt_and_ctrl_c_at_a_terminal(at_terminal: Callable[..., Terminal], tmp_path: Path) -> None:
-    """A breakpoint in a forward stops at a prompt; later Ctrl-C leaves a checkpoint."""
-    terminal = at_terminal(*LONG, fault="breakpoint@0:forward:5")
+def test_breakpoint_in_a_forward_stops_at_a_prompt(at_terminal: Callable[..., Terminal]) -> None:
+    terminal = at_terminal(*SHORT, fault="breakpoint@0:forward:5")
     terminal.wait_for("(Pdb) ")
     assert not psutil.Process(terminal.process.pid).children(), "no fork server, no rank beside it"
     terminal.type(b"p answer + 100\n")
@@ -62,6 +61,12 @@ def test_a_prompt_and_ctrl_c_at_a_terminal(at_terminal: Callable[..., Terminal],
     terminal.wait_for("(Pdb) ")
     terminal.type(b"c\n")
     terminal.wait_for("went on with 42")
+    assert terminal.end() == 0
+
+
+@slow
+def test_ctrl_c_while_it_trains_leaves_a_checkpoint(at_terminal: Callable[..., Terminal], tmp_path: Path) -> None:
+    terminal = at_terminal(*LONG)
     terminal.wait_until((tmp_path / "run" / "checkpoints" / "last.ckpt").exists)
     terminal.type(CTRL_C)
     assert terminal.end(timeout=20) == 130
