@@ -13,9 +13,9 @@ import torch.distributed as dist
 from torch.utils.data import Subset, TensorDataset
 
 import lockstep
-from lockstep.engine.notes import class_counts
+from lockstep.engine.notes import RunNotes, class_counts
 from lockstep.models import Classifier
-from tests.conftest import IN_PROCESS
+from tests.conftest import IN_PROCESS, MakePlan
 
 pytestmark = IN_PROCESS
 
@@ -64,6 +64,23 @@ def check_timeline(path: Path) -> None:
         assert begins + ends == "sf"
         assert calls[a].index(left) == calls[b].index(right)
         assert {a, b} == {0, 1}
+
+
+def test_pages_take_one_percent_of_the_time(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, pages = 0.0, list[float]()
+
+    def write(folder: Path) -> None:
+        nonlocal now
+        pages.append(now)
+        now += 0.5
+
+    monkeypatch.setattr("lockstep.engine.notes.time.perf_counter", lambda: now)
+    monkeypatch.setattr("lockstep.runs.report.report", write)
+    notes = RunNotes(make_plan("data=digits", "model=mlp", "logger=none"), 0)
+    for epoch in range(1, 131):
+        now += 1.0
+        notes.end_epoch(epoch, now, [{"forward": now}])
+    assert pages == [20.0, 70.5, 121.0]
 
 
 def test_class_counts_of_targets_in_memory() -> None:
