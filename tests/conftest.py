@@ -69,7 +69,7 @@ WORKERS = 3
 LONGEST = (
     "strategies_table",
     *("course", "netns", "clusters", "docs", "resume", "signals", "fuzz", "wheel", "parity_matrix", "compile"),
-    *("strategies_modules", "strangers", "user_module", "silent_bugs", "sweep", "strategies_virtual", "in_process"),
+    *("strategies_modules", "user_module", "silent_bugs", "sweep", "strategies_virtual", "in_process"),
     *("faults", "user_code", "paths", "train", "raw", "both", "module_resume", "strategies_fsdp", "callbacks"),
     *("trainer_keys_modules", "trainer_keys", "user_steps", "results", "metric_values", "bad_input", "disk_full"),
 )

@@ -20,8 +20,6 @@ class Terminal:
 
     def __init__(self, *arguments: str, folder: Path, **environment: str) -> None:
         self.master, slave = pty.openpty()
-        if "COLUMNS" in environment:  # without a size no bar is drawn
-            termios.tcsetwinsize(slave, (24, int(environment["COLUMNS"])))
         self.process = subprocess.Popen(
             arguments,
             cwd=folder,

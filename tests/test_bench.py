@@ -22,6 +22,7 @@ def test_ratios_are_of_the_same_round() -> None:
     assert [*cells.values()] == ["linear", "lockstep", 3.0, 1.5, 0.5, 2.0, 0.5, 0.5, 1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", workloads.WORKLOADS)
 def test_a_workload_is_a_valid_command_and_in_the_help(name: str) -> None:
     workload = workloads.WORKLOADS[name]

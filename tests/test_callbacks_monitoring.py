@@ -5,20 +5,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import lightning.pytorch as pl
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.base.config_error import ConfigError
 from lockstep.base.structures import predictions_of
-from lockstep.engine.callbacks import ConfusionMatrix, FittedLine
+from lockstep.engine.callbacks import ConfusionMatrix
 from lockstep.engine.callbacks.pictures import Pictures
 from lockstep.runs.loggers import TensorBoard
 from lockstep.runs.run_files import CONFUSION
 from tests.checkpoints import net_state
 from tests.comparing import metrics_in
-from tests.conftest import USER_CODE, MakeUserPlan, events_of
+from tests.conftest import MakeUserPlan, events_of
 from tests.test_user_module import DDP, SINGLE, VIRTUAL, trained
 
 JOB = ("model=shown", "data=images", "precision=64-true")
@@ -103,10 +101,8 @@ def test_counts_of_batches(tmp_path: Path) -> None:
 
 LOGITS, TARGETS = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
 OTHERS: dict[str, Any] = {
-    "a loss": torch.tensor(0.5),
     "no targets": {"logits": LOGITS},
     "real targets": {"preds": LOGITS, "targets": torch.randn(4, 3)},
-    "one logit": {"logits": LOGITS[:, :1], "targets": TARGETS},
     "other shapes": {"logits": torch.randn(4, 7, 3), "targets": torch.zeros(4, 7, dtype=torch.int64)},
 }
 
@@ -114,22 +110,6 @@ OTHERS: dict[str, Any] = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_outputs_have_no_predictions(name: str) -> None:
     assert predictions_of(OTHERS[name]) is None
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_fitted_line_in_an_ordinary_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(USER_CODE))
-    from strange_shown import Line
-
-    module = Line()
-    torch.nn.init.constant_(module.net.weight, 2.0)
-    torch.nn.init.constant_(module.net.bias, 3.0)
-    trainer = pl.Trainer(
-        logger=False, callbacks=[FittedLine([7])], default_root_dir=tmp_path, accelerator="cpu",
-        enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
-    )  # fmt: skip
-    [results] = trainer.test(module, DataLoader(TensorDataset(*torch.zeros(2, 1, 1))), verbose=False)
-    assert results == {"slope": 2.0, "intercept": 3.0, "predict/7": 17.0}
 
 
 def test_fitted_line_of_a_run(make_user_plan: MakeUserPlan) -> None:

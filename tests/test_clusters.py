@@ -100,3 +100,24 @@ def test_the_pods_of_a_pytorchjob_train_together(checkout: Command) -> None:
     assert [each.status for each in ended] == [0, 0], [each.err for each in ended]
     run = Path(checkout.folder / "runs" / "lockstep")
     assert leaves(run) == uninterrupted(checkout, 4, *SMALL, "max_epochs=1", "threads=1")
+
+
+def test_a_run_restarts_after_a_rank_is_killed(checkout: Command) -> None:
+    """Under torchrun's agents of two machines, which both start their ranks anew."""
+    run, record = checkout.folder / "run", checkout.folder / "run" / "record.jsonl"
+    job = (*LONG, "strategy=ddp", "devices=1", "num_nodes=2", "resume=true", "checkpoint.every_n_steps=2")
+    shape = ("--nnodes=2", "--nproc_per_node=1", "--max-restarts=3", "--local-addr=127.0.0.1", "--rdzv-backend=c10d")
+    port, warm = free_port(), zygote().for_scripts
+    agents = []
+    for is_host in (1, 0):
+        rendezvous = (f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-conf=is_host={is_host}")
+        line = (*shape, *rendezvous, str(ROOT / "train.py"), *job, f"hydra.run.dir={run}")
+        agents.append(
+            checkout.popen(sys.executable, "-m", "torch.distributed.run", *line, **warm, GLOO_SOCKET_IFNAME="lo")
+        )
+    wait_until(lambda: record.is_file() and record.read_text().count('{"step"') >= 20)
+    next(process for process in checkout.alive() if "-u" in process.cmdline()).send_signal(signal.SIGKILL)
+    ended = [checkout.wait(agent) for agent in agents]
+    assert [each.status for each in ended] == [0, 0], [each.err for each in ended]
+    assert sum(each.out.count("resuming from") for each in ended) == 1
+    assert leaves(run) == uninterrupted(checkout, 2, *LONG)

@@ -10,10 +10,8 @@ import pytest
 from lockstep.collectives.__main__ import main
 from lockstep.collectives.primitives import PRIMITIVES
 from lockstep.collectives.tour import Options
-from tests.conftest import Command, free_port
+from tests.conftest import Command
 from tests.zygote import zygote
-
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 
 
 @pytest.fixture
@@ -47,35 +45,20 @@ def test_a_failed_check_is_the_exit_status(
 
 
 @pytest.mark.slow
-def test_on_two_machines(command: Command) -> None:
-    """Two agents of one rank each, as on two machines that reach each other over loopback."""
-    nodes = ("--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={free_port()}")
-    started = [
-        command.popen(
-            *(*TORCHRUN, *nodes, f"--node-rank={node}", "-m", "lockstep.collectives", "timeout=30"),
-            **zygote().for_scripts,
-            GLOO_SOCKET_IFNAME="lo",
-        )
-        for node in (0, 1)
-    ]
-    first, second = map(command.wait, started)
-    assert (first.status, second.status) == (0, 0), first.err
-    assert {*re.findall(r"^  rank (\d)", first.out, re.MULTILINE)} == {"0", "1"}
-    assert first.out.count("28 checks passed, 0 failed") == 1
-    assert second.out == "", "rank 0 alone prints"
-    assert len(list(first.folder.glob("logs/collectives/[!.]*"))) == 1
+def test_by_torchrun(command: Command) -> None:
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    ended = command(*torchrun, "-m", "lockstep.collectives", "timeout=30", **zygote().for_scripts)
+    assert ended.status == 0, ended.err
+    assert ended.out.count("28 checks passed, 0 failed") == 1, "rank 0 alone prints"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["devices=2", "root=2"], "root=2: the ranks are 0 to 1; write root=1."),
-        (["devices=1"], "devices=1: it takes two ranks or more; write devices=2."),
         (["backend=glo"], "it is not one of the possible values (did you mean gloo?); write backend=gloo"),
-        (["timeout=0"], "timeout=0.0: it must be above 0"),
         (["device=2"], "device=2: there is no such key (did you mean devices?); write devices=VALUE."),
         (["tour"], "tour=null: there is no such key"),
-        (["devices=["], "devices=[: this cannot be parsed"),
     ],
 )
 def test_invalid_input(words: list[str], message: str, capsys: pytest.CaptureFixture[str], in_tmp_path: Path) -> None:

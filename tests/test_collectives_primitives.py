@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lockstep.collectives import tour
 from lockstep.collectives.primitives import PRIMITIVES
-from lockstep.collectives.tour import TourPayload, check, compare
+from lockstep.collectives.tour import TourPayload, check
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from tests.conftest import MakePlan
@@ -45,13 +45,6 @@ def test_expected_values_equal_those_by_hand() -> None:
             assert (expected is None) == (by_hand is None), name
             if expected is not None and by_hand is not None:
                 np.testing.assert_allclose(expected, by_hand, rtol=1e-12, err_msg=name)
-
-
-def test_the_check_is_strict() -> None:
-    assert compare([1.0, 2.0 + 1e-7], [1.0, 2.0]) == "pass"
-    assert compare([7.0], None) == "–"
-    for wrong in ([1.0, 2.0001], [1.0], [], [2.0, 1.0], [1.0, float("nan")]):
-        assert compare(wrong, [1.0, 2.0]) == "fail"
 
 
 def incomplete_ring(input: Tensor, output: Tensor, root: int) -> None:

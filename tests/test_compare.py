@@ -81,7 +81,6 @@ def change(run: Path, kind: str, index: int, edit: Callable[[dict[str, Any]], ob
     [
         ("step", 2, lambda line: line.pop("grad_norm"), "gradient norm", "epoch 1, step 3, grad_norm: "),
         ("step", 12, lambda line: line.update(samples=13), "samples", "epoch 2, step 13, samples: "),
-        ("step", 21, lambda line: line.update(step=40), "steps", "epoch 2, step 22: "),
         ("validation", 1, lambda line: line.update({"val/acc": 2.0}), "validation", "epoch 2, val/acc: "),
         ("tensor", 3, lambda line: line.update(name="net.9.bias"), WEIGHTS, f"{LAST_EPOCH}, net.layers.2.bias: "),
     ],
@@ -128,10 +127,8 @@ def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("empty", b""),
         ("record.jsonl", b"\xff\xfe\x00"),
         ("metrics.json", b'{"strategy": "ddp", "test/acc": 0.5}'),
-        ("lightning/metrics.json", b"{}"),
     ],
 )
 def test_folder_without_a_run_is_refused(name: str, content: bytes, two_runs: Path, tmp_path: Path) -> None:
@@ -143,9 +140,8 @@ def test_folder_without_a_run_is_refused(name: str, content: bytes, two_runs: Pa
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("values", [{"loss_sum": 10**400}, {"epoch": []}])
-def test_a_damaged_record_is_refused(values: dict[str, Any], copied: Path) -> None:
-    change(copied / "ddp", "step", 0, lambda line: line.update(values))
+def test_a_damaged_record_is_refused(copied: Path) -> None:
+    change(copied / "ddp", "step", 0, lambda line: line.update(epoch=[]))
     with pytest.raises(
         ConfigError, match=rf"{copied / 'ddp'}.*: it is damaged \(\w+\); write the folder of another run"
     ):
@@ -162,12 +158,6 @@ def test_a_file_that_cannot_be_read_is_refused(content: bytes | None, reason: st
     config.write_bytes(content) if content else config.mkdir()
     with pytest.raises(ConfigError, match=re.escape(f"{config}: {reason}")):
         compare(copied / "single", copied / "ddp")
-
-
-def test_invalid_tolerance_is_refused(tmp_path: Path) -> None:
-    for tolerance in (math.nan, math.inf, -1.0):
-        with pytest.raises(ConfigError, match="write tolerance=1e-10"):
-            compare(tmp_path, tmp_path, tolerance)
 
 
 def test_other_dropout_masks_need_the_same_samples_alone(copied: Path) -> None:
@@ -225,7 +215,6 @@ def test_runs_without_training_are_compared_by_their_results(tmp_path: Path) -> 
     ("file", "old", "new", "where"),
     [
         ("config.yaml", "devices: 3", "devices: 2", "config.yaml, devices"),
-        ("config.yaml", "  name: ddp", "  nam: ddp", "config.yaml, strategy"),
         ("metrics.json", '"precision"', '"precisions"', "metrics.json, precision"),
     ],
 )

@@ -18,7 +18,6 @@ the time is written so. A digit that holds everywhere may stay (`0.9…`).
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -87,16 +86,6 @@ def test_a_lesson_prints_what_it_shows(lesson: str, command: Command, request: p
         elif file := file_written(before):
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(text)
-
-
-def test_a_lesson_has_all_its_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "COURSE", tmp_path)
-    (tmp_path / "a.md").write_text(
-        "One `a.py`:\n\n```python\nb\n\nc\n```\n\n```bash\npython a.py\n```\n\n```\nd\n```\n"
-    )
-    first, *others = blocks("a.md")
-    assert (first, file_written(first[2])) == (("python", "b\n\nc\n", "One `a.py`:"), "a.py")
-    assert others == [("bash", "python a.py\n", ""), ("", "d\n", "")]
 
 
 def test_an_excerpt_is_of_consecutive_lines() -> None:

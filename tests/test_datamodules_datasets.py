@@ -8,7 +8,6 @@ from torch.utils.data import IterableDataset, Subset
 
 from lockstep.base.config_error import ConfigError
 from lockstep.datamodules import Datasets
-from tests.test_datamodules import stock
 from tests.user_code.strange_data import Endless, Noisy, blobs, sine
 
 BLOBS, COLOURS = blobs(40), ("red", "green", "blue")
@@ -26,8 +25,6 @@ FORMS: dict[str, tuple[Datasets, tuple[int, int, int], tuple[int, ...], int, tup
     "regression": (Datasets(sine(40)), (32, 4, 4), (1,), 1, ()),
     "dataset": (Datasets(Noisy(40), val_size=0), (36, 0, 4), (4,), 3, COLOURS),
     "mapping": (Datasets(THREE), (40, 5, 0), (4,), 3, COLOURS),
-    "classes": (Datasets(BLOBS, num_classes=8), (32, 4, 4), (4,), 8, tuple("01234567")),
-    "inputs": (Datasets(torch.rand(40, 2, 3)), (32, 4, 4), (2, 3), 6, ()),
     "pixels": (Datasets(torch.ones(40, 6, dtype=torch.uint8)), (32, 4, 4), (6,), 6, ()),
     "sequences": (Datasets(TOKENS), (8, 1, 1), (4,), 7, ()),
 }
@@ -38,13 +35,6 @@ def test_sizes_and_shapes_are_known(form: str) -> None:
     data, sizes, shape, outputs, names = FORMS[form]
     assert (sizes_of(data), data.sample_shape, data.num_outputs) == (sizes, shape, outputs)
     assert (data.num_classes, data.class_names) == (len(names), names)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_stock_trainer_takes_them() -> None:
-    data = Datasets(Noisy(40), 8, val_size=0)
-    seen = stock(data).seen
-    assert tuple(sum(size for size, *_ in seen[stage]) for stage in ("train", "val", "test")) == sizes_of(data)
 
 
 def test_a_split_has_every_sample_once_and_is_always_the_same() -> None:

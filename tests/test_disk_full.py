@@ -1,22 +1,12 @@
 """A full disk: an error with the folder and the reason; earlier checkpoints stay intact."""
 
-import errno
-import os
-import shutil
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import lightning.pytorch as pl
 import pytest
-import torch
 
-import lockstep
-from lockstep.base.config_error import ConfigError
 from lockstep.launch.disk import disk_errors_as_config_errors
-from lockstep.launch.failure import RankFailed
 from tests.checkpoints import net_state
 from tests.conftest import Command, Ended
 
@@ -75,59 +65,6 @@ def test_a_small_disk(command: Command, small_disk: str) -> None:
     check_error(command.train(*line, "logger=none"))
     last = Path(small_disk) / "checkpoints" / "last.ckpt"
     assert net_state(last)
-
-
-class Faulty(pl.LightningModule):
-    """Fails as a full disk does in one place of a user's code, or removes the folder of the run."""
-
-    def __init__(self, where: str, folder: str) -> None:
-        super().__init__()
-        self.where, self.folder, self.net = where, folder, torch.nn.Linear(2, 1)
-
-    def fail(self, where: str) -> None:
-        if where == self.where:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    def training_step(self, batch: list[torch.Tensor], batch_idx: int) -> torch.Tensor:
-        if self.where == "removes" and batch_idx == 0:
-            shutil.rmtree(self.folder)
-        loss: torch.Tensor = self.net(batch[0]).square().mean()
-        return loss
-
-    def state_dict(self, *arguments: Any, **options: Any) -> Any:
-        self.fail("state_dict")
-        return super().state_dict(*arguments, **options)
-
-    def __getitem__(self, index: int) -> list[torch.Tensor]:
-        return [torch.ones(2)]
-
-    def __len__(self) -> int:
-        return 8
-
-    def train_dataloader(self) -> Any:
-        return torch.utils.data.DataLoader(self, batch_size=4)  # type: ignore[arg-type]
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), 0.1)
-
-
-def run_faulty(where: str, folder: Path, *words: str) -> None:
-    run = f"hydra.run.dir={folder / 'run'}"
-    model = partial(Faulty, where=where, folder=str(folder / "run"))
-    lockstep.run(["data=none", "max_epochs=1", "threads=1", "logger=none", run, *words], model=model)
-
-
-def test_an_error_of_the_users_code_is_a_failed_rank(tmp_path: Path) -> None:
-    where = "state_dict"
-    with pytest.raises(RankFailed, match=rf"in {where}\n(.*\n)*OSError: .*No space left on device$") as failed:
-        run_faulty(where, tmp_path)
-    assert "hydra.run.dir" not in str(failed.value)
-
-
-def test_a_folder_that_is_removed_is_named(tmp_path: Path) -> None:
-    reason = rf"^hydra.run.dir={tmp_path}/run: what the run leaves cannot be written there \(No such file"
-    with pytest.raises(ConfigError, match=reason):
-        run_faulty("removes", tmp_path)
 
 
 def test_a_file_that_code_of_the_user_misses_is_no_error_of_the_disk(tmp_path: Path) -> None:

@@ -1,12 +1,7 @@
 """The fork server starts before Hydra is imported, if the command is likely to start ranks."""
 
-import os
-import signal
 import subprocess
 import sys
-import tempfile
-import time
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -55,23 +50,3 @@ def test_it_starts_before_hydra_is_imported() -> None:
     ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL)
     assert (ended.returncode, ended.stdout) == (2, " ".join((*ENGINES.values(), *EVERY_RUN)) + "\n"), ended.stderr
     assert ended.stderr.startswith("devices=0:")
-
-
-def test_a_signal_while_the_command_imports_leaves_nothing(tmp_path: Path) -> None:
-    """The terminal's Ctrl-C reaches the server, too, which has it blocked."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:  # a short path, as sockets need it
-        command = [sys.executable, str(ROOT / "train.py"), "strategy=ddp", "devices=2"]
-        environment = {**os.environ, "TMPDIR": temporary}
-        with subprocess.Popen(
-            command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, process_group=0
-        ) as process:
-            while not [*Path(temporary).glob("pymp-*/listener-*")]:
-                assert process.poll() is None
-                time.sleep(0.005)
-            os.killpg(process.pid, signal.SIGINT)
-            signalled = time.monotonic()
-            _, err = process.communicate()  # ends when no process holds the pipe
-            assert b"Traceback" not in err
-            assert time.monotonic() - signalled < 2
-        assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
-        assert [*Path(temporary).iterdir()] == []

@@ -61,12 +61,6 @@ class WithZeroGrad(Module):
         optimizer.zero_grad()
 
 
-class WithStep(Module):
-    def optimizer_step(self, *arguments: Any, **options: Any) -> None:
-        self.calls.append(("optimizer_step", arguments[:2]))
-        super().optimizer_step(*arguments, **options)
-
-
 class WithClipping(Module):
     def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *arguments: Any, **options: Any) -> None:
         self.calls.append(("configure_gradient_clipping", arguments, options))
@@ -133,11 +127,9 @@ def trained(
         {"accumulate_grad_batches": 3, "gradient_clip_val": 0.1},
         {"precision": "bf16-mixed"},
         {"val_check_interval": 2},
-        {"max_steps": 7},
         {"limit_train_batches": 3, "returns": "loss"},
         {"returns": "nothing"},
         {"kind": WithZeroGrad, "accumulate_grad_batches": 2},
-        {"kind": WithStep},
         {"kind": WithClipping},
         {"kind": WithoutBatchIdx},
     ],
@@ -157,16 +149,3 @@ def test_the_comparison_sees_a_missing_hook(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Hooks, "call", incomplete)
     assert trained(FastTrainingEpochLoop) != trained(_TrainingEpochLoop)
-
-
-@pytest.mark.parametrize(("kind", "is_fast"), [(Module, True), (WithStep, False), (WithClipping, False)])
-def test_which_modules_take_the_fast_path(kind: type[Module], is_fast: bool) -> None:
-    paths = []
-
-    class Watched(FastTrainingEpochLoop):
-        def on_run_start(self, data_fetcher: Any) -> None:
-            super().on_run_start(data_fetcher)
-            paths.append(self.fast_path)
-
-    trained(Watched, kind)
-    assert paths == [is_fast, is_fast]

@@ -27,7 +27,7 @@ slow = pytest.mark.slow
     ("start", "kind", "rank", "moment"),
     [
         ("ddp", "raise", 0, "step:5"),
-        ("ddp", "kill", 1, "starting"),
+        pytest.param("ddp", "kill", 1, "starting", marks=slow),
         pytest.param("ddp_spawn", "exit", 1, "validation:3", marks=slow),
         pytest.param("ddp_spawn", "stop", 0, "saving:2", marks=slow),
         pytest.param("torchrun", "kill", 0, "step:5", marks=slow),
@@ -59,6 +59,7 @@ def test_a_rank_fails(start: str, kind: str, rank: int, moment: str, tmp_path: P
         assert (ended.err.count("failed: "), ended.err.count("Traceback")) == (1, int(traced)), ended.err
 
 
+@slow
 def test_a_lost_fork_server_ends_the_command(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", "server@1:step:7", (*SMALL, "max_epochs=400"))
     ended = faulty.wait()

@@ -89,6 +89,19 @@ def test_targets_are_called_as_hydra_calls_them() -> None:
     assert made(net=layer, _recursive_=False).net == layer
 
 
+class Flexible:
+    """A constructor that takes any keywords, behind another signature, as transformers' configurations have."""
+
+    def __init__(self, **options: int) -> None:
+        self.options = options
+
+    __init__.__wrapped__ = lambda self: None  # type: ignore[attr-defined]  # noqa: ARG005
+
+
+def test_a_constructor_takes_more_keywords_than_it_shows() -> None:
+    assert create("model.config", target("Flexible", num_labels=2)).options == {"num_labels": 2}
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from lockstep.plan.plan import Plan
 from tests.comparing import metrics_in, require_identical
 from tests.conftest import MakeUserPlan
@@ -23,6 +25,7 @@ def by_hand(method: str) -> tuple[str, str]:
     return "engine=raw", f"engine.gradient_sync={method}"
 
 
+@pytest.mark.slow
 def test_two_ranks_are_identical(make_user_plan: MakeUserPlan) -> None:
     """With a layer that is thawed in the second epoch, a rank without samples, and accumulation."""
     job = (*THAWING, "accumulate_grad_batches=3", "gradient_clip_val=0.5")
@@ -31,6 +34,7 @@ def test_two_ranks_are_identical(make_user_plan: MakeUserPlan) -> None:
     assert [metrics_in(run)["gradient_sync"] for run in (lightning, raw)] == ["ddp", "ring"]
 
 
+@pytest.mark.slow
 def test_unused_parameters(make_user_plan: MakeUserPlan) -> None:
     """AdamW would shrink weights whose gradient is zero and not None."""
     require_identical(*by_both(make_user_plan(*UNUSED, *DDP, FINDS, *by_hand("bucket"), folder="found")))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 import lockstep
@@ -23,21 +22,8 @@ QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true")
 DIGITS = ("data.test_size=200", "data.val_size=100", "model.net.hidden=[16]")
 
 
-class CompilesItself(FocalClassifier):
-    """Compiles its net for training alone, as the module of lightning-hydra-template does."""
-
-    def setup(self, stage: str) -> None:
-        if stage == "fit":
-            self.net: nn.Module = torch.compile(self.net, backend="eager")  # type: ignore[assignment]
-
-
 def trained(folder: Path, *words: str, **user_code: Any) -> RunResult:
     return lockstep.run([*QUIET, *words, f"hydra.run.dir={folder}"], **user_code)
-
-
-def with_net(net: dict[str, Any]) -> dict[str, Any]:
-    optimizer = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.001}
-    return {"_target_": "lockstep.models.Classifier", "net": net, "optimizer": optimizer}
 
 
 def scores(module: Any) -> tuple[float, float]:
@@ -78,19 +64,6 @@ def test_a_lightning_module_comes_back_itself(tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "raw" / "checkpoints" / "last.ckpt")["state_dict"]
     assert all(torch.equal(saved[name], value) for name, value in module.state_dict().items())
     assert result.module().gamma == module.gamma
-
-
-@pytest.mark.slow
-def test_a_module_that_compiles_its_net_in_setup(tmp_path: Path) -> None:
-    net = {"_target_": "example.net.Net", "width": 5}
-    model = {**with_net(net), "_target_": f"{__name__}.CompilesItself"}
-    result = trained(tmp_path / "run", "data=example_module", model=model)
-    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    tested = trained(tmp_path / "test", "data=example_module", "train=false", f"ckpt_path={last}", model=model)
-    assert tested["test/loss"] == result["test/loss"]
-    saved = torch.load(last)["state_dict"]
-    for name, value in lockstep.load(last).state_dict().items():
-        assert torch.equal(saved[name.replace("net.", "net._orig_mod.")], value)
 
 
 @pytest.mark.parametrize(

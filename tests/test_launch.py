@@ -30,25 +30,6 @@ from tests.conftest import MakePlan, require_refused
 ENGINE = "tests.fault_injection.faulty_engine"
 
 
-@pytest.mark.slow
-def test_all_jobs_are_forked_from_one_server_that_imported_the_engine(
-    make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A further job of a sweep is cheap, since no rank imports anything again. Rank 0 returns the result."""
-    start_ranks(make_plan("strategy=ddp"), ENGINE)
-    monkeypatch.setenv("SEEN", "after the server's start")
-    worlds = (("single", 1), ("ddp_spawn", 2), ("ddp", 3))
-    plans = [make_plan(f"strategy={name}", f"devices={ranks}", "batch_size=12", "threads=3") for name, ranks in worlds]
-    jobs = [start_ranks(plan, ENGINE) for plan in plans]
-    assert [job["backend"] for job in jobs] == ["none", "gloo", "gloo"]
-    assert [job["total"] for job in jobs] == [1, 2 * (1 + 2), 3 * (1 + 2 + 3)], "summed over ranks, and once more"
-    assert {(job["threads"], job["seen"]) for job in jobs} == {(3, "after the server's start")}
-    assert len({job["pid"] for job in jobs} | {os.getpid()}) == 4
-    [server] = {job["parent"] for job in jobs}
-    assert server != os.getpid()
-    assert {job["imported"] for job in jobs} == {server}
-
-
 def test_the_parent_stays_as_it_was(make_plan: MakePlan, capfd: pytest.CaptureFixture[str]) -> None:
     """And the output of other ranks goes to their logs."""
 

@@ -97,13 +97,10 @@ NO_TORCH = {"torch", "lightning", "hydra", "omegaconf", "numpy"}
     [
         ("lockstep, lockstep.__main__, lockstep.plan.plan, lockstep.compare", NO_TORCH),
         ("lockstep.command.cli", {"torch", "lightning", "numpy"}),
+        ("lockstep.runs.recorder", {"lightning", "hydra"}),
         (
             "lockstep.nets, lockstep.models.schedulers, lockstep.launch.ranks",
             {"lightning", "torchmetrics", "hydra"} | EXTRAS,
-        ),
-        (  # Lightning itself imports the others
-            "lockstep.raw.run, lockstep.engine, lockstep.engine.inspection, lockstep.models.classifier",
-            {"sklearn", "tensorboard", "lockstep.runs.compare", "lockstep.runs.report", "lockstep.datamodules.mnist"},
         ),
     ],
 )
@@ -115,8 +112,7 @@ def test_importing_brings_no_more_than_it_needs(modules: str, absent: set[str]) 
 
 def test_no_rank_unpickles_what_another_sent() -> None:
     """torch's collectives of objects would run the code of whoever gets into a connection."""
-    nodes = (node for path in FILES for node in ast.walk(ast.parse(path.read_text())))
-    called = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    called = {name for path in FILES for name in re.findall(r"\.(\w+)", path.read_text())}
     assert "all_gather" in called
     assert not [name for name in called if re.search("(gather|scatter|broadcast|send|recv)_object", name)]
 
@@ -125,9 +121,8 @@ def test_files_and_classes_are_small() -> None:
     for path in [*SRC.parent.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]:
         text = path.read_text()
         assert text.count("\n") <= 300, path
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ClassDef):
-                assert sum(isinstance(part, ast.FunctionDef) for part in node.body) <= 20, (path, node.name)
+        for body in re.split("^(?=\\w)", text, flags=re.MULTILINE):
+            assert not body.startswith("class ") or len(re.findall("^    def ", body, re.MULTILINE)) <= 20, (path, body)
 
 
 @pytest.mark.parametrize("package", ["models", "datamodules", "nets"])

@@ -43,19 +43,9 @@ def trained(plan: Plan, name: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_scaled")
-@pytest.mark.parametrize(
-    "job",
-    [
-        (*MODULES["classifier"], "accumulate_grad_batches=2", "gradient_clip_val=0.5"),
-        pytest.param(("model=masked", "data=sentences_data"), marks=pytest.mark.slow),
-        pytest.param(
-            ("model=regressor", "model._target_=strange_steps.Skipping", "data=stream"), marks=pytest.mark.slow
-        ),
-    ],
-    ids=["classifier", "weights", "skips"],
-)
-def test_the_scale_goes_on_from_a_checkpoint(job: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+def test_the_scale_goes_on_from_a_checkpoint(make_user_plan: MakeUserPlan) -> None:
     """Steps that overflow are left out, each norm is that of the unscaled gradient, and the weights are finite."""
+    job = (*MODULES["classifier"], "accumulate_grad_batches=2", "gradient_clip_val=0.5")
     plan = make_user_plan(*job, *SINGLE, "max_epochs=8")
     uninterrupted = trained(plan, "uninterrupted")
     trained(replace(plan, max_epochs=1), "begun")

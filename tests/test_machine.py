@@ -18,7 +18,6 @@ GROUP = "1:name=systemd:/x\n0::/pod/job\n"
         (GROUP, {"pod/job/cpu.max": "100000 100000"}, 1),
         (GROUP, {"pod/job/cpu.max": "max 100000", "pod/cpu.max": "50000 100000"}, 1),  # at least one
         ("0::/\n", {"cpu.max": "150000 100000"}, 1),  # two threads on 1.5 cores would be stopped in each period
-        (GROUP, {"pod/job/cpu.max": "max 100000"}, CORES),
         (GROUP, {}, CORES),
     ],
 )
@@ -30,10 +29,6 @@ def test_a_containers_quota_counts(groups: str, files: dict[str, str], quota: in
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")
     assert usable_cores(tmp_path) == quota
-
-
-def test_a_machine_without_control_groups_has_its_cores(tmp_path: Path) -> None:
-    assert usable_cores(tmp_path) == CORES
 
 
 def test_threads_are_the_cores_shared_and_at_least_one(monkeypatch: pytest.MonkeyPatch) -> None:

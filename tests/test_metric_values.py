@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import nn
 from torchmetrics.classification import MulticlassAUROC, MulticlassRecall
-from torchmetrics.regression import R2Score
 
 from lockstep.base.private_api.torchmetrics import widen_counts
 from lockstep.command.inference import load
-from lockstep.datamodules import CSV, Digits, Line
+from lockstep.datamodules import CSV, Digits
 from tests.comparing import metrics_in
 from tests.conftest import MakePlan, MakeUserPlan, require_refused
 from tests.test_user_module import trained
@@ -20,7 +19,7 @@ from tests.user_code.strange_metrics import Metrics, split
 EXACT = ("precision=64-true", "max_epochs=1")
 
 
-@pytest.mark.parametrize("engine", ["lightning", "raw"])
+@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
 def test_metrics_are_those_of_the_whole_split(engine: str, make_user_plan: MakeUserPlan) -> None:
     """Of counts, sums, all scores, and scores in groups; a rank of two has no sample of the last batch."""
     folder = trained(
@@ -42,12 +41,11 @@ def chosen(make_plan: MakePlan, metrics: str, *words: str) -> tuple[nn.Module, d
     return load(folder), metrics_in(folder)
 
 
-@pytest.mark.parametrize("engine", ["lightning", pytest.param("raw", marks=pytest.mark.slow)])
-def test_metrics_of_a_yaml_beside_a_classifier(engine: str, make_plan: MakePlan) -> None:
+def test_metrics_of_a_yaml_beside_a_classifier(make_plan: MakePlan) -> None:
     """By names and by targets, which get the number of classes; exact in float32, too."""
     recall = "recall:{_target_:torchmetrics.classification.MulticlassRecall}"
     words = ("data=digits", "data.val_size=41", "data.test_size=61", "batch_size=8", "trainer.limit_train_batches=9")
-    module, measured = chosen(make_plan, f"{{auroc:auroc,{recall}}}", "model=mlp", f"engine={engine}", *words)
+    module, measured = chosen(make_plan, f"{{auroc:auroc,{recall}}}", "model=mlp", *words)
     data = Digits(val_size=41, test_size=61)
     data.setup()
     for stage in ("val", "test"):
@@ -59,13 +57,14 @@ def test_metrics_of_a_yaml_beside_a_classifier(engine: str, make_plan: MakePlan)
             assert 0.1 < expected < 0.999
 
 
-@pytest.mark.parametrize("world", [("strategy=single",), ("strategy=ddp", "devices=2")], ids=lambda world: world[0])
-def test_metrics_of_a_regressor_are_those_by_hand(world: tuple[str, ...], make_plan: MakePlan, tmp_path: Path) -> None:
+def test_metrics_of_a_regressor_are_those_by_hand(make_plan: MakePlan, tmp_path: Path) -> None:
     """Of 21 samples, and of one, which a rank of two does not have; of small targets."""
     values = np.random.default_rng(0).normal([5, 1e-4], [2, 1e-4], (60, 2))
     np.savetxt(tmp_path / "table.csv", values, delimiter=",", header="x,y", comments="")
     words = ("data=csv", f"data.file={tmp_path / 'table.csv'}", "data.target=y", "data.val_size=1", "data.test_size=21")
-    folder = trained(make_plan(*words, "model=regression", "optimizer.lr=1e-5", "logger=none", *EXACT, *world))
+    folder = trained(
+        make_plan(*words, "model=regression", "optimizer.lr=1e-5", "logger=none", *EXACT, "strategy=ddp", "devices=2")
+    )
     data = CSV(str(tmp_path / "table.csv"), "y", val_size=1, test_size=21)
     data.setup()
     inputs, targets = data.datasets["test"].tensors
@@ -76,16 +75,6 @@ def test_metrics_of_a_regressor_are_those_by_hand(world: tuple[str, ...], make_p
         assert measured[f"test/{name}"] == pytest.approx(value, rel=1e-10)
     assert measured["val/rmse"] == pytest.approx(measured["val/mae"], rel=1e-10)
     assert measured["val/r2"] == 0.0, "one sample has no variance"
-
-
-@pytest.mark.slow
-def test_metrics_of_a_yaml_beside_a_regressor(make_plan: MakePlan) -> None:
-    module, measured = chosen(make_plan, "[r2]", "model=regression", "data=line", "data.samples=61", "batch_size=8")
-    data = Line(samples=61)
-    data.setup()
-    x, targets = data.on_after_batch_transfer([*data.datasets["test"].tensors], 0)
-    expected = R2Score().set_dtype(torch.float64)(module(x).detach().double(), targets.double())
-    assert measured["test/r2"] == pytest.approx(float(expected), abs=1e-12)
 
 
 def test_a_metric_that_there_is_none_of(make_plan: MakePlan, tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def parsed(events: EventAccumulator, tag: str) -> bytes:
     return content
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:You passed in a `val_dataloader` but have no `validation_step`")
 def test_curves_of_manual_optimization(make_user_plan: MakePlan) -> None:
     plan = make_user_plan(*MODULES["gan"], *SINGLE, "logger=tensorboard", "test=false", "max_epochs=2")

@@ -31,27 +31,18 @@ def test_early_stopping_is_resumed(make_user_plan: MakeUserPlan) -> None:
 
 SHAPE = ("+model.net.sample_shape=[4]", "+model.net.num_outputs=3", "+model.num_classes=3")
 NET = ("model=mlp", "model.net.hidden=[6]", *SHAPE)
-LOADERS = {
-    "pairs_data": ("data=pairs_data", "scheduler=onecycle", "accumulate_grad_batches=3"),
-    "endless": ("data=endless", "batch_size=9"),
-}
-"""61 pairs in batches of 8; an iterable without a length."""
+ENDLESS = ("data=endless", "batch_size=9")
+"""An iterable without a length."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pairs_data", "endless"])
-def test_loaders_in_every_world(name: str, make_user_plan: MakeUserPlan) -> None:
-    job = (*NET, *LOADERS[name], "precision=64-true", "optimizer=sgd")
+def test_loaders_in_every_world(make_user_plan: MakeUserPlan) -> None:
+    job = (*NET, *ENDLESS, "precision=64-true", "optimizer=sgd")
     worlds = {"single": SINGLE, "ddp": DDP, "virtual": VIRTUAL}
     runs = {world: trained(make_user_plan(*job, *options, folder=world)) for world, options in worlds.items()}
     for world in ("ddp", "virtual"):
         require_close(runs["single"], runs[world])
     assert {"train/loss", "train/acc", "val/f1", "test/acc"} <= metrics_in(runs["ddp"]).keys()
-
-
-@pytest.mark.slow
-def test_loaders_are_resumed(make_user_plan: MakeUserPlan) -> None:
-    same_after_kill(make_user_plan(*NET, *LOADERS["endless"], *DDP, "checkpoint.every_n_steps=1"), 5)
 
 
 def test_a_schedule_of_an_unknown_length_is_rejected(make_user_plan: MakeUserPlan) -> None:

@@ -90,11 +90,9 @@ def test_a_perceptron_may_return_as_many_numbers_as_it_gets() -> None:
     ("kind", "shape", "options", "sentence"),
     [
         (MLP, (2,), {"hidden": [3, 0]}, "model.net.hidden=[3,0]: it lists layer sizes of 1 or more; write model.net"),
-        (CNN, IMAGE, {"norm": "layer"}, "model.net.norm=layer: it is no norm; write model.net.norm=batch, or none."),
         (LeNet, IMAGE, {"dropout": 1.0}, "model.net.dropout=1.0: it must be at least 0 and below 1; write model.net."),
         (LeNet, (2,), {}, "model.net=LeNet: it takes images, and the data has samples of shape (2,); write model=mlp"),
         (Transformer, (8,), {"heads": 3}, "model.net.heads=3: heads divide the width, 128; write model.net.heads=4."),
-        (Transformer, IMAGE, {}, "model.net=Transformer: it takes sequences of tokens, and the data has samples of sh"),
         (CNN, (1, 28, 15), {}, "model.net=CNN: it takes images of 16×16 or more, and those of the data are 28×15; wri"),
     ],
 )

@@ -51,12 +51,14 @@ def test_infinite_loss_ends_the_run(make_plan: MakePlan, tmp_path: Path) -> None
     assert torch.load(last, weights_only=True)["global_step"] == step - 1
 
 
+@pytest.mark.slow
 def test_detect_nan_false_trains_on(make_plan: MakePlan, tmp_path: Path) -> None:
     plan = make_plan(*JOB, "strategy=ddp", "devices=2", "accelerator=cpu", "detect_nan=false")
     assert start_ranks(with_engine(plan, "lightning", tmp_path), ENGINES["lightning"])["steps"] == 8
     assert [line["loss_sum"] is None for line in lines(tmp_path, "step")] == [False] * 3 + [True] * 5
 
 
+@pytest.mark.slow
 def test_infinite_weights_are_not_saved(make_plan: MakePlan, tmp_path: Path) -> None:
     """The first loss is finite, and so large a step down it is not."""
     plan = make_plan(*JOB, "data.inputs=[1,2,3,4,5,6,7,8]", "optimizer.lr=3e38", "accelerator=cpu")

@@ -30,55 +30,47 @@ JOBS: dict[str, Sequence[str]] = {
     "wide": ("model=mlp", "model.net.hidden=[700,900]", *ALL_DIGITS, "batch_size=64"),
     "clipped": (*MLP, *DIGITS, "optimizer=adamw", "gradient_clip_val=0.5", "accumulate_grad_batches=3"),
     "values": (*MLP, *DIGITS, "gradient_clip_val=0.01", "trainer.gradient_clip_algorithm=value", "scale_lr=true"),
-    "within": ("model=linear", *ALL_DIGITS, "trainer.val_check_interval=2"),
     "interrupted": ("model=lenet", *ALL_DIGITS, "trainer.max_steps=7", "optimizer=adamw_groups"),
     "seldom": ("model=linear", *ALL_DIGITS, "trainer.check_val_every_n_epoch=2", "drop_last=true"),
     "unvalidated": ("model=linear", *ALL_DIGITS, "trainer.max_steps=5", "trainer.check_val_every_n_epoch=2"),
-    "quick": ("model=mlp", "data=digits", "trainer.fast_dev_run=3"),
     "overfit": ("model=mlp", "data=digits", "trainer.overfit_batches=3", "batch_size_per_device=7"),
-    "shares": ("model=mlp", "data=digits", "trainer.limit_train_batches=0.3", "trainer.limit_val_batches=0.5"),
-    "lenet": ("model=lenet", *DIGITS, "optimizer=adamw", "accumulate_grad_batches=2"),
     "cnn": ("model=cnn", *DIGITS, "drop_last=true"),
     "split": ("model=split_cnn", *DIGITS, *MOMENTUM, "gradient_clip_val=0.5", *WARMUP),
     "sum": (*MLP, *DIGITS, "loss_reduction=sum", "optimizer=sgd", "optimizer.lr=0.001"),
-    "none": (*MLP, *DIGITS, "loss_reduction=none"),
-    "text": ("model=char_rnn", "data=text", "batch_size=13", "trainer.limit_train_batches=5"),
     "transformer": (
         *("model=transformer", "model.net.width=16", "model.net.layers=2", "data=text", "data.length=16"),
         *("optimizer=adamw_groups", "gradient_clip_val=0.5", "accumulate_grad_batches=2", "batch_size=13"),
         "trainer.limit_train_batches=5",
     ),
-    "coder": ("model=autoencoder", "model.net.hidden=[16]", *DIGITS),
     "classifier": ("model=classifier", "data=blobs_data", "batch_size=null"),
     "manual": ("model=gan", "data=blobs_data"),
-    "dictionaries": ("model=auto_encoder", "data=blobs", "batch_size=12"),
+    "accumulated": ("model=line", "model._target_=strange_zoo.WGAN", "data=none", "batch_size=null"),
     "stream": ("model=regressor", "data=stream"),
     "masked": ("model=masked", "data=sentences_data", "accumulate_grad_batches=2"),
 }
 SYNC = ("model=cnn", *DIGITS, "sync_batchnorm=true")
 COMMON = ("batch_size=12", "seed=11", "threads=1", "accelerator=cpu", "logger=none", "max_epochs=2")
 ALIKE = ("engine.fast_loop=false", "memory_format=contiguous")
-WORLDS = {"single": (), **{f"ddp {n}": ("strategy=ddp", f"devices={n}") for n in (2, 3, 4)}}
+WORLDS = {"single": (), **{f"ddp {n}": ("strategy=ddp", f"devices={n}") for n in (2, 3)}}
 WORLDS["spawn 2"] = ("strategy=ddp_spawn", "devices=2")
 OTHERS = {
-    "dp 3": ("single", ("clipped", "text")),
-    "model_parallel 2": ("single", ("split",)),
-    "virtual 2": ("ddp 2", ("lenet", "cnn")),
-    "zero1 2": ("ddp 2", ("cnn", "manual")),
-    "fsdp 2": ("ddp 2", ("clipped", "manual")),
-    "tensor_parallel 2": ("single", ("clipped",)),
+    "dp 3": ("single", "clipped"),
+    "model_parallel 2": ("single", "split"),
+    "virtual 2": ("ddp 2", "cnn"),
+    "zero1 2": ("ddp 2", "manual"),
+    "fsdp 2": ("ddp 2", "clipped"),
+    "tensor_parallel 2": ("single", "clipped"),
 }
-"""Strategies that raw has not, and the world in which it repeats their jobs."""
+"""Strategies that raw has not, and the world in which it repeats a job."""
 for _name in OTHERS:
     WORLDS[_name] = (f"strategy={_name.split()[0]}", f"devices={_name.split()[1]}")
 FLOAT64, BFLOAT16 = "precision=64-true", "precision=bf16-mixed"
 CELLS = [
     *((job, "ddp 2", FLOAT64) for job in JOBS),
-    *((job, "single", FLOAT64) for job in ("mlp", "clipped", "split", "text", "manual", "stream")),
-    *((job, "ddp 3", "precision=32-true") for job in ("clipped", "text", "masked")),  # a sum has several orders
-    ("wide", "ddp 4", "precision=32-true"),
+    *((job, "single", FLOAT64) for job in ("mlp", "clipped", "split")),
+    *((job, "ddp 3", "precision=32-true") for job in ("clipped", "wide")),  # a sum has several orders
     ("mlp", "spawn 2", FLOAT64),
-    ("lenet", "ddp 2", BFLOAT16),
+    ("cnn", "ddp 2", BFLOAT16),
 ]
 RunOf = Callable[[str, str, str], Path]
 
@@ -105,7 +97,7 @@ def run_of(folders: dict[str, Path], make_user_plan: MakeUserPlan, tmp_path_fact
         if world not in folders:
             folders[world] = folder = tmp_path_factory.mktemp(world.replace(" ", ""))
             cells = [cell for cell in CELLS if cell[1] == world]
-            cells += [(each, world, FLOAT64) for each in OTHERS.get(world, ("", ()))[1]]
+            cells += [(OTHERS[world][1], world, FLOAT64)] if world in OTHERS else []
             plans = [
                 each
                 for name, _, kind in cells
@@ -134,10 +126,11 @@ def test_cell(job: str, world: str, precision: str, run_of: RunOf) -> None:
     assert quantities <= counted.keys()
 
 
-@pytest.mark.parametrize(("job", "world"), [(job, world) for world in OTHERS for job in OTHERS[world][1]], ids=" ".join)
-def test_another_strategy(job: str, world: str, run_of: RunOf) -> None:
+@pytest.mark.parametrize("world", OTHERS)
+def test_another_strategy(world: str, run_of: RunOf) -> None:
     """Sums in another order, to 1e-10; zero1 has the same order."""
-    lightning, raw = run_of(job, world, FLOAT64) / "lightning", run_of(job, OTHERS[world][0], FLOAT64) / "raw"
+    mirror, job = OTHERS[world]
+    lightning, raw = run_of(job, world, FLOAT64) / "lightning", run_of(job, mirror, FLOAT64) / "raw"
     comparison = compare(lightning, raw)
     assert comparison.within_tolerance, comparison.text()
     assert comparison.max_diff < 1e-10

@@ -13,7 +13,6 @@ from torch.utils.data import Dataset, default_collate
 from torchvision.transforms import v2
 
 import lockstep
-from example.lightning_module import FocalClassifier
 from lockstep.command.inference import load_with_plan
 from lockstep.datamodules import Digits
 from lockstep.datamodules.datasets import Datasets
@@ -47,7 +46,6 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
 
 
 DIVIDED = {"_target_": "lockstep.datamodules.Datasets", "batch_size": 8}
-ADAM = {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.001}
 QUIET = ("logger=none", "threads=1", "max_epochs=1", "strategy.in_process=true")
 
 
@@ -154,15 +152,3 @@ def test_class_names_of_folders_reach_every_place(
     main()
     rows = [*csv.DictReader(capsys.readouterr().out.splitlines())]
     assert {(Path(row["input"]).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}
-
-
-def test_outputs_that_are_no_logits_are_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    lockstep.run([*QUIET, "model=example_module", "data=example_module", f"hydra.run.dir={tmp_path}"])
-    monkeypatch.setattr(FocalClassifier, "predict_step", lambda _self, batch, _index: batch.norm(dim=1, keepdim=True))
-    np.save(tmp_path / "x.npy", np.array([[3.0, 4.0]], np.float32))
-    monkeypatch.setattr(sys, "argv", ["predict", str(tmp_path), str(tmp_path / "x.npy")])
-    capsys.readouterr()
-    main()
-    assert capsys.readouterr().out.splitlines() == ["input,output 0", f"{tmp_path / 'x.npy'}[0],5.0"]

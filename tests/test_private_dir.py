@@ -14,7 +14,7 @@ import pytest
 from lockstep.base.config_error import ConfigError
 from lockstep.launch.forkserver import private_folder
 from tests.conftest import ROOT, Command
-from tests.sockets import tree
+from tests.test_exposure import tree
 
 TRAIN = (sys.executable, str(ROOT / "train.py"), "data=line", "model=regression", "data.samples=64", "data.val_size=0")
 SHORT = (*TRAIN, "max_epochs=1", "logger=none", "accelerator=cpu", "threads=1")
@@ -37,6 +37,7 @@ def test_a_killed_command_leaves_no_file(command: Command, temporary: Path) -> N
     assert not [*temporary.iterdir()]
 
 
+@pytest.mark.slow
 def test_a_lost_process_leaves_no_file(command: Command, temporary: Path) -> None:
     """Its fork server, its resource tracker or a rank is killed."""
     process = command.popen(*SHORT, "max_epochs=100000", "strategy=ddp", "devices=2", TMPDIR=str(temporary))

@@ -1,8 +1,6 @@
 """The raw engine alone: what it imports, what it leaves, and what it refuses before any rank starts."""
 
 import importlib
-import pickle
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +15,11 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lockstep
 from lockstep.base.config_error import ConfigError
-from lockstep.command.compose import compose_job
-from lockstep.command.job import prepare, raw_job
 from lockstep.plan import schemas
 from lockstep.raw.data import Loader
 from lockstep.raw.trainer import configured
 from tests.comparing import lines, metrics_in, require_identical
-from tests.conftest import IN_PROCESS, ROOT, Command, MakePlan, MakeUserPlan, require_refused
-from tests.inspections import asked_here
+from tests.conftest import IN_PROCESS, ROOT, MakePlan, MakeUserPlan, require_refused
 from tests.rank_helpers import run_plans, trained
 from tests.test_layers import imports
 
@@ -50,22 +45,6 @@ DIRECT = {
     *("plan.targets.kinds", "plan.targets.locate", "plan.world"),
 }
 """What raw/ imports: to raise, to write files, to send messages, and to find the user's code."""
-ALLOWED = {
-    *(f"base.{name}" for name in ("config_error", "constraints", "disk", "errors", "files", "lazy", "messages")),
-    *(f"base.{name}" for name in ("private_api", "random_state", "safe_loading", "streams", "structures", "timeline")),
-    *(f"plan.{name}" for name in ("schemas", "targets", "world")),
-    *("launch", "models", "nets", "datamodules", "raw", "strategies"),
-}
-"""What a rank has at the end: what reads a configuration, starts processes and finds code besides."""
-SCRIPT = """
-import pickle
-import sys
-import lockstep.raw.run
-from lockstep.launch.start import start_ranks
-from lockstep.launch.topology import RankContext
-lockstep.raw.run.run(pickle.load(open(sys.argv[1], "rb")), RankContext(0, 1, 0, 1))
-print(*(name.removeprefix("lockstep.") for name in sys.modules if name.startswith("lockstep.")))
-"""
 
 
 def test_it_imports_nothing_that_decides_a_number() -> None:
@@ -73,18 +52,6 @@ def test_it_imports_nothing_that_decides_a_number() -> None:
     modules = {name.removeprefix("lockstep.") for name in found if not name.startswith("lockstep.raw")}
     files = {name for name in modules if (ROOT / "src/lockstep" / f"{name.replace('.', '/')}.py").is_file()}
     assert files == DIRECT
-
-
-@pytest.mark.slow
-def test_a_rank_has_no_module_that_decides_a_number(make_plan: MakePlan, command: Command) -> None:
-    plan = make_plan(*SMALL, "trainer.limit_train_batches=2", "max_epochs=1")
-    (command.folder / "job").write_bytes(pickle.dumps(raw_job(plan)))
-    ended = command(sys.executable, "-c", SCRIPT, "job")
-    assert ended.status == 0, ended.err
-    names = ended.out.splitlines()[-1].split()
-    parts = {".".join(name.split(".")[: 2 if name.startswith(("base.", "plan.")) else 1]) for name in names}
-    assert parts - {"base", "plan"} <= ALLOWED
-    assert not [name for name in names if name.startswith("strategies.parallel")]
 
 
 def test_what_it_leaves(make_plan: MakePlan) -> None:
@@ -105,45 +72,23 @@ def test_what_it_leaves(make_plan: MakePlan) -> None:
 
 REFUSED = {
     "train=false": "train=false: engine=raw only repeats a training, from its first weights to its last",
-    "resume=true": "resume=true: engine=raw only repeats",
-    "checkpoint.every_n_steps=5": "checkpoint.every_n_steps=5: engine=raw only repeats",
-    "compile=true": "compile=true: engine=raw only repeats",
-    "profiler=simple": "profiler=simple: engine=raw only repeats",
-    "trainer.detect_anomaly=true": "trainer.detect_anomaly=true: engine=raw only repeats",
-    "trainer.benchmark=true": "trainer.benchmark=true: engine=raw only repeats",
     "test=best": "test=best: engine=raw keeps the final weights alone",
     "memory_format=channels_last": "memory_format=channels_last: engine=raw computes contiguous nets alone",
     "callbacks=ema": "callbacks=EMAWeightAveraging: engine=raw runs no callbacks",
-    "callbacks=early_stopping": "callbacks=EarlyStopping: engine=raw runs no callbacks",
-    "callbacks=timer": "callbacks=Timer: engine=raw runs no callbacks",
     "optimizer._target_=torch.optim.LBFGS ~optimizer.weight_decay": "engine=raw goes backward once a step",
 }
 
 
-@pytest.mark.parametrize(("engine", "word"), [*(("raw", word) for word in REFUSED), ("both", "compile=true")])
-def test_refused(word: str, engine: str, make_plan: MakePlan) -> None:
-    require_refused(REFUSED[word], make_plan, f"engine={engine}", "logger=none", *word.split())
+@pytest.mark.parametrize("word", REFUSED)
+def test_refused(word: str, make_plan: MakePlan) -> None:
+    require_refused(REFUSED[word], make_plan, "engine=raw", "logger=none", *word.split())
 
 
-@pytest.mark.parametrize("words", [("dp", 2), ("fsdp", 2), ("virtual", 2), ("zero1", 2)], ids=str)
-def test_strategies_are_refused_by_name(words: tuple[str, int], make_plan: MakePlan) -> None:
-    chosen = (f"strategy={words[0]}", f"devices={words[1]}", "logger=none")
-    sentence = f"strategy={words[0]}: engine=raw runs one process, or DistributedDataParallel; write strategy=ddp, or"
-    require_refused(sentence, make_plan, "engine=raw", *chosen)
-    assert make_plan("engine=both", *chosen).engine.name == "both"
-
-
-def test_a_refusal_is_a_sentence_and_status_2(command: Command) -> None:
-    ended = command.train("engine=raw", "test=best")
-    assert ended.status == 2
-    assert ended.err.count("\n") == 1
-    assert "test=best: engine=raw keeps the final weights alone; write test=true, or engine=lightning." in ended.err
-
-
-def test_what_it_leaves_out_is_said_once(command: Command) -> None:
-    ended = command.train("engine=raw", "data=points", "max_epochs=1", "accelerator=cpu", "threads=1")
-    assert (ended.status, ended.err) == (0, "")
-    assert ended.out.count("engine=raw keeps the record, the results and last.ckpt: no curves") == 1
+def test_a_strategy_is_refused_by_name(make_plan: MakePlan) -> None:
+    words, fsdp = ("logger=none", "devices=2"), "strategy=fsdp"
+    sentence = "strategy=fsdp: engine=raw runs one process, or DistributedDataParallel; write strategy=ddp, or"
+    require_refused(sentence, make_plan, "engine=raw", fsdp, *words)
+    assert make_plan("engine=both", fsdp, *words).engine.name == "both"
 
 
 def test_hooks_come_in_the_order_of_lightning(make_user_plan: MakeUserPlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,10 +160,3 @@ def test_a_plateau_of_steps_is_refused() -> None:
     schedule = {"scheduler": ReduceLROnPlateau(optimizer), "monitor": "loss", "interval": "step"}
     with pytest.raises(ConfigError, match=r"^scheduler: engine=raw steps ReduceLROnPlateau by epochs; write engine="):
         configured({"optimizer": optimizer, "lr_scheduler": schedule})
-
-
-def test_a_checkpoint_to_begin_from_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep.launch.start.in_child", asked_here)
-    (tmp_path / "last.ckpt").touch()
-    config, folder = compose_job(["engine=raw", "logger=none", f"ckpt_path={tmp_path / 'last.ckpt'}"])
-    require_refused("engine=raw only repeats a training", lambda: prepare(config, folder, False))

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,8 +15,7 @@ from lockstep.base.errors import ExpectedError
 from lockstep.launch.rendezvous import create_shared, join
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext
-from tests.comparing import metrics_in
-from tests.conftest import ROOT, Command, MakePlan, free_port
+from tests.conftest import MakePlan
 from tests.test_launch import ENGINE
 
 RANK_ONE = RankContext(1, 2, 1, 2)
@@ -86,22 +84,3 @@ def test_a_group_is_of_one_start(make_plan: MakePlan, tmp_path: Path) -> None:
         assert stores[1].get("key") == value.encode()
     with pytest.raises(ExpectedError, match=r"^rank 0 of 2 did not join within 1 s"):
         join(world, RANK_ONE, tmp_path / "group")
-
-
-LINE = ("data=line", "model=linear", "model._target_=lockstep.models.Regressor", "data.samples=64", "data.val_size=0")
-SHORT = (*LINE, "max_epochs=1", "logger=none", "strategy=ddp", "threads=1")
-
-
-@pytest.mark.slow
-def test_ranks_of_two_machines_rendezvous(command: Command) -> None:
-    """One rank each, started from a shell by hand; the weights are those of two ranks on one machine."""
-    variables = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    variables |= {"MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
-    line = (sys.executable, str(ROOT / "train.py"), *SHORT, "devices=1", "num_nodes=2")
-    processes = [command.popen(*line, **variables, RANK=rank) for rank in ("1", "0")]
-    ended = [command.wait(process) for process in processes]
-    assert [rank.status for rank in ended] == [0, 0], ended
-    assert [*ended[0].run_dir.parent.iterdir()] == [ended[0].run_dir], "their file is removed"
-    one = command.train(*SHORT, "devices=2", "hydra.run.dir=one")
-    assert one.status == 0, one.err
-    assert metrics_in(ended[0].run_dir)["digest"] == metrics_in(command.folder / "one")["digest"]

@@ -13,11 +13,9 @@ import torch.distributed as dist
 from torch.utils.data import Subset, TensorDataset
 
 import lockstep
-from lockstep.engine import run
-from lockstep.engine.notes import RunNotes, class_counts, picture
+from lockstep.engine.notes import RunNotes, class_counts
 from lockstep.models import Classifier
 from tests.conftest import IN_PROCESS, MakePlan
-from tests.rank_helpers import ALONE
 
 pytestmark = IN_PROCESS
 
@@ -85,20 +83,9 @@ def test_pages_take_one_percent_of_the_time(make_plan: MakePlan, monkeypatch: py
     assert pages == [20.0, 70.5, 121.0]
 
 
-def test_a_run_ends_with_its_notes(make_plan: MakePlan) -> None:
-    plan = make_plan("data=digits", "model=mlp", "logger=none", "max_epochs=1", "devices=1", "model.net.hidden=[4]")
-    run(plan, ALONE)
-    notes = json.loads((Path(plan.run_dir) / "report.json").read_text())
-    assert len(notes["epochs"]) == len(notes["ranks"]) == 1
-
-
 def test_class_counts_of_targets_in_memory() -> None:
     dataset: Any = TensorDataset(torch.zeros(5, 2), torch.tensor([0, 2, 2, 1, 2]))
     assert class_counts(dataset, 4) == [1, 1, 3, 0]
     assert class_counts(TensorDataset(torch.zeros(5, 2)), 4) is None
     dataset.targets = [0, 2, 2, 1, 2]
     assert class_counts(Subset(dataset, [0, 1]), 3) == [1, 0, 1]
-
-
-def test_a_picture_is_small() -> None:
-    assert len(picture(torch.rand(3, 500, 400))) < 20_000

@@ -76,14 +76,6 @@ def test_each_line_has_a_name() -> None:
     ]
 
 
-def test_of_many_values_the_first_are_shown_before_the_next_command() -> None:
-    many = {f"value_{number}": number / 4 for number in range(20)}
-    *_, logged, following = run_summary({**TRAINED, **many}, next="tensorboard").splitlines()
-    assert logged.startswith("  logged  value_0 0, value_1 0.25,")
-    assert logged.endswith("and 8 more")
-    assert following == "  next    tensorboard"
-
-
 def test_a_run_that_only_tests() -> None:
     names = ("engine", "strategy", "devices", "num_nodes", "accelerator", "model", "data", "test/acc", "parameters")
     lines = run_summary({name: TRAINED[name] for name in names}).splitlines()

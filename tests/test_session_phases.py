@@ -5,11 +5,7 @@ import time
 import pytest
 import torch
 
-from lockstep.engine import run
 from lockstep.engine.phases import Phases
-from lockstep.engine.training import TrainingCallback
-from tests.conftest import MakePlan
-from tests.rank_helpers import ALONE
 
 
 def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,20 +20,3 @@ def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert phases.seconds == 4.0
     assert phases.end_epoch() == {"data": 0.5, "forward": 1.0, "rest": 0.5}
     assert (phases.seconds, phases.steps, phases.samples) == (4.0, 0, 8)
-
-
-@pytest.mark.slow
-def test_what_follows_an_interrupted_epoch_is_not_training(
-    make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The hooks at the end of training, say, before a test."""
-    end = TrainingCallback.end_fit
-
-    def end_slowly(self: TrainingCallback) -> None:
-        time.sleep(2)
-        end(self)
-
-    monkeypatch.setattr(TrainingCallback, "end_fit", end_slowly)
-    metrics = run(make_plan("data=digits", "model=mlp", "logger=none", "trainer.max_steps=5", "devices=1"), ALONE)
-    assert metrics["steps"] == 5
-    assert float(metrics["train_seconds"]) < 2

@@ -110,6 +110,7 @@ def test_ranks_that_cannot_stop_are_killed_by_a_second_signal(tmp_path: Path) ->
     assert ended.err == "SIGTERM: ended at once, without a new checkpoint\n"
 
 
+@pytest.mark.slow
 def test_a_signal_before_training_ends_the_command(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", overrides=LONG)
     wait_until(lambda: [*faulty.temporary.glob("pymp-*/group-*")])
@@ -120,6 +121,7 @@ def test_a_signal_before_training_ends_the_command(tmp_path: Path) -> None:
     assert faulty.left() == []
 
 
+@pytest.mark.slow
 def test_a_killed_command_leaves_nothing(tmp_path: Path) -> None:
     faulty = Faulty(tmp_path, "ddp", overrides=LONG)
     wait_until(lambda: trains(faulty))

@@ -23,10 +23,9 @@ def points(folder: Path, name: str) -> dict[int, float]:
     return {int(row["step"]): float(row[name]) for row in rows}
 
 
-@pytest.mark.parametrize("world", [DDP, pytest.param(SINGLE, marks=pytest.mark.slow)])
-def test_a_point_is_the_mean_since_the_last(world: tuple[str, ...], make_user_plan: MakeUserPlan) -> None:
+def test_a_point_is_the_mean_since_the_last(make_user_plan: MakeUserPlan) -> None:
     """Four steps an epoch: a point after 3; that after 6 has the two steps of its epoch."""
-    for run in by_both(make_user_plan(*MODULES["stream"], *EVERY, "log_every_n_steps=3", *world)):
+    for run in by_both(make_user_plan(*MODULES["stream"], *EVERY, "log_every_n_steps=3", *DDP)):
         steps = lines(run, "step")
         assert [step["samples"] for step in steps] == [8, 8, 8, 6] * 2
         since = {3: steps[:3], 6: steps[4:6]}

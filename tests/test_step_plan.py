@@ -15,12 +15,9 @@ def test_total_steps(make_plan: MakePlan) -> None:
 @pytest.mark.parametrize(
     ("overrides", "after"),
     [
-        ((), [True, True, True, True]),
         (("trainer.check_val_every_n_epoch=2",), [False, True, False, True]),
         (("trainer.val_check_interval=6",), [False, False, False, False]),
-        (("trainer.val_check_interval=5",), [True, True, True, True]),
         (("trainer.check_val_every_n_epoch=null", "trainer.val_check_interval=40"), [False, True, False, True]),
-        (("trainer.check_val_every_n_epoch=null", "trainer.val_check_interval=81"), [False, False, False, False]),
     ],
 )
 def test_validation_after_an_epoch(overrides: tuple[str, ...], after: list[bool], make_plan: MakePlan) -> None:
@@ -33,14 +30,6 @@ def test_a_validation_within_an_epoch(make_plan: MakePlan) -> None:
     steps = make_plan("trainer.val_check_interval=0.25", "trainer.check_val_every_n_epoch=2").steps
     assert [batch for batch in range(1, 21) if steps.is_validation_due(2, batch, last=batch == 20)] == [5, 10, 15, 20]
     assert not [batch for batch in range(1, 21) if steps.is_validation_due(1, batch, last=batch == 20)]
-
-
-def test_a_validation_by_the_batches_of_the_run(make_plan: MakePlan) -> None:
-    steps = make_plan("max_epochs=3", "trainer.check_val_every_n_epoch=null", "trainer.val_check_interval=15").steps
-    due = [
-        (epoch, batch) for epoch in (1, 2, 3) for batch in range(1, 21) if steps.is_validation_due(epoch, batch, False)
-    ]
-    assert due == [(1, 15), (2, 10), (3, 5), (3, 20)]
 
 
 def test_training_ends_at_the_first_bound(make_plan: MakePlan) -> None:

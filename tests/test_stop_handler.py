@@ -3,7 +3,6 @@
 import signal
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -95,38 +94,3 @@ def test_ignored_signals_stay_ignored() -> None:
         assert signal.getsignal(signal.SIGQUIT) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-RANK = """
-import os, signal, subprocess, time
-from lockstep.launch.signals import ENDING, block_signals, ignore_signals
-
-with block_signals():
-    rank = os.fork()
-if rank:
-    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]))
-signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # as it comes from the fork server
-for number in ENDING:
-    os.kill(os.getpid(), number)
-ignore_signals()
-for number in ENDING:
-    os.kill(os.getpid(), number)
-status = subprocess.run(["cat", "/proc/self/status"], stdout=subprocess.PIPE, text=True).stdout
-masks = {key: int(value, 16) for key, _, value in (line.partition(":") for line in status.splitlines())
-         if key[:3] == "Sig" and key != "SigQ"}
-bits = sum(1 << (number - 1) for number in ENDING)
-assert masks["SigBlk"] & bits == masks["SigIgn"] & bits == masks["SigCgt"] & bits == 0, masks
-child = os.fork()
-if child == 0:
-    time.sleep(30)
-time.sleep(0.5)
-os.kill(child, signal.SIGTERM)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM, "a rank may end its own"
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to read a process's masks")
-@pytest.mark.fresh
-def test_processes_of_a_rank_have_the_default_signals(command: Command) -> None:
-    ended = command(sys.executable, "-c", RANK)
-    assert ended.status == 0, ended.err

@@ -16,8 +16,8 @@ METRICS_KEYS = {
 }
 
 
-@pytest.mark.fresh
 def test_the_main_job(command: Command) -> None:
+    """Also .ci/run types it, in a fresh environment."""
     ended = command.train("strategy=ddp", "devices=2", "max_epochs=3")
     assert ended.status == 0, ended.err
     assert ended.err == ""

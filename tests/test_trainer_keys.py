@@ -9,19 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep.base.config_error import ConfigError
-from lockstep.launch.start import start_ranks
-from lockstep.launch.worker import restored_process
 from lockstep.plan.plan import Plan
-from lockstep.plan.schemas.run import ENGINES
-from lockstep.runs.checkpoint.reading import check_checkpoint
 from lockstep.runs.record import StepRecorder
-from tests.checkpoints import net_state
-from tests.comparing import lines, metrics_in, require_identical
+from tests.comparing import lines, require_identical
 from tests.conftest import MakePlan
 from tests.rank_helpers import ALONE, by_loops, on_ranks
 from tests.rank_helpers import ENGINES as RUN
-from tests.resuming import same_after_kill
 
 SMALL = ("data=digits", "model.net.hidden=[8]", "batch_size=60", "threads=1", "accelerator=cpu", "logger=none")
 DDP = ("strategy=ddp", "devices=2")
@@ -65,31 +58,6 @@ def test_a_fast_run_does_each_stage_once(make_plan: MakePlan, tmp_path: Path) ->
         assert sum(int(count) for row in list(csv.reader(file))[1:] for count in row[1:]) == 120
 
 
-@pytest.mark.slow
-def test_values_are_clipped(make_plan: MakePlan, tmp_path: Path) -> None:
-    """One step of SGD with rate 1: no weight moves further than the bound, and many by just that."""
-    one = ("optimizer=sgd", "optimizer.lr=1", "max_epochs=1", "trainer.limit_train_batches=1", "test=false")
-    plan = make_plan(*SMALL, *DDP, *one, "gradient_clip_val=0.001", "trainer.gradient_clip_algorithm=value")
-    stepped = net_state(by_both(plan, tmp_path / "value") / "checkpoints" / "last.ckpt")
-    model = replace(plan.model, call={**plan.model.call, "optimizer": {**plan.model.call["optimizer"], "lr": 1e-12}})
-    still = replace(plan, model=model, run_dir=str(tmp_path))
-    start_ranks(still, ENGINES["lightning"])
-    start = net_state(tmp_path / "checkpoints" / "last.ckpt")
-    moved = torch.cat([(stepped[name] - start[name]).abs().flatten() for name in start])
-    assert moved.max().item() == pytest.approx(0.001, rel=1e-4)
-    assert (moved > 0.000999).sum() > 100
-
-
-@pytest.mark.slow
-def test_killed_within_a_limited_epoch_it_ends_the_same(make_plan: MakePlan) -> None:
-    few = ("trainer.limit_train_batches=4", "accumulate_grad_batches=3", "checkpoint.every_n_steps=1", "max_epochs=3")
-    plan = make_plan(*SMALL, *DDP, *few, "scheduler=onecycle")
-    resumed = same_after_kill(plan, 4)
-    with pytest.raises(ConfigError) as refused:
-        check_checkpoint(replace(resumed, trainer=replace(plan.trainer, limit_train_batches=1.0)))
-    assert "trainer.limit_train_batches=1.0: the run of ckpt_path=" in str(refused.value)
-
-
 WITHIN = ("trainer.limit_train_batches=7", "accumulate_grad_batches=2", "max_epochs=2", "precision=64-true")
 
 
@@ -113,17 +81,6 @@ def test_validation_within_an_epoch(make_plan: MakePlan, tmp_path: Path) -> None
     assert (best["epochs"], best["batch"]) == [(0, 3), (0, 6), (1, 3), (1, 6)][scores.index(max(scores))]
 
 
-@pytest.mark.slow
-def test_validation_after_every_other_epoch(make_plan: MakePlan, tmp_path: Path) -> None:
-    few = ("max_epochs=5", "trainer.limit_train_batches=2", "trainer.check_val_every_n_epoch=2")
-    plan = make_plan(*SMALL, *DDP, *few, "checkpoint.monitor=val/loss", "checkpoint.mode=max", "test=best")
-    folder = by_both(plan, tmp_path / "other")
-    assert [line["epoch"] for line in validations(folder)] == [2, 4]
-    assert metrics_in(folder)["best_epoch"] == 2, "the loss falls"
-    best = torch.load(folder / "checkpoints" / "best.ckpt", weights_only=True)["lockstep"]
-    assert best["position"]["epochs"] == 2
-
-
 NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
@@ -143,23 +100,6 @@ def test_torch_flags_hold_during_training(make_plan: MakePlan, monkeypatch: pyte
     before = flags()
     RUN["lightning"](make_plan(*SMALL, "trainer.fast_dev_run=1", *wanted), ALONE)
     assert seen == [(True, True, False, True)]
-    assert flags() == before
-
-
-def test_raw_repeats_a_run_where_it_is_asked_to(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-    measured = torch.nn.utils.get_total_norm
-
-    def seeing(gradients: Any) -> Any:
-        seen.append(flags())
-        return measured(gradients)
-
-    monkeypatch.setattr(torch.nn.utils, "get_total_norm", seeing)
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    before = flags()
-    with restored_process():
-        RUN["raw"](make_plan(*SMALL, "engine=raw", "trainer.fast_dev_run=1", "trainer.deterministic=warn"), ALONE)
-    assert {*seen} == {(True, True, False)}
     assert flags() == before
 
 

@@ -17,10 +17,8 @@ SMALL = ("data=digits", "model.net.hidden=[8]", "batch_size=60", "threads=1", "a
     [
         # 1,257 samples in batches of 60: 20 full and one of 57
         ((), 21, 21),
-        (("trainer.limit_train_batches=1",), 1, 1),
         (("trainer.limit_train_batches=0.5",), 10, 10),
         (("trainer.limit_train_batches=7", "accumulate_grad_batches=3"), 7, 3),
-        (("trainer.limit_train_batches=100", "drop_last=true"), 20, 20),
         (("trainer.fast_dev_run=3",), 3, 3),
     ],
 )
@@ -32,12 +30,8 @@ def test_counts_of_an_epoch(words: tuple[str, ...], batches: int, steps: int, ma
 
 
 INVALID = {
-    "limit_train_batches=0": "=0: it leaves none of 21 batches; write trainer.limit_train_batches=1",
     "limit_val_batches=0.01": "batches; write trainer.limit_val_batches=1, or 0 for no validation.",
     "limit_train_batches=1.5": "=1.5: a share is at most 1.0, a number of batches is an int; write",
-    "limit_train_batches=true": "trainer.limit_train_batches=true: it takes a whole number below 2^63",
-    "max_steps=0": "trainer.max_steps=0: it must be 1 or more, or -1 for no limit; write",
-    "val_check_interval=0": "trainer.val_check_interval=0: it must be more than 0; write train",
     "check_val_every_n_epoch=null": "trainer.check_val_every_n_epoch=null: then trainer.val_check_interval counts the",
     "val_check_interval=22": "trainer.val_check_interval=22: an epoch has 21 batches; write trainer.v",
 }

@@ -40,7 +40,6 @@ def test_a_target_draws_under_the_seed() -> None:
 @pytest.mark.parametrize(
     ("target", "values", "sentence"),
     [
-        ("Noisy", {"num_clases": 3}, r"^data.num_clases=3: Datasets takes no such argument .did you mean num_cl"),
         (
             "no_folder",
             {},

@@ -61,7 +61,6 @@ ENDINGS = {
     "gathers": r"^drop_last=false: self.all_gather gets tensors of unequal shapes, \[\[2, 4\]\] and \[\[1, 4\]\]; ",
     "gathers by torch": r"^rank 1 failed: it was ended by SIGABRT \(gloo .* drop_last=true; the output ",
     "is interrupted": r"^rank 1 failed: Traceback .*\n.*strange_endings.py.*, in training_step(.*\n)+KeyboardInterrupt",
-    "iterates": r"^rank 1 failed: Traceback (.*\n)+StopIteration\n(.*\n)+RuntimeError: StopIteration, raised in a.*$",
     "loops": r"^rank 1 failed: it did not answer within 3 s \(process_group.timeout\): it loops, waits or is stopped$",
 }
 
@@ -70,8 +69,7 @@ ENDINGS = {
     ("how", "samples"),
     [
         ("gathers", 63),  # in the last batch rank 1 has one sample
-        ("gathers by torch", 63),
-        *(pytest.param(how, 63, marks=pytest.mark.slow) for how in ("is interrupted", "loops")),
+        *(pytest.param(how, 63, marks=pytest.mark.slow) for how in [*ENDINGS][1:]),
     ],
 )
 def test_how_a_rank_of_a_module_ends(how: str, samples: int, make_user_plan: MakeUserPlan) -> None:
@@ -83,14 +81,6 @@ def test_how_a_rank_of_a_module_ends(how: str, samples: int, make_user_plan: Mak
         start_ranks(plan, ENGINES["lightning"])
 
 
-def test_stop_iteration_is_no_end_of_the_data(make_user_plan: MakeUserPlan) -> None:
-    """Lightning's loops would leave the rest of the epoch out."""
-    module = ("model=classifier", "model._target_=strange_endings.Ending", "+model.how=iterates in a hook")
-    plan = make_user_plan(*module, "data=blobs_data", "engine.fast_loop=false")
-    with pytest.raises(RankFailed, match="StopIteration, raised in a step or a hook, would end"):
-        start_ranks(plan, ENGINES["lightning"])
-
-
 @pytest.mark.slow
 def test_a_thread_keeps_no_rank_for_ever(make_user_plan: MakeUserPlan) -> None:
     """Python waits for a thread that is no daemon."""
@@ -99,16 +89,11 @@ def test_a_thread_keeps_no_rank_for_ever(make_user_plan: MakeUserPlan) -> None:
     assert start_ranks(plan, ENGINES["lightning"])["steps"] == 4
 
 
-@pytest.mark.parametrize(
-    ("how", "last"),
-    [("ends", "In DataLoader worker process 0."), ("is killed", "RuntimeError: DataLoader worker ")],
-    ids=["ends in a worker", "is killed"],
-)
-def test_a_data_set_that_ends(how: str, last: str, make_user_plan: MakeUserPlan) -> None:
-    samples = ("data=noisy", "data.dataset._target_=strange_endings.Samples", f"+data.dataset.how={how}")
-    text = shown(make_user_plan("model=residual", *samples, "data.loader.num_workers=1"))
-    assert (frames(text) == [("strange_endings.py", "__getitem__")]) == (how == "ends"), text
-    assert text.splitlines()[-1].startswith(last)
+def test_a_data_set_whose_iterator_ends_in_a_worker(make_user_plan: MakeUserPlan) -> None:
+    samples = ("data=noisy", "data.dataset._target_=strange_endings.Samples", "data.loader.num_workers=1")
+    text = shown(make_user_plan("model=residual", *samples))
+    assert frames(text) == [("strange_endings.py", "__getitem__")], text
+    assert text.splitlines()[-1].startswith("In DataLoader worker process 0.")
 
 
 def test_an_error_of_lockstep_is_shown_with_all_frames(

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.base.config_error import ConfigError
-from lockstep.launch.failure import RankFailed
 from tests.comparing import require_identical
 from tests.conftest import MakeUserPlan, require_refused
-from tests.test_user_module import DDP, MODULES, SINGLE, VIRTUAL, by_both, trained
+from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
 
 STREAM = ("model=regressor", "data=stream")
 SKIPPING = (*STREAM, "model._target_=strange_steps.Skipping")
@@ -27,6 +26,7 @@ NOT_AVERAGED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*returned `None`")
 def test_a_single_rank_may_skip_a_step(make_user_plan: MakeUserPlan) -> None:
     require_identical(*by_both(make_user_plan(*SKIPPING, *SINGLE, folder="both")))
@@ -36,23 +36,16 @@ def test_a_single_rank_may_skip_a_step(make_user_plan: MakeUserPlan) -> None:
     ("job", "sentence"),
     [
         ((*SKIPPING, "+model.ranks=[1]", *DDP), SKIPPED),
-        ((*SKIPPING, "+model.ranks=[0,1]", *VIRTUAL), SKIPPED),
         ((*SKIPPING, "+model.result=dict", *SINGLE), NO_LOSS),
         ((*USER_BACKWARD, *DDP), NOT_AVERAGED),
-        ((*USER_BACKWARD, *DDP, "engine=raw"), NOT_AVERAGED),
     ],
-    ids=["skips", "skips-virtual", "no-loss", "backward", "raw-backward"],
+    ids=["skips", "no-loss", "backward"],
 )
 def test_steps_that_are_refused(job: tuple[str, ...], sentence: str, make_user_plan: MakeUserPlan) -> None:
     """No rank waits for the others: the run ends at once."""
     with pytest.raises(ConfigError) as refused:
         trained(make_user_plan(*job))
     assert str(refused.value) == sentence
-
-
-@pytest.mark.slow
-def test_steps_of_no_optimizer_are_counted_alike(make_user_plan: MakeUserPlan) -> None:
-    require_identical(*by_both(make_user_plan("model=untrained", "data=uneven_data", *DDP)))
 
 
 INVALID = {
@@ -95,18 +88,13 @@ def test_manual_optimization_is_known_before_setup(make_user_plan: MakeUserPlan)
 PLATEAUED = ("model=regressor", "model._target_=strange_steps.Plateaued", "data=stream")
 
 
-def test_a_monitor_of_a_plateau_that_nothing_logs_is_named(make_user_plan: MakeUserPlan) -> None:
-    plan = make_user_plan(*PLATEAUED, *SINGLE, "+model.monitor=val_acc")
-    with pytest.raises(RankFailed, match="ReduceLROnPlateau conditioned on metric val_acc which is not available"):
-        trained(plan)
-
-
 def test_a_plateau_of_steps_is_refused(make_user_plan: MakeUserPlan) -> None:
     plan = make_user_plan(*PLATEAUED, *SINGLE, "+model.monitor=val_loss", "+model.interval=step")
     with pytest.raises(ConfigError, match=r"^scheduler=ReduceLROnPlateau: it steps after each batch; write one with"):
         trained(plan)
 
 
+@pytest.mark.slow
 def test_lbfgs_is_refused_on_several_ranks(make_user_plan: MakeUserPlan) -> None:
     with pytest.raises(ConfigError, match=r"^optimizer=LBFGS: it would judge by each rank's own loss; write strategy"):
         trained(make_user_plan(*MODULES["late"], *DDP))

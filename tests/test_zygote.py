@@ -3,6 +3,8 @@
 import json
 import sys
 
+import pytest
+
 from tests.conftest import Command
 
 STATE = """
@@ -26,6 +28,7 @@ def state():
 """
 
 
+@pytest.mark.slow
 def test_a_warm_command_is_like_a_fresh_one(command: Command) -> None:
     path = command.folder / "probe.py"
     path.write_text(STATE + "print(json.dumps(state()))")

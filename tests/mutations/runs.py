@@ -115,7 +115,7 @@ launch/ranks.py test_user_errors.py::test_how_a_rank_of_a_module_ends[loops-63]
 -if failure.kind == TIMEOUT and silent:
 +if False:
 # StopIteration in a data set ends the epoch
-engine/loaders/seeded.py test_user_errors.py::test_a_data_set_that_ends[ends in a worker]
+engine/loaders/seeded.py test_user_errors.py::test_a_data_set_whose_iterator_ends_in_a_worker
 -            except StopIteration as error:
 +            except ZeroDivisionError as error:
 # random numbers stay
@@ -138,7 +138,7 @@ engine/callbacks/pictures.py test_callbacks_monitoring.py::test_pictures_of_a_mo
 -if self.validations.bit_count() == 1:
 +if True:
 # a summary draws
-engine/__init__.py test_model_summary.py::test_summary_of_a_module[autoencoder-model_summary-True]
+engine/__init__.py test_model_summary.py::test_summary_of_a_module
 -[*summaries, *first, *callbacks]
 +[*first, *summaries, *callbacks]
 # the record adds a batch to the step after it

@@ -54,10 +54,3 @@ class MaskedModel(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), lr=0.5, momentum=0.5)
-
-
-class BackwardModel(MaskedModel):
-    """Overrides backward."""
-
-    def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
-        super().backward(loss, *arguments, **options)

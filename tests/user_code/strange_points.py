@@ -6,7 +6,6 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
-from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset, default_collate
 
 
@@ -86,18 +85,6 @@ class Dropping(Base):
 class DroppingWeighted(Dropping):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         return {"loss": super().training_step(batch, batch_idx), "weight": len(batch[0])}
-
-
-class Counting(Base):
-    """Asks for the batches of an epoch where its optimizer is made; a step after the fourth batch ends each epoch."""
-
-    def configure_optimizers(self) -> Any:
-        assert self.trainer.num_training_batches == 6
-        optimizer = super().configure_optimizers()
-        return [optimizer], [ExponentialLR(optimizer, 0.5)]
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> Any:
-        return -1 if batch_idx == 4 else None
 
 
 class Stopping(Base):

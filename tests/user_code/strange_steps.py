@@ -167,13 +167,6 @@ class Uneven(pl.LightningModule):
         return [optimizer], [{"scheduler": plateau, "monitor": "alone"}]
 
 
-class Untrained(Uneven):
-    """No optimizer at all."""
-
-    def configure_optimizers(self) -> None:
-        return None
-
-
 class Short(Uneven):
     """Leaves out the rest of its first epoch, and stops in the middle of the second."""
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-import torchmetrics
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -111,52 +110,3 @@ class WGAN(Loaders):
         nets = (self.generator, self.critic)
         optimizers = [torch.optim.Adam(net.parameters(), lr=0.01, betas=(0.0, 0.9)) for net in nets]
         return optimizers, [torch.optim.lr_scheduler.StepLR(each, 2, 0.5) for each in optimizers]
-
-
-class MaskedLM(Loaders):
-    """A collate function that masks tokens, groups of weight decay, tied weights, a warm-up, a metric object."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding, self.position = nn.Embedding(12, 8), nn.Parameter(0.1 * drawn(7, 8))
-        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(8, 12)
-        self.head.weight = self.embedding.weight
-        self.perplexity = torchmetrics.MeanMetric()
-
-    @staticmethod
-    def collate(samples: Any) -> dict[str, Tensor]:
-        tokens = torch.stack([each for [each] in samples])
-        is_masked = torch.rand(tokens.shape) < 0.3
-        is_masked[:, 0] = True
-        return {"input_ids": tokens.masked_fill(is_masked, 0), "labels": tokens.masked_fill(~is_masked, -100)}
-
-    def loaders(self) -> tuple[Any, Any]:
-        tokens = (drawn(61, 7).cumsum(1).abs() * 3).long() % 11 + 1
-        train, val = TensorDataset(tokens[:38]), TensorDataset(tokens[38:])
-        first = DataLoader(train, batch_size=8, shuffle=True, collate_fn=self.collate)
-        return first, DataLoader(val, batch_size=8, collate_fn=self.collate)
-
-    def forward(self, input_ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        logits = self.head(self.encoder(self.embedding(input_ids) + self.position))
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100), (labels != -100).sum()
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss, tokens = self(**batch)
-        self.log("train_loss", loss, batch_size=int(tokens))
-        return {"loss": loss, "weight": tokens}
-
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        loss, tokens = self(**batch)
-        self.perplexity.update(loss.exp(), tokens)
-        self.log("val_loss", loss, batch_size=int(tokens))
-        self.log("perplexity", self.perplexity)
-
-    def configure_optimizers(self) -> Any:
-        spared = [each for each in self.parameters() if each.dim() < 2]
-        decayed = [each for each in self.parameters() if each.dim() >= 2]
-        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": spared, "weight_decay": 0.0}]
-        optimizer = torch.optim.AdamW(groups, lr=0.01)
-        warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 4))
-        return [optimizer], [{"scheduler": warmup, "interval": "step", "frequency": 2, "name": "rate"}]

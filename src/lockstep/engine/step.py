@@ -98,7 +98,7 @@ class ModuleStep:
     @property
     def samples(self) -> int:
         """Return this rank's samples of the batch; none of a dummy batch."""
-        return 0 if self.share.is_dummy else self.share.count
+        return self.share.count
 
     @property
     def counted(self) -> int:

@@ -29,7 +29,7 @@ class BatchShare:
     step_samples: of the optimizer step, over all batches and ranks; None if they are not known yet.
     is_dummy: whether the rank has no samples of the batch, and its batch is another rank's sample of weight 0.
     others: batches of virtual ranks above 0, each with its number of samples.
-    count: samples of this rank, or of virtual rank 0.
+    count: samples of this rank, or of virtual rank 0; none of a dummy batch.
     dropped: samples of this process that the collate function has left out.
     """
 
