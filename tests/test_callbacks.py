@@ -16,7 +16,7 @@ from lockstep.runs.compare import compare
 from lockstep.runs.record.fingerprint import digest
 from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_identical
-from tests.conftest import MakeUserPlan, require_refused
+from tests.conftest import MakePlan, MakeUserPlan, require_refused
 from tests.rank_helpers import ALONE
 from tests.resuming import alike, going_on_with, same_after_kill
 from tests.test_user_module import DDP, MODULES, SINGLE, by_both, trained
