@@ -13,7 +13,7 @@ from torch import nn
 import lockstep
 from lockstep.check.__main__ import main
 from lockstep.check.causes import CAUSES
-from lockstep.check.command import Progress
+from lockstep.check.command import progress_of
 from lockstep.check.comparison import distances, first_layer, measured
 from lockstep.check.lockstep_runs import settled
 from lockstep.check.noise import Noise
@@ -203,11 +203,10 @@ def test_undecided_answers_say_why_in_a_sentence(tmp_path: Path) -> None:
     assert "val_loss which is not available" in failed.error
 
 
-def test_progress_without_a_terminal_is_a_line_for_each_part(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(2)
+def test_progress_is_a_line_for_each_part(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = progress_of(2)
     progress("a stock Trainer in one process")
     progress("a stock Trainer on 2 ranks")
-    progress.close()
     lines = ["check 1/2: a stock Trainer in one process", "check 2/2: a stock Trainer on 2 ranks"]
     assert capsys.readouterr().err.splitlines() == lines
 

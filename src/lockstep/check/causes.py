@@ -64,28 +64,27 @@ def cause_between(pair: Pair, quantity: str, part: Part) -> str:
     """Return the name of the cause, or an empty text if no rule fits."""
     if "batch" in pair.parts:
         return "decided by rank"
-    is_within = part.step < min(map(len, pair.steps)) + (quantity in ("parameters", "buffers"))
-    return RULES[quantity](pair, part) if quantity in RULES and is_within else ""
+    is_state = quantity in ("parameters", "buffers")
+    if part.step >= min(map(len, pair.steps)) + is_state:
+        return ""
+    return of_state(pair, quantity, part) if is_state else RULES[quantity](pair, part) if quantity in RULES else ""
 
 
-def of_buffers(pair: Pair, part: Part) -> str:
-    if {name.rpartition(".")[0] for name in part.names} <= {*pair.single["facts"]["norms"]}:
+def of_state(pair: Pair, quantity: str, part: Part) -> str:
+    """Return the cause of different parameters or buffers."""
+    are_buffers, names = quantity == "buffers", {*part.names}
+    if are_buffers and {name.rpartition(".")[0] for name in names} <= {*pair.single["facts"]["norms"]}:
         return "BatchNorm per rank"
-    if not pair.among("buffers", part):
+    if not pair.among(quantity, part):
         return ""
-    first, *others = pair.changed_by("buffers", part)
-    return "rank 0 alone" if first and not any(others) else "local buffer update"
-
-
-def of_parameters(pair: Pair, part: Part) -> str:
-    if not pair.among("parameters", part):
-        return ""
-    if part.step == 0:
+    if not are_buffers and part.step == 0:
         return "other initial weights"
-    first, *others = pair.changed_by("parameters", part)
+    first, *others = pair.changed_by(quantity, part)
     if first and not any(others):
         return "rank 0 alone"
-    return "" if {*part.names} & {*pair.single["facts"]["trainable"]} else "local state update"
+    if are_buffers:
+        return "local buffer update"
+    return "" if names & {*pair.single["facts"]["trainable"]} else "local state update"
 
 
 def of_loss(pair: Pair, part: Part) -> str:
@@ -151,7 +150,4 @@ def of_rate(pair: Pair, part: Part) -> str:
     return "schedule too long" if moved[1] < moved[0] else "schedule stepped per rank"
 
 
-RULES = {
-    **{"parameters": of_parameters, "buffers": of_buffers, "loss": of_loss},
-    **{"gradient": of_gradient, "applied": of_applied, "rate": of_rate},
-}
+RULES = {"loss": of_loss, "gradient": of_gradient, "applied": of_applied, "rate": of_rate}

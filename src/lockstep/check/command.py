@@ -3,10 +3,11 @@
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -69,15 +70,15 @@ def check(
     words = [word for word in overrides if key_of(word) not in KEYS]
     code = {name: value for name, value in (("model", model), ("data", data)) if value is not None}
     worlds = numbers("devices", typed.get("devices", devices))
-    count, *more = numbers("steps", typed.get("steps", steps))
+    step_count, *more = numbers("steps", typed.get("steps", steps))
     require(not more, "steps", typed.get("steps", steps), "it takes one number", "steps=20")
     names = names_of(typed.get("strategies", strategies), typed)
     with silent_ranks():
-        progress = Progress(4 + len(worlds) * (2 + len(names)))
+        progress = progress_of(4 + len(worlds) * (2 + len(names)))
         progress("the module and its data")
         plan = planned(words, code, folder)
         make_output_dir(folder)
-        size, batches = divisible(plan.batch_size, worlds), max(1, count // 2)
+        size, batches = divisible(plan.batch_size, worlds), max(1, step_count // 2)
         progress("a stock Trainer in one process")
         subject = Subject(plan.model.call, plan.data.call, size, batches, plan.seed, sync_batchnorm=plan.sync_batchnorm)
         single, subject = in_one_process(subject, folder)
@@ -90,12 +91,11 @@ def check(
         evidence = Evidence(single, shared, measured(single["straight"][0], single["moved"][0], subject.precision))
         stock = [*answers_of_ranks(evidence), *answers(evidence)]
         batch = [f"batch_size={size}", f"trainer.limit_train_batches={batches}", f"precision={subject.precision}"]
-        runs = LockstepRuns([*words, *batch, *FIXED], code, folder, evidence.differs, progress)
+        runs = LockstepRuns([*words, *batch, *FIXED], code, folder / "lockstep", evidence.differs, progress)
         ours = [*runs.answers(worlds, names)]
     if not any(answer.verdict == "apart" for answer in stock):
         ours = [settled(answer, evidence) for answer in ours]
     every = (*(corrected(answer, ours) for answer in stock), *ours)
-    progress.close()
     report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, every)
     report.save()
     print(report.text(), flush=True)
@@ -192,20 +192,7 @@ def silent_ranks() -> Iterator[None]:
         kill_forkserver()
 
 
-class Progress:
-    """Which part runs, and how many there are: a line that is written over on a terminal, a line for each elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.count, self.is_terminal = total, 0, sys.stderr.isatty()
-
-    def __call__(self, what: str) -> None:
-        self.count += 1
-        line = f"check {min(self.count, self.total)}/{self.total}: {what}"
-        if self.is_terminal:
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        else:
-            notice(line)
-
-    def close(self) -> None:
-        if self.is_terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+def progress_of(total: int) -> Callable[[str], None]:
+    """Return a function that prints on stderr which part runs, and how many there are."""
+    numbers = count(1)
+    return lambda part: notice(f"check {next(numbers)}/{total}: {part}")

@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +18,21 @@ Made = Path | Answer
 """The folder of a run, or the answer to all questions about it if it cannot be made."""
 
 
+@dataclass
 class LockstepRuns:
-    """The runs of one check, each made once, in the folder `lockstep`.
+    """The runs of one check, each made once.
 
     words: the overrides of all runs. code: the module and the data, if they were passed from Python.
     differs: whether training draws random numbers, or a layer has statistics of a rank: only virtual ranks have the
-    same.
+    same. runs: by strategy and number of ranks.
     """
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        code: Mapping[str, Any],
-        folder: Path,
-        differs: bool,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.words, self.code, self.folder, self.differs = words, code, folder / "lockstep", differs
-        self.progress, self.runs = progress, dict[str, Made]()
+    words: Sequence[str]
+    code: Mapping[str, Any]
+    folder: Path
+    differs: bool
+    progress: Callable[[str], None]
+    runs: dict[str, Made] = field(default_factory=dict)
 
     def answers(self, worlds: Sequence[int], strategies: Sequence[str]) -> Iterator[Answer]:
         for world, name in ((world, name) for world in worlds for name in strategies):
