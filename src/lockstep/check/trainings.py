@@ -62,7 +62,7 @@ def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence
         results[name] = all_gather_json(trace)
         return all("error" not in each for each in results[name])
 
-    if not train("plain", examines=True):
+    if not train("plain", again=True, reads=True):
         return results
     facts = results["plain"][0]["facts"]
     if facts["varies"] or any(step["drew"] for trace in results["plain"] for step in trace["steps"]):
@@ -72,7 +72,7 @@ def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence
     if is_divided or is_replaced or facts["order"] in ("own", "drawn"):
         keys["aligns"] = True
     results["straight"] = results["plain"]
-    if keys and not train("straight", examines=True):
+    if keys and not train("straight", again=True, reads=facts["varies"]):
         keys, results["straight"] = {}, results["plain"]
     if train("half", probes={"stops": True, "save": path}):
         train("resumed", resume=path)
@@ -99,7 +99,8 @@ def fit(
     accumulate: int = 1,
     workers: int = 0,
     validates: bool = True,
-    examines: bool = False,
+    again: bool = False,
+    reads: bool = False,
     resume: Path | None = None,
     aligns: bool = False,
     calm: bool = False,
@@ -108,9 +109,9 @@ def fit(
 ) -> Trace:
     """Train on global batches for two epochs, unless the probe stops it; return the trace of this rank.
 
-    probes: arguments of the probe. examines: afterwards read an epoch, and validate twice. aligns, calm: see `adapted`;
-    what a calm step draws is the same for all samples. distributes, finds_unused: the Trainer's
-    use_distributed_sampler, and DDP's find_unused_parameters, which are changed for modules that fail as it is.
+    probes: arguments of the probe. reads, again: afterwards read an epoch, and validate twice in one process.
+    aligns, calm: see `adapted`; what a calm step draws is the same for all samples. distributes, finds_unused: the
+    Trainer's use_distributed_sampler, and DDP's find_unused_parameters, changed for modules that fail as it is.
     """
     keys = dict(locals())
     size = subject.batch_size // world // accumulate
@@ -132,9 +133,9 @@ def fit(
         with noted_collectives(probe.calls):
             trainer.fit(model, data, ckpt_path=resume)
             seen = len(probe.trace["validations"])
-            if examines and calm == facts["varies"]:  # the trace whose samples are compared
+            if reads and not facts["varies"]:
                 probe.trace["reading"] = reading(trainer.train_dataloader)
-            for _ in range(2 if examines and seen and world == 1 else 0):
+            for _ in range(2 if again and seen and world == 1 else 0):
                 trainer.validate(model, data, verbose=False)
     except (TypeError, RuntimeError) as error:
         probe.watch(False)
