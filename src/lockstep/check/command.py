@@ -74,7 +74,7 @@ def check(
     require(not more, "steps", typed.get("steps", steps), "it takes one number", "steps=20")
     names = names_of(typed.get("strategies", strategies), typed)
     with silent_ranks():
-        progress = progress_of(4 + len(worlds) * (2 + len(names)))
+        progress = progress_of(3 + len(worlds) * (2 + len(names)))
         progress("the module and its data")
         plan = planned(words, code, folder)
         make_output_dir(folder)
