@@ -149,8 +149,8 @@ def _is_apart(alone: Any, ranks: Sequence[Any], phase: str, name: str, close: fl
     shared = [rank[phase].get(name) for rank in ranks]
     if name not in alone[phase] or any(each is None or each[0] != alone[phase][name][0] for each in shared):
         return False  # padded otherwise
-    _, *single = alone[phase][name]
+    single: list[float] = alone[phase][name][1:]
     factor = 1 / len(ranks) if phase == "backward" else 1.0
-    total, squares = (sum(each[power] for each in shared) * factor**power for power in (1, 2))
+    total, squares = (float(sum(each[power] for each in shared)) * factor**power for power in (1, 2))
     scale = math.sqrt(max(single[1], squares))
     return abs(total - single[0]) > close * scale or abs(squares - single[1]) > close * scale**2
