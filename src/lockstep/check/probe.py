@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,24 +91,21 @@ class Probe(Callback):
     def noting(self, name: str) -> Callable[..., None]:
         """Return a hook that notes sums over the samples of what a layer takes and returns, and of the gradient."""
 
-        def hook(_layer: Any, inputs: Any, outputs: Any) -> None:
-            if not self.step or not self.is_active:
-                return
-            self.note(name, "inputs", *tensors_in(inputs)[:1])
-            for tensor in tensors_in(outputs)[:1]:
-                self.note(name, "outputs", tensor)
-                if tensor.requires_grad:
-                    tensor.register_hook(lambda gradient: self.note(name, "backward", gradient))  # type: ignore[no-untyped-call]
-
-        return hook
-
-    def note(self, name: str, phase: str, *tensors: Tensor) -> None:
-        with suppress(RuntimeError):  # of sparse tensors and the like
-            for tensor in tensors:
+        def note(phase: str, tensor: Tensor) -> None:
+            with suppress(RuntimeError):  # of sparse tensors and the like
                 if self.step and tensor.dim() and len(tensor) == self.size:
                     size, *values = sums(tensor)
                     _, *earlier = self.step[phase].get(name, [0.0, 0.0, 0.0])
                     self.step[phase][name] = [size, *map(sum, zip(values, earlier, strict=True))]
+
+        def hook(_layer: Any, inputs: Any, outputs: Any) -> None:
+            for phase, structure in (("inputs", inputs), ("outputs", outputs)) if self.is_active and self.step else ():
+                for tensor in tensors_in(structure)[:1]:
+                    note(phase, tensor)
+                    if phase == "outputs" and tensor.requires_grad:
+                        tensor.register_hook(partial(note, "backward"))  # type: ignore[no-untyped-call]
+
+        return hook
 
     def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
         self.step = {}  # batches that no step came after
@@ -158,7 +156,7 @@ class Probe(Callback):
         self.step |= {
             "gradient": sketch((name, parameter.grad) for name, parameter in named if parameter in stepped),
             "rate": [group["lr"] for each in trainer.optimizers for group in each.param_groups],
-            "drew": self.drawn_since(self.generators, generators(module, trainer)),
+            "drew": drawn_since(self.generators, generators(module, trainer), self.noise),
             "hooked": any(has_hooks(parameter) for _, parameter in named),
             "unfrozen": [name for name, each in named if each.requires_grad and name in frozen_before],
             "unregistered": bool(stepped - {parameter for _, parameter in named}),
@@ -166,10 +164,6 @@ class Probe(Callback):
         }
         self.trace["steps"].append(self.step)
         self.step = {}
-
-    def drawn_since(self, before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-        """Return the generators that are in another state than before."""
-        return [name for name, state in before.items() if now.get(name) != state] + [PASSING] * self.noise.drew
 
     def on_train_batch_end(
         self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -221,9 +215,14 @@ class Probe(Callback):
             if not self.trace["validations"]:  # later ones also have what epochs of training have logged
                 self.names = {*trainer.callback_metrics} - self.known
             values = {name: float(value) for name, value in trainer.callback_metrics.items() if name in self.names}
-            drew = self.drawn_since(self.validation["random"], generators(module))
+            drew = drawn_since(self.validation["random"], generators(module), self.noise)
             self.trace["validations"].append({**self.validation, "values": values, "drew": drew})
         self.validation = {}
+
+
+def drawn_since(before: Mapping[str, str], now: Mapping[str, str], noise: Noise) -> list[str]:
+    """Return the generators that are in another state than before."""
+    return [name for name, state in before.items() if now.get(name) != state] + [PASSING] * noise.drew
 
 
 def frozen(transfer: Any, *arguments: Any, **options: Any) -> Any:
