@@ -170,11 +170,8 @@ def layers_of(layer: nn.Module, *batches: torch.Tensor) -> list[dict[str, Any]]:
 def test_a_layer_that_mixes_the_samples_of_a_batch_is_named() -> None:
     inputs = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     norm, linear = nn.BatchNorm1d(3).double(), nn.Linear(3, 2).double()
-    for layer, expected in (
-        (norm, ("0, forward", "0")),
-        (linear, ("", "")),
-    ):
-        [alone], ranks = layers_of(layer, inputs), layers_of(layer, *inputs.split(4))
+    for layer, expected in ((norm, ("0, forward", "0")), (linear, ("", ""))):
+        [alone], ranks = layers_of(layer, inputs), layers_of(layer, inputs[:4], inputs[4:])
         assert first_layer(alone, ranks, 1e-9) == expected
     [alone], ranks = layers_of(linear, inputs), layers_of(linear, inputs[:4], inputs[:4])
     assert first_layer(alone, ranks, 1e-9) == ("inputs of 0", "")

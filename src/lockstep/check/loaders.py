@@ -66,7 +66,8 @@ def adapted(
         return [adapted(each, *rest) for each in loader]
     if isinstance(loader, dict):
         return {name: adapted(each, *rest) for name, each in loader.items()}
-    dataset, batch_sampler = getattr(loader, "dataset", None), getattr(loader, "batch_sampler", None)
+    dataset: Any = getattr(loader, "dataset", None)
+    batch_sampler = getattr(loader, "batch_sampler", None)
     is_plain, is_stream, trains = type(loader) is DataLoader, isinstance(dataset, IterableDataset), stage == "train"
     if calm and is_plain and not is_stream:
         dataset = Steady(dataset)

@@ -244,7 +244,11 @@ def noted_collectives(calls: list[str]) -> Iterator[None]:
     originals = {name: getattr(dist, name) for name in COLLECTIVES}
 
     def noting(name: str) -> Any:
-        return lambda *arguments, **options: calls.append(name) or originals[name](*arguments, **options)
+        def noted(*arguments: Any, **options: Any) -> Any:
+            calls.append(name)
+            return originals[name](*arguments, **options)
+
+        return noted
 
     for name in COLLECTIVES:
         setattr(dist, name, noting(name))

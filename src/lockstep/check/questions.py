@@ -40,7 +40,7 @@ class Evidence:
 
     @property
     def varied(self) -> str:
-        varies = self.straight["facts"]["varies"]
+        varies: bool = self.straight["facts"]["varies"]
         return "the data is another whenever it is read: it has a generator of its own, or collate_fn draws" * varies
 
     @property
