@@ -5,23 +5,28 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
+from torch import nn
 
 import lockstep
 from lockstep.check.__main__ import main
 from lockstep.check.causes import CAUSES
-from lockstep.check.command import answers
-from lockstep.check.differences import distances, measured
-from lockstep.check.evidence import Evidence
-from lockstep.check.findings import Answer, Finding, Report
-from lockstep.check.legs import Results, Subject, legs_of
+from lockstep.check.command import progress_of
+from lockstep.check.comparison import distances, first_layer, measured
 from lockstep.check.lockstep_runs import settled
-from lockstep.check.noise import FrozenNoise
-from lockstep.check.sketches import sketch
+from lockstep.check.noise import Noise
+from lockstep.check.questions import Evidence, answers
+from lockstep.check.ranks import answers_of_ranks
+from lockstep.check.report import Answer, Finding, Report
+from lockstep.check.sketches import sketch, sums
 from lockstep.check.source import look
+from lockstep.check.subject import Results, Subject
+from lockstep.check.trainings import traces_of
 from tests.conftest import IN_PROCESS, ROOT
-from tests.silent_bugs.cases import CASES, Case, locate
+from tests.silent_bugs.base import Regression
+from tests.silent_bugs.cases import CASES, DATA, Case, locate
 from tests.silent_bugs.two_ranks import two_ranks
 from tests.test_check_source import CAUSES as SOURCE_CAUSES
 
@@ -39,7 +44,8 @@ def subject_of(case: Case, correct: bool) -> Subject:
 
 def answers_of(single: Results, ranks: Results | None = None) -> list[Answer]:
     tolerance = measured(single["straight"][0], single["moved"][0], "64-true")
-    return [*answers(Evidence(single, {2: ranks} if ranks else {}, tolerance))]
+    evidence = Evidence(single, {2: ranks} if ranks else {}, tolerance)
+    return [*answers_of_ranks(evidence), *answers(evidence)]
 
 
 def apart(found: list[Answer]) -> list[Answer]:
@@ -48,11 +54,11 @@ def apart(found: list[Answer]) -> list[Answer]:
 
 
 def test_a_planted_bug_is_found_and_its_twin_raises_no_alarm(tmp_path: Path) -> None:
-    first, *_ = apart(answers_of(legs_of(subject_of(BY_NAME["SlimCheckpoint"], False), tmp_path, 0)))
+    first, *_ = apart(answers_of(traces_of(subject_of(BY_NAME["SlimCheckpoint"], False), tmp_path, 0)))
     assert first.finding is not None
     assert (first.finding.quantity, first.finding.epoch, first.finding.step) == ("optimizer", 1, 4)
     assert first.finding.cause == CAUSES["optimizer not restored"]["cause"]
-    assert not apart(answers_of(legs_of(subject_of(BY_NAME["SlimCheckpoint"], True), tmp_path, 1)))
+    assert not apart(answers_of(traces_of(subject_of(BY_NAME["SlimCheckpoint"], True), tmp_path, 1)))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def measure(folder: Path) -> Measured:
     for number, (case, correct) in enumerate(product(RUNNABLE, (False, True))):
         on_ranks = not correct and case.layout in ("ddp", "noise")
         without = ("half", "accumulated", "workers", "unvalidated") if on_ranks else ()
-        measured[case.name, correct] = legs_of(subject_of(case, correct), folder, number, without)
+        measured[case.name, correct] = traces_of(subject_of(case, correct), folder, number, without)
     return measured
 
 
@@ -139,7 +145,8 @@ def test_what_follows_from_a_difference_is_no_second_one(tmp_path: Path) -> None
     assert [len(others) for _, others in report.findings()] == [2, 0]
     assert "2 differences" in report.text()
     assert "it has none" not in report.text()
-    assert "it has none" in report.page()
+    report.save()
+    assert "it has none" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -155,6 +162,53 @@ def test_ranks_that_are_right_in_a_stock_trainer_are_not_judged_by_lockstep(
     assert settled(answer("Lockstep: ddp on 2 ranks and virtual ranks", "loss"), evidence).verdict == verdict
 
 
+def layers_of(layer: nn.Module, *batches: torch.Tensor) -> list[dict[str, Any]]:
+    """Return what a probe notes of a layer's inputs and outputs at one step, on one rank for each batch."""
+    return [{"inputs": {"0": sums(each)}, "outputs": {"0": sums(layer(each))}, "backward": {}} for each in batches]
+
+
+def test_a_layer_that_mixes_the_samples_of_a_batch_is_named() -> None:
+    inputs = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    norm, linear = nn.BatchNorm1d(3).double(), nn.Linear(3, 2).double()
+    for layer, expected in ((norm, ("0, forward", "0")), (linear, ("", ""))):
+        [alone], ranks = layers_of(layer, inputs), layers_of(layer, inputs[:4], inputs[4:])
+        assert first_layer(alone, ranks, 1e-9) == expected
+    [alone], ranks = layers_of(linear, inputs), layers_of(linear, inputs[:4], inputs[:4])
+    assert first_layer(alone, ranks, 1e-9) == ("inputs of 0", "")
+
+
+class NumpyNoise(Regression):
+    """Draws from NumPy's generator in each step."""
+
+    def loss(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        return super().loss(batch) * (1 + numpy.random.rand())
+
+
+@pytest.mark.slow
+def test_undecided_answers_say_why_in_a_sentence(tmp_path: Path) -> None:
+    """Draws from NumPy cannot be frozen; Lightning accumulates no batches of manual optimization."""
+    drawn = {
+        each.question: each
+        for each in answers_of(
+            traces_of(Subject({"_target_": f"{__name__}.NumpyNoise"}, {"_target_": DATA}, 8), tmp_path, 0)
+        )
+    }
+    reason = drawn["one batch and two accumulated halves"].reason
+    assert reason == "training_step draws random numbers that depend on the layout (numpy)"
+    results = traces_of(subject_of(BY_NAME["LocalPlateau"], True), tmp_path, 1)
+    failed = {each.question: each for each in answers_of(results)}["training with and without validation"]
+    assert failed.reason == "a training that it needs fails in a stock Trainer"
+    assert "val_loss which is not available" in failed.error
+
+
+def test_progress_is_a_line_for_each_part(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = progress_of(2)
+    progress("a stock Trainer in one process")
+    progress("a stock Trainer on 2 ranks")
+    lines = ["check 1/2: a stock Trainer in one process", "check 2/2: a stock Trainer on 2 ranks"]
+    assert capsys.readouterr().err.splitlines() == lines
+
+
 def test_rows_in_another_order_are_the_same_queue() -> None:
     queue = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
     one, other = (sketch([("queue", rows)]) for rows in (queue, queue.flip(0)))
@@ -164,7 +218,7 @@ def test_rows_in_another_order_are_the_same_queue() -> None:
 
 
 def test_frozen_noise_is_the_same_for_each_sample_and_leaves_the_generators_alone() -> None:
-    state, noise = torch.get_rng_state(), FrozenNoise()
+    state, noise = torch.get_rng_state(), Noise(freezes=True)
     drawn = []
     for size in (4, 8):
         noise.restart()

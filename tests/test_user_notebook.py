@@ -120,7 +120,6 @@ def local() -> type:
             "_target_=__main__.Nte: it cannot be sent to the ranks (AttributeError: module '__main__' has no attribute",
         ),
         ((), {"model": local()}, "model=local.<locals>.Local: it is neither a class nor a function at the top of"),
-        (("+model.width=3",), {"model": nn.Linear}, "+model.width=3: this is passed from Python; write it there, or"),
     ],
 )
 def test_what_cannot_come_along(

@@ -1,4 +1,4 @@
-"""The likely cause of a difference, from what parts first and how: rules of mechanisms."""
+"""The likely cause of a difference between one process and several ranks, from what parts first and how."""
 
 import math
 import tomllib
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.check.differences import Part, Parted, distances
-from lockstep.check.sketches import COUNT, Trace
+from lockstep.check.comparison import COUNT, Part, Trace, distances
 
 CAUSES: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "causes.toml").read_text())
 """The sentence and what to change, by the name of a cause."""
@@ -16,16 +15,39 @@ CAUSES: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "caus
 
 @dataclass(frozen=True)
 class Pair:
-    """One process and several ranks. between: where the ranks part from each other. coupling: see `Coupling`."""
+    """One process and several ranks.
+
+    parts: where the ranks part from each other. kind: of the loss, see `LossProbe`. layer: the one that mixes samples.
+    """
 
     single: Trace
     ranks: Sequence[Trace]
-    between: Parted
-    coupling: dict[str, Any]
+    parts: dict[str, Part]
+    kind: str
+    layer: str = ""
 
     @property
-    def world(self) -> int:
-        return len(self.ranks)
+    def steps(self) -> list[list[Any]]:
+        return [trace["steps"] for trace in (self.single, *self.ranks)]
+
+    def among(self, quantity: str, part: Part) -> bool:
+        """Whether the ranks have parted from each other by then."""
+        return quantity in self.parts and self.parts[quantity].step <= part.step
+
+    def at(self, step: int) -> tuple[Any, list[Any]]:
+        """Return a step of one process and of all ranks; a last one that is not there is the state at the end."""
+        alone, *shared = ([*trace["steps"], trace["end"]][step] for trace in (self.single, *self.ranks))
+        return alone, shared
+
+    def is_off(self, ratio: float | None) -> bool:
+        """Whether a ratio is the number of ranks, or its inverse."""
+        return near(ratio, len(self.ranks)) or near(ratio, 1 / len(self.ranks))
+
+    def changed_by(self, quantity: str, part: Part) -> list[bool]:
+        """Return for each rank whether it has changed these tensors until a step."""
+        pairs = zip(self.at(0)[1], self.at(part.step)[1], strict=True)
+        changes = [distances(before[quantity], now[quantity]) for before, now in pairs]
+        return [any(map(each.get, part.names)) for each in changes]
 
 
 def ratio_of(one: dict[str, Any], other: dict[str, Any], quantity: str = "gradient") -> float | None:
@@ -40,108 +62,92 @@ def near(value: float | None, expected: float) -> bool:
 
 def cause_between(pair: Pair, quantity: str, part: Part) -> str:
     """Return the name of the cause, or an empty text if no rule fits."""
-    if "batch" in pair.between:
+    if "batch" in pair.parts:
         return "decided by rank"
-    rule = RULES.get(quantity)
-    lengths = [len(trace["steps"]) for trace in (pair.single, *pair.ranks)]
-    is_within = part.step < min(lengths) + (quantity in ("parameters", "buffers"))
-    return rule(pair, part) if rule and is_within else ""
+    is_state = quantity in ("parameters", "buffers")
+    if part.step >= min(map(len, pair.steps)) + is_state:
+        return ""
+    return of_state(pair, quantity, part) if is_state else RULES[quantity](pair, part) if quantity in RULES else ""
 
 
-def of_buffers(pair: Pair, part: Part) -> str:
-    owners = {name.rpartition(".")[0] for name in part.names}
-    if owners <= {*pair.single["facts"]["norms"]}:
+def of_state(pair: Pair, quantity: str, part: Part) -> str:
+    """Return the cause of different parameters or buffers."""
+    are_buffers, names = quantity == "buffers", {*part.names}
+    if are_buffers and {name.rpartition(".")[0] for name in names} <= {*pair.single["facts"]["norms"]}:
         return "BatchNorm per rank"
-    if "buffers" not in pair.between or pair.between["buffers"].step > part.step:
+    if not pair.among(quantity, part):
         return ""
-    return "rank 0 alone" if by_rank_0(pair, part, "buffers") else "local buffer update"
-
-
-def by_rank_0(pair: Pair, part: Part, quantity: str) -> bool:
-    """Whether these tensors have changed on rank 0 alone until a step."""
-    states = [[trace["steps"][0], [*trace["steps"], trace["end"]][part.step]] for trace in pair.ranks]
-    moved = [any(distances(*(each[quantity] for each in pairs)).get(name) for name in part.names) for pairs in states]
-    return moved[0] and not any(moved[1:])
-
-
-def of_parameters(pair: Pair, part: Part) -> str:
-    if "parameters" not in pair.between or pair.between["parameters"].step > part.step:
-        return ""
-    if part.step == 0:
+    if not are_buffers and part.step == 0:
         return "other initial weights"
-    if by_rank_0(pair, part, "parameters"):
+    first, *others = pair.changed_by(quantity, part)
+    if first and not any(others):
         return "rank 0 alone"
-    return "" if {*part.names} & {*pair.single["facts"]["trainable"]} else "local state update"
+    if are_buffers:
+        return "local buffer update"
+    return "" if names & {*pair.single["facts"]["trainable"]} else "local state update"
 
 
 def of_loss(pair: Pair, part: Part) -> str:
-    alone, shared = pair.single["steps"][part.step], [trace["steps"][part.step] for trace in pair.ranks]
-    kind = pair.coupling.get("coupling")
+    (alone, shared), kind = pair.at(part.step), pair.kind
     if alone["unregistered"] and part.step > 0:
         return "layer not registered"
     if alone["backwards"] != shared[0]["backwards"]:
         return "micro-batches not divided"
-    factor = sum(step["loss"] for step in shared) / pair.world / (alone["loss"] or math.inf)
-    if kind == "weighted" and near(factor, 1 / pair.world) and shared[0]["calls"]:
+    ratio = sum(step["loss"] for step in shared) / len(shared) / (alone["loss"] or math.inf)
+    if kind == "weighted" and near(ratio, 1 / len(shared)) and shared[0]["calls"]:
         return "count of all ranks"
-    if kind != "summed" and (near(factor, pair.world) or near(factor, 1 / pair.world)):
-        return "loss is summed" if kind is None and factor < 1 else "scaled by world"
-    if kind == "layer":
-        kind = "norm" if pair.coupling["layer"] in pair.single["facts"]["norms"] else "across"
-    named = {"norm": "BatchNorm per rank", "summed": "loss is summed", "term": "term per batch"}
-    named |= {"weighted": "mean of means", "across": "loss across samples"}
-    if kind in named:
-        return named[kind]
+    if kind != "summed" and pair.is_off(ratio):
+        return "loss is summed" if not kind and ratio < 1 else "scaled by world"
+    if kind in ("summed", "term", "weighted"):
+        return {"summed": "loss is summed", "term": "term per batch", "weighted": "mean of means"}[kind]
     hidden = [distances(alone["hidden"], step["hidden"]).items() for step in shared]
     if any(difference and not name.endswith(COUNT) for rank in hidden for name, difference in rank):
         return "state in attribute"
+    if pair.layer in pair.single["facts"]["norms"]:
+        return "BatchNorm per rank"
+    if pair.layer or kind == "across":
+        return "loss across samples"
     return "mean of means" if len({sum(step["sizes"]) for step in shared}) > 1 else ""
 
 
 def of_gradient(pair: Pair, part: Part) -> str:
-    alone, shared = pair.single["steps"][part.step], [trace["steps"][part.step] for trace in pair.ranks]
-    ratio = ratio_of(alone, shared[0])
-    if "gradient" in pair.between and pair.between["gradient"].step <= part.step:
-        names = {*pair.between["gradient"].names}
-        if names <= {*shared[0]["unfrozen"]}:
+    alone, shared = pair.at(part.step)
+    ratio, calls = ratio_of(alone, shared[0]), shared[0]["calls"]
+    if pair.among("gradient", part):
+        if {*pair.parts["gradient"].names} <= {*shared[0]["unfrozen"]}:
             return "unfrozen after wrapping"
         is_past = not alone["backwards"] or any(distances(*(step["reduced"] for step in shared[:2])).values())
         return "manual_backward not called" if is_past else ""
-    if near(ratio, pair.world):
+    if near(ratio, len(shared)):
         is_right = "reduced" in alone and near(ratio_of(alone, shared[0], "reduced"), 1)
         return "gradients reduced twice" if is_right else "sum, not mean"
     if shared[0]["hooked"]:
         return "clipped before reduction"
-    if any("gather" in call for call in shared[0]["calls"]):
+    if any("gather" in call for call in calls):
         return "gather without gradient"
-    if near(ratio, 1 / pair.world):
-        return "reduced outside autograd" if shared[0]["calls"] else "scaled by world"
-    return ""
+    return ("reduced outside autograd" if calls else "scaled by world") if near(ratio, 1 / len(shared)) else ""
 
 
 def of_applied(pair: Pair, part: Part) -> str:
-    if "applied" in pair.between and pair.between["applied"].step <= part.step:
+    if pair.among("applied", part):
         return "changed on each rank"
-    ratio = ratio_of(pair.single["steps"][part.step], pair.ranks[0]["steps"][part.step], "applied")
-    return "scaled by world" if near(ratio, pair.world) or near(ratio, 1 / pair.world) else ""
+    alone, shared = pair.at(part.step)
+    return "scaled by world" if pair.is_off(ratio_of(alone, shared[0], "applied")) else ""
 
 
 def of_rate(pair: Pair, part: Part) -> str:
-    alone, shared = ([step["rate"] for step in trace["steps"]] for trace in (pair.single, pair.ranks[0]))
-    if "rate" in pair.between:
+    alone, shared = ([step["rate"][0] for step in trace["steps"]] for trace in (pair.single, pair.ranks[0]))
+    if "rate" in pair.parts:
         rounds = [*zip(*(trace["validations"] for trace in pair.ranks), strict=False)]
-        is_logged = any(any(each["values"] != values[0]["values"] for each in values) for values in rounds)
+        is_logged = any(each["values"] != values[0]["values"] for values in rounds for each in values)
         return "sync_dist missing" if is_logged else "decided by rank"
     if part.step == 0:
         return "rate times world"
-    ahead = [part.step * pair.world - 1 + offset for offset in (0, 1)]
-    if any(at < len(alone) and near(shared[part.step][0], alone[at][0]) for at in ahead):
+    ahead = alone[part.step * len(pair.ranks) - 1 :][:2]
+    if any(near(shared[part.step], rate) for rate in ahead if rate):
         return "schedule stepped per rank"
-    moved = [abs(rates[part.step][0] - rates[0][0]) for rates in (alone, shared)]
+    moved = [abs(rates[part.step] - rates[0]) for rates in (alone, shared)]
     return "schedule too long" if moved[1] < moved[0] else "schedule stepped per rank"
 
 
-RULES = {
-    **{"parameters": of_parameters, "buffers": of_buffers, "loss": of_loss},
-    **{"gradient": of_gradient, "applied": of_applied, "rate": of_rate},
-}
+RULES = {"loss": of_loss, "gradient": of_gradient, "applied": of_applied, "rate": of_rate}

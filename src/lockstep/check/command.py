@@ -1,12 +1,13 @@
-"""One check, from overrides to check.json: the stock legs, their verdicts, and Lockstep's own runs."""
+"""One check, from overrides to check.json: a stock Trainer's trainings, their verdicts, and Lockstep's own runs."""
 
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,15 +15,13 @@ from omegaconf import open_dict
 
 from lockstep.base.config_error import ConfigError, config_error, require
 from lockstep.base.private_api.cpython import kill_forkserver
-from lockstep.base.streams import redirect_to_null
-from lockstep.check.differences import measured
-from lockstep.check.evidence import Evidence
-from lockstep.check.findings import Answer, Report
-from lockstep.check.layers import first_layer
-from lockstep.check.legs import VAL_BATCHES, Legs, Results, Subject
-from lockstep.check.lockstep_runs import LockstepRuns, settled
-from lockstep.check.questions import answers as of_one_process
-from lockstep.check.ranks import layouts
+from lockstep.base.streams import notice, redirect_to_null
+from lockstep.check.comparison import measured
+from lockstep.check.lockstep_runs import LockstepRuns, corrected, settled
+from lockstep.check.questions import Evidence, answers
+from lockstep.check.ranks import answers_of_ranks
+from lockstep.check.report import Report
+from lockstep.check.subject import VAL_BATCHES, Results, Subject, Work
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
 from lockstep.command.entry_point import make_output_dir, output_dir
@@ -40,7 +39,7 @@ from lockstep.plan.targets.from_python import Code, words_of
 from lockstep.plan.world import World
 from lockstep.strategies import STRATEGIES
 
-LEGS = "lockstep.check.legs"
+TRAININGS = "lockstep.check.trainings"
 KEYS = {"devices": "2", "strategies": "ddp", "steps": "20"}
 FIXED = ("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false", "record.weights=step")
 """Overrides of Lockstep's own runs."""
@@ -71,32 +70,33 @@ def check(
     words = [word for word in overrides if key_of(word) not in KEYS]
     code = {name: value for name, value in (("model", model), ("data", data)) if value is not None}
     worlds = numbers("devices", typed.get("devices", devices))
-    count, *more = numbers("steps", typed.get("steps", steps))
+    step_count, *more = numbers("steps", typed.get("steps", steps))
     require(not more, "steps", typed.get("steps", steps), "it takes one number", "steps=20")
     names = names_of(typed.get("strategies", strategies), typed)
     with silent_ranks():
+        progress = progress_of(3 + len(worlds) * (2 + len(names)))
+        progress("the module and its data")
         plan = planned(words, code, folder)
         make_output_dir(folder)
-        progress = Progress(3 + len(worlds) * (2 + len(names)))
-        size, batches = divisible(plan.batch_size, worlds), max(1, count // 2)
-        progress("one process")
+        size, batches = divisible(plan.batch_size, worlds), max(1, step_count // 2)
+        progress("a stock Trainer in one process")
         subject = Subject(plan.model.call, plan.data.call, size, batches, plan.seed, sync_batchnorm=plan.sync_batchnorm)
         single, subject = in_one_process(subject, folder)
-        legs = {}
+        hangs = [each["cause"] for each in single["source"][0]["findings"] if HANGS in each["cause"]]
+        shared: dict[int, Results] = {}
         for world in worlds:
-            progress(f"{world} ranks")
-            hangs = [each["cause"] for each in single["source"][0]["findings"] if HANGS in each["cause"]]
-            legs[world] = {"plain": [{"error": hangs[0]}]} if hangs else ranks_of(subject, world, folder)
-        evidence = Evidence(single, legs, measured(single["straight"][0], single["moved"][0], subject.precision))
-        stock = [with_layer(answer, subject, evidence, folder) for answer in answers(evidence)]
-        is_apart = any(answer.verdict == "apart" for answer in stock)
+            progress(f"a stock Trainer on {world} ranks")
+            failure = [{"error": cause, "reason": f"ranks are not started: {cause}"} for cause in hangs]
+            shared[world] = {"plain": failure} if failure else traces_of(subject, world, folder)
+        evidence = Evidence(single, shared, measured(single["straight"][0], single["moved"][0], subject.precision))
+        stock = [*answers_of_ranks(evidence), *answers(evidence)]
         batch = [f"batch_size={size}", f"trainer.limit_train_batches={batches}", f"precision={subject.precision}"]
-        differs = evidence.plain_draws or evidence.coupling.get("coupling") == "layer"
-        runs = LockstepRuns([*words, *batch, *FIXED], code, folder, differs, progress)
-        ours = [answer if is_apart else settled(answer, evidence) for answer in runs.answers(worlds, names)]
-        found = (*(corrected(answer, ours) for answer in stock), *ours)
-        report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, found)
-    progress.close()
+        runs = LockstepRuns([*words, *batch, *FIXED], code, folder / "lockstep", evidence.differs, progress)
+        ours = [*runs.answers(worlds, names)]
+    if not any(answer.verdict == "apart" for answer in stock):
+        ours = [settled(answer, evidence) for answer in ours]
+    every = (*(corrected(answer, ours) for answer in stock), *ours)
+    report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, every)
     report.save()
     print(report.text(), flush=True)
     return report
@@ -132,7 +132,7 @@ def listed(value: object) -> list[str]:
 def planned(words: Sequence[str], code: dict[str, Any], folder: Path) -> Plan:
     """Return the plan of a single process with the module and the data."""
     more, targets = words_of(code)
-    typed = [*words, *more, "strategy=single", "logger=none"]
+    typed = [*words, *more, "strategy=single", "strategy.in_process=false", "logger=none"]
     with planning(typed):
         config, _ = compose_job(with_earlier_words(typed))
         with open_dict(config):
@@ -147,11 +147,11 @@ def divisible(size: int, worlds: Sequence[int]) -> int:
 
 
 def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
-    """Return the legs of one process, in float32 if the module does not train in float64."""
-    results = ranks_of(subject, 1, folder)
+    """Return the traces of one process, in float32 if the module does not train in float64."""
+    results = traces_of(subject, 1, folder)
     if "error" in results.get("straight", results["plain"])[0]:
         subject = replace(subject, precision="32-true")
-        results = ranks_of(subject, 1, folder)
+        results = traces_of(subject, 1, folder)
     if not results["plain"][0].get("steps", True):
         raise ConfigError("model: no optimizer of it makes a step; call step() of self.optimizers().")
     for leg in ("plain", "straight", "moved"):
@@ -161,75 +161,38 @@ def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
     return results, subject
 
 
-def ranks_of(subject: Subject, world: int, folder: Path) -> Results:
-    """Return all legs of a world, whose ranks are started once."""
+def traces_of(subject: Subject, world: int, folder: Path) -> Results:
+    """Return the traces of all trainings of a world, whose ranks are started once."""
     group = ProcessGroup("gloo" if world > 1 else "auto", PATIENCE)
     described = World("check", world > 1, world, 1, "cpu", False, 1, group, str(folder))
     try:
-        return cast(Results, start_ranks(Legs(described, subject, str(folder)), LEGS))
+        return cast(Results, start_ranks(Work(described, subject, str(folder)), TRAININGS))
     except RankFailed as error:
         return {"plain": [{"error": error.reason}]}
-
-
-def answers(evidence: Evidence) -> list[Answer]:
-    """Return the answers to all questions about a stock Trainer."""
-    return [*layouts(evidence), *of_one_process(evidence)]
-
-
-def with_layer(answer: Answer, subject: Subject, evidence: Evidence, folder: Path) -> Answer:
-    """Run the step at which ranks part again, and add the first layer that does."""
-    finding = answer.finding
-    if finding is None or finding.step is None or answer.world == 1 or finding.quantity not in ("loss", "gradient"):
-        return answer
-    repeats = evidence.straight["facts"].get("repeats", {}) | ({"aligns": True} if finding.aligned else {})
-    subject = replace(subject, layers_at=finding.step - 1, repeats=repeats)
-    single, ranks = (ranks_of(subject, world, folder).get("layers", [{"error": ""}]) for world in (1, answer.world))
-    if "error" in single[0] or any("error" in rank for rank in ranks):
-        return answer
-    return replace(answer, finding=replace(finding, where=first_layer(single[0], ranks)))
-
-
-def corrected(answer: Answer, ours: Sequence[Answer]) -> Answer:
-    """Mark what is apart in a stock Trainer and right in all of Lockstep's runs on as many ranks."""
-    runs = [each for each in ours if each.world == answer.world]
-    right = bool(runs) and all(each.verdict in ("identical", "within") for each in runs)
-    by_virtual = answer.finding is not None and answer.finding.quantity in ("samples", "random", "validation", "rate")
-    right = right and (by_virtual or any(each.question.endswith("one process") for each in runs))
-    return replace(answer, corrected=right and answer.verdict == "apart" and answer.world > 1)
 
 
 @contextmanager
 def silent_ranks() -> Iterator[None]:
     """Start a fork server whose ranks print nothing, and end it afterwards; errors come another way."""
     kill_forkserver()
+    streams = [(number, os.dup(number)) for number in (1, 2)]
     sys.stdout.flush()
-    stdout = os.dup(1)
-    redirect_to_null(1)
+    for number, _ in streams:
+        redirect_to_null(number)
     try:
-        forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN, LEGS)
+        forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN, TRAININGS)
         forkserver.ensure_forkserver()
     finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
+        for number, stream in streams:
+            os.dup2(stream, number)
+            os.close(stream)
     try:
         yield
     finally:
         kill_forkserver()
 
 
-class Progress:
-    """A line on a terminal: which part runs, and how many there are."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.count = total, 0
-
-    def __call__(self, what: str) -> None:
-        self.count += 1
-        if sys.stderr.isatty():
-            print(
-                f"\r\x1b[Kcheck {min(self.count, self.total)}/{self.total}: {what}", end="", file=sys.stderr, flush=True
-            )
-
-    def close(self) -> None:
-        if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+def progress_of(total: int) -> Callable[[str], None]:
+    """Return a function that prints on stderr which part runs, and how many there are."""
+    numbers = count(1)
+    return lambda part: notice(f"check {next(numbers)}/{total}: {part}")

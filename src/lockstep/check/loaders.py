@@ -66,34 +66,32 @@ def adapted(
         return [adapted(each, *rest) for each in loader]
     if isinstance(loader, dict):
         return {name: adapted(each, *rest) for name, each in loader.items()}
-    is_plain, is_stream = type(loader) is DataLoader, isinstance(getattr(loader, "dataset", None), IterableDataset)
-    dataset: Any = Steady(loader.dataset) if calm and is_plain and not is_stream else getattr(loader, "dataset", None)
+    dataset: Any = getattr(loader, "dataset", None)
     batch_sampler = getattr(loader, "batch_sampler", None)
-    own_batches = is_plain and loader.batch_size is None and type(batch_sampler) is not BatchSampler
-    aligns = aligns and stage == "train" and is_plain and not is_stream
-    if stage == "train":
-        fixed = getattr(batch_sampler, "batch_size", None) if own_batches else getattr(loader, "batch_size", None)
-        facts |= facts_of(loader) | {"varies": varies(dataset)}
-        facts |= {"order": "own"} if own_batches and batch_sampler is not None else {}
-        facts["batch"] = size if is_plain and (aligns or not own_batches) else fixed
+    is_plain, is_stream, trains = type(loader) is DataLoader, isinstance(dataset, IterableDataset), stage == "train"
+    if calm and is_plain and not is_stream:
+        dataset = Steady(dataset)
+    has_batches = is_plain and loader.batch_size is None and type(batch_sampler) is not BatchSampler
+    aligns = aligns and trains and is_plain and not is_stream
+    if trains:
+        fixed = getattr(batch_sampler if has_batches else loader, "batch_size", None)
+        facts |= facts_of(loader) | {"varies": varies(dataset, getattr(loader, "collate_fn", list))}
+        facts |= {"order": "own"} if has_batches and batch_sampler is not None else {}
+        facts["batch"] = size if is_plain and (aligns or not has_batches) else fixed
     if not is_plain:
         return loader
-    batches: dict[str, Any] = {"batch_size": size, "sampler": loader.sampler, "drop_last": loader.drop_last}
-    if type(batch_sampler) is BatchSampler:
-        batches |= {"sampler": batch_sampler.sampler, "drop_last": batch_sampler.drop_last}
+    given = batch_sampler if type(batch_sampler) is BatchSampler else loader
+    batches: dict[str, Any] = {"batch_size": size, "sampler": given.sampler, "drop_last": given.drop_last}
     if is_stream:
         del batches["sampler"]
     elif aligns:
         rank = dist.get_rank() if world > 1 else 0
         batches["sampler"] = DistributedSampler(dataset, world, rank, shuffle=False)
-    elif own_batches:
+    elif has_batches:
         batches = {"batch_sampler": batch_sampler} if batch_sampler else {"batch_size": None, "sampler": loader.sampler}
-    elif type(batches["sampler"]) is RandomSampler and world == 1:  # as a Trainer shuffles for several ranks
-        batches["sampler"] = DistributedSampler(loader.dataset, 1, 0, shuffle=stage == "train")
-    generator = loader.generator
-    if stage == "val" and generator is None:  # each start of an iteration would draw from training's
-        generator = torch.Generator()
-    count = workers if stage == "train" and loader.num_workers else 0
+    elif type(given.sampler) is RandomSampler and world == 1:  # as a Trainer shuffles for several ranks
+        batches["sampler"] = DistributedSampler(loader.dataset, 1, 0, shuffle=trains)
+    count = workers if trains and loader.num_workers else 0
     return DataLoader(
         dataset,
         **batches,
@@ -101,42 +99,22 @@ def adapted(
         collate_fn=loader.collate_fn,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context if count else None,
-        generator=generator,
+        # each start of a validation's iteration would draw from training's
+        generator=loader.generator or (None if trains else torch.Generator()),
     )
 
 
 def facts_of(loader: Any) -> dict[str, Any]:
     """Return the kind of order that a loader has, and whether it shuffles."""
-    sampler, dataset = getattr(loader, "sampler", None), getattr(loader, "dataset", None)
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    sampler = batch_sampler.sampler if type(batch_sampler) is BatchSampler else sampler
-    holders = [*holders_of(loader)]
-    follows = [each for each in holders if callable(getattr(each, "set_epoch", None))]
-    shuffles = any(getattr(each, "shuffle", True) is not False for each in follows)
+    dataset, batch_sampler = getattr(loader, "dataset", None), getattr(loader, "batch_sampler", None)
+    sampler = getattr(batch_sampler if type(batch_sampler) is BatchSampler else loader, "sampler", None)
     order = ORDERS.get(type(sampler), "own") if isinstance(loader, DataLoader) else "other"
     return {
         "order": "stream" if isinstance(dataset, IterableDataset) else order,
         "sampler_given": type(sampler).__name__,
-        "shuffles": shuffles or any(isinstance(each, RandomSampler) or draws_order(each) for each in holders),
+        "shuffles": any(map(shuffles, holders_of(loader))),
         "workers": getattr(loader, "num_workers", 0),
     }
-
-
-def draws_order(holder: Any) -> bool:
-    """Whether a sampler or stream of the user's own shuffles, by its source."""
-    is_own = not type(holder).__module__.startswith(("torch.", "lightning."))
-    with suppress(AttributeError, OSError, TypeError):
-        return is_own and SHUFFLES.search(inspect.getsource(type(holder).__iter__)) is not None
-    return False
-
-
-def varies(dataset: Any) -> bool:
-    """Whether a sample is another each time it is read."""
-    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
-        return False
-    with preserve_generators(), suppress(Exception):  # of a dataset with other keys
-        return sample_hashes([dataset[0]]) != sample_hashes([dataset[0]])
-    return False
 
 
 def holders_of(loader: Any) -> Iterator[Any]:
@@ -145,3 +123,24 @@ def holders_of(loader: Any) -> Iterator[Any]:
         if each is not None:
             yield each
             yield from (value for value in getattr(each, "__dict__", {}).values() if isinstance(value, Sampler))
+
+
+def shuffles(holder: Any) -> bool:
+    """Whether a sampler or a stream shuffles: one of the user's own by its source."""
+    if isinstance(holder, RandomSampler):
+        return True
+    if callable(getattr(holder, "set_epoch", None)) and getattr(holder, "shuffle", True) is not False:
+        return True
+    is_own = not type(holder).__module__.startswith(("torch.", "lightning."))
+    with suppress(AttributeError, OSError, TypeError):
+        return is_own and SHUFFLES.search(inspect.getsource(type(holder).__iter__)) is not None
+    return False
+
+
+def varies(dataset: Any, collate: Any) -> bool:
+    """Whether a batch of one sample is another each time it is read."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        return False
+    with preserve_generators(), suppress(Exception):  # of a dataset with other keys
+        return sample_hashes(collate([dataset[0]])) != sample_hashes(collate([dataset[0]]))
+    return False

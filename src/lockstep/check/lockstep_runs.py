@@ -3,73 +3,73 @@
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lockstep.base.config_error import ConfigError, shorten
-from lockstep.check.evidence import Evidence
-from lockstep.check.findings import OURS, Answer, Finding
+from lockstep.check.questions import Evidence
+from lockstep.check.report import OURS, Answer, Finding
 from lockstep.command.job import run
 from lockstep.launch.failure import RankFailed
 from lockstep.runs.compare import compare
 
-Failed = str
-"""Why a run could not be made."""
+Made = Path | Answer
+"""The folder of a run, or the answer to all questions about it if it cannot be made."""
 
 
+@dataclass
 class LockstepRuns:
-    """The runs of one check, each made once, in the folder `lockstep`.
+    """The runs of one check, each made once.
 
     words: the overrides of all runs. code: the module and the data, if they were passed from Python.
-    draws: whether training draws random numbers, or a layer has statistics of a rank: only virtual ranks have the same.
+    differs: whether training draws random numbers, or a layer has statistics of a rank: only virtual ranks have the
+    same. runs: by strategy and number of ranks.
     """
 
-    def __init__(
-        self, words: Sequence[str], code: Mapping[str, Any], folder: Path, draws: bool, progress: Callable[[str], None]
-    ) -> None:
-        self.words, self.code, self.folder, self.draws, self.progress = words, code, folder, draws, progress
-        self.runs: dict[str, Path | Failed] = {}
+    words: Sequence[str]
+    code: Mapping[str, Any]
+    folder: Path
+    differs: bool
+    progress: Callable[[str], None]
+    runs: dict[str, Made] = field(default_factory=dict)
 
     def answers(self, worlds: Sequence[int], strategies: Sequence[str]) -> Iterator[Answer]:
-        for world in worlds:
-            virtual = self.folder_of("virtual", world)
-            for name in strategies:
-                ranks = self.folder_of(name, world, engine="both")
-                inner = ranks / "lightning" if isinstance(ranks, Path) else ranks
-                title = f"{name} on {world} ranks"
-                yield self.compared(f"{OURS}{title} and virtual ranks", world, inner, virtual)
-                if not self.draws:
-                    yield self.compared(f"{OURS}{title} and one process", world, inner, self.folder_of("single", 1))
-                raw = ranks / "raw" if isinstance(ranks, Path) else ranks
-                yield self.compared(f"{OURS}{title}, by Lightning and by raw", world, inner, raw)
+        for world, name in ((world, name) for world in worlds for name in strategies):
+            ranks, title = self.run(name, world, engine="both"), f"{OURS}{name} on {world} ranks"
+            inner, raw = (ranks / each if isinstance(ranks, Path) else ranks for each in ("lightning", "raw"))
+            yield self.compared(f"{title} and virtual ranks", world, inner, self.run("virtual", world))
+            if not self.differs:
+                yield self.compared(f"{title} and one process", world, inner, self.run("single", 1))
+            yield self.compared(f"{title}, by Lightning and by raw", world, inner, raw)
 
-    def folder_of(self, strategy: str, world: int, engine: str = "lightning") -> Path | Failed:
-        """Return the folder of a run, or why there is none."""
+    def run(self, strategy: str, world: int, engine: str = "lightning") -> Made:
         key = f"{strategy}_{world}"
         if key not in self.runs:
-            self.progress(f"Lockstep, {strategy} on {world}")
-            folder = self.folder / "lockstep" / key
+            self.progress(f"Lockstep: {strategy} on {world}")
             words = [*self.words, f"strategy={strategy}", f"devices={world}", f"engine={engine}"]
+            words += ["strategy.in_process=false"] * (strategy in ("single", "virtual"))  # as at no terminal
+            self.runs[key] = self.folder / key
             try:
                 with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-                    run([*words, f"hydra.run.dir={folder}"], **self.code)
-                self.runs[key] = folder
+                    run([*words, f"hydra.run.dir={self.folder / key}"], **self.code)
             except (ConfigError, RankFailed) as error:
-                self.runs[key] = f"Lockstep does not run it: {shorten(str(error).strip().splitlines()[-1])}"
+                last = shorten(str(error).strip().splitlines()[-1])
+                reason = last if isinstance(error, ConfigError) else "its run fails"
+                self.runs[key] = Answer("", "undecided", reason=f"Lockstep does not run it: {reason}", error=last)
         return self.runs[key]
 
-    def compared(self, question: str, world: int, one: Path | Failed, other: Path | Failed) -> Answer:
+    def compared(self, question: str, world: int, one: Made, other: Made) -> Answer:
         for each in (one, other):
-            if isinstance(each, str):
-                return Answer(question, "undecided", reason=each, world=world)
-        comparison = compare(one, other)
-        if comparison.within_tolerance:
-            verdict: Any = "within" if comparison.max_diff else "identical"
-            return Answer(question, verdict, comparison.max_diff, comparison.tolerance.within, world=world)
-        first: Any = comparison.first_divergence
-        finding = Finding(first.name, where=str(first.first).replace(f"{self.folder / 'lockstep'}/", ""))
-        return Answer(question, "apart", first.difference, comparison.tolerance.within, finding, world=world)
+            if isinstance(each, Answer):
+                return replace(each, question=question, world=world)
+        comparison, first = compare(one, other), None  # type: ignore[arg-type]
+        if not comparison.within_tolerance:
+            divergence: Any = comparison.first_divergence
+            first = Finding(divergence.name, where=str(divergence.first).replace(f"{self.folder}/", ""))
+            return Answer(question, "apart", divergence.difference, comparison.tolerance.within, first, world=world)
+        verdict: Any = "within" if comparison.max_diff else "identical"
+        return Answer(question, verdict, comparison.max_diff, comparison.tolerance.within, world=world)
 
 
 def settled(answer: Answer, evidence: Evidence) -> Answer:
@@ -78,10 +78,18 @@ def settled(answer: Answer, evidence: Evidence) -> Answer:
     Only of steps that draw random numbers are virtual ranks the judge. They cannot be that of a module that calls
     collectives or has generators itself.
     """
-    legs = evidence.worlds[answer.world]
-    steps = [step for rank in legs["straight"] for step in rank.get("steps", ())]
+    steps = [step for rank in evidence.worlds[answer.world]["straight"] for step in rank.get("steps", ())]
     fair = not any(step["calls"] or {*step["random"]} - {"torch", "random", "numpy"} for step in steps)
     if answer.finding is None or (evidence.draws and fair and answer.question.endswith("virtual ranks")):
         return answer
     reason = f"a stock Trainer's ranks show no mistake, and Lockstep's cannot be compared: {answer.finding.place()}"
     return replace(answer, verdict="undecided", finding=None, reason=reason)
+
+
+def corrected(answer: Answer, ours: Sequence[Answer]) -> Answer:
+    """Mark what is apart in a stock Trainer and right in all of Lockstep's runs on as many ranks."""
+    runs = [each for each in ours if each.world == answer.world]
+    right = bool(runs) and all(each.verdict in ("identical", "within") for each in runs)
+    by_virtual = answer.finding is not None and answer.finding.quantity in ("samples", "random", "validation", "rate")
+    right = right and (by_virtual or any(each.question.endswith("one process") for each in runs))
+    return replace(answer, corrected=right and answer.verdict == "apart" and answer.world > 1)

@@ -1,6 +1,8 @@
 """What one rank does at each optimizer step of a stock Trainer, as plain values that are compared afterwards."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,9 @@ from torch import Tensor, nn
 from lockstep.base.private_api.torch import BATCHNORM, has_hooks
 from lockstep.base.random_state import seed_all
 from lockstep.base.structures import tensors_in
-from lockstep.check.noise import FrozenNoise, GeneratorSpy
+from lockstep.check.comparison import Sketches, Trace
+from lockstep.check.noise import Noise
 from lockstep.check.sketches import (
-    Sketches,
-    Trace,
     batch_size_of,
     generators,
     gradients,
@@ -23,6 +24,7 @@ from lockstep.check.sketches import (
     optimizer_state,
     sample_hashes,
     sketch,
+    sums,
 )
 from lockstep.plan.targets.kinds import overrides, replace_method
 
@@ -34,31 +36,23 @@ class Probe(Callback):
     """Notes each step in `trace`. It comes before the module's hooks.
 
     seed: of the generators of all ranks; where the module leaves them alone, each rank gets another before training.
-    moves: move the inputs (without floats among them, the weights) by one unit in the last place.
-    stops: end training after the first epoch. noise: what the steps draw, frozen or noted. save: the checkpoint to
-    write before the other hooks at the end of training, as a Trainer writes it after an epoch.
+    noise: what the steps draw, frozen or noted. moves: move the inputs (without floats among them, the weights) by one
+    unit in the last place. stops: end training after the first epoch. save: the checkpoint to write before the other
+    hooks at the end of training, as a Trainer writes it after an epoch.
     """
 
-    validation: dict[str, Any] | None = None
-
     def __init__(
-        self,
-        seed: int,
-        noise: FrozenNoise | GeneratorSpy,
-        moves: bool = False,
-        stops: bool = False,
-        save: Path | None = None,
+        self, seed: int, noise: Noise, moves: bool = False, stops: bool = False, save: Path | None = None
     ) -> None:
         self.trace: Trace = {"steps": [], "validations": [], "facts": {}, "end": {}}
         self.seed, self.noise, self.moves, self.stops, self.save = seed, noise, moves, stops, save
-        self.step: dict[str, Any] = {}
-        self.calls: list[str] = []
-        self.known, self.names = set[str](), set[str]()
+        self.step, self.validation = dict[str, Any](), dict[str, Any]()
+        self.calls, self.known, self.names = list[str](), set[str](), set[str]()
         self.generators: dict[str, str] = {}
-        self.batches, self.is_active = 0, False
+        self.batches, self.size, self.is_active = 0, 0, False
 
-    def freeze(self, is_active: bool) -> None:
-        """Freeze or note the noise of a step from its first hook on, or let it go after the step, or an error."""
+    def watch(self, is_active: bool) -> None:
+        """Watch the noise of a step from its first hook on, or let it go after the step, or an error."""
         if is_active != self.is_active:
             self.is_active = is_active
             self.noise.restart()
@@ -79,25 +73,53 @@ class Probe(Callback):
 
     def note_logged(self, log: Any, name: str, value: Any, *arguments: Any, **options: Any) -> None:
         """Note what an evaluation logs, and with which weight."""
-        if self.validation is not None and not isinstance(value, nn.Module | Mapping):
+        if self.validation and not isinstance(value, nn.Module | Mapping):
             size = options["batch_size"] if options.get("batch_size") is not None else self.validation["size"]
             self.validation["logged"].append([name, float(value), size])
         log(name, value, *arguments, **options)
+
+    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
+        self.trace["facts"] |= {
+            "sampler": type(getattr(trainer.train_dataloader, "sampler", None)).__name__,
+            "norms": [name for name, part in module.named_modules() if isinstance(part, BATCHNORM)],
+        }
+        for name, layer in module.named_modules():
+            owns = next(layer.parameters(recurse=False), None) is not None or not [*layer.children()]
+            if name and owns and not isinstance(layer, torch.jit.ScriptModule):
+                layer.register_forward_hook(self.noting(name))
+
+    def noting(self, name: str) -> Callable[..., None]:
+        """Return a hook that notes sums over the samples of what a layer takes and returns, and of the gradient."""
+
+        def note(phase: str, tensor: Tensor) -> None:
+            with suppress(RuntimeError):  # of sparse tensors and the like
+                if self.step and tensor.dim() and len(tensor) == self.size:
+                    size, *values = sums(tensor)
+                    _, *earlier = self.step[phase].get(name, [0.0, 0.0, 0.0])
+                    self.step[phase][name] = [size, *map(sum, zip(values, earlier, strict=True))]
+
+        def hook(_layer: Any, inputs: Any, outputs: Any) -> None:
+            for phase, structure in (("inputs", inputs), ("outputs", outputs)) if self.is_active and self.step else ():
+                for tensor in tensors_in(structure)[:1]:
+                    note(phase, tensor)
+                    if phase == "outputs" and tensor.requires_grad:
+                        tensor.register_hook(partial(note, "backward"))  # type: ignore[no-untyped-call]
+
+        return hook
 
     def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
         self.step = {}  # batches that no step came after
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
-        self.batches += 1
+        self.batches, self.size = self.batches + 1, batch_size_of(batch)
         self.begin(trainer, module)
         self.step["samples"] += sample_hashes(batch)
-        self.step["sizes"].append(batch_size_of(batch))
+        self.step["sizes"].append(self.size)
         if self.moves:
             move(tensors_in(batch), module)
-        self.generators = generators(module, trainer)
-        self.step["random"] = self.generators
+        self.step["random"] = self.generators = generators(module, trainer)
         self.calls.clear()
-        self.freeze(True)
+        self.watch(True)
 
     def begin(self, trainer: Trainer, module: LightningModule) -> None:
         """Begin a step, unless it has begun."""
@@ -111,7 +133,8 @@ class Probe(Callback):
                 "random": self.generators,
                 "calls": [],
             }
-            self.step |= self.state(trainer, module) | {"hidden": hidden_state(module), "epoch": trainer.current_epoch}
+            self.step |= {"inputs": {}, "outputs": {}, "backward": {}, "epoch": trainer.current_epoch}
+            self.step |= self.state(trainer, module) | {"hidden": hidden_state(module)}
 
     def on_before_backward(self, trainer: Trainer, module: LightningModule, loss: Tensor) -> None:
         self.begin(trainer, module)
@@ -127,25 +150,25 @@ class Probe(Callback):
 
     def on_before_optimizer_step(self, trainer: Trainer, module: LightningModule, optimizer: Any) -> None:
         self.begin(trainer, module)
-        step, named = self.step, [*module.named_parameters()]
+        named = [*module.named_parameters()]
         stepped = {parameter for group in optimizer.param_groups for parameter in group["params"]}
-        step["gradient"] = sketch((name, parameter.grad) for name, parameter in named if parameter in stepped)
-        step["rate"] = [group["lr"] for each in trainer.optimizers for group in each.param_groups]
-        now = generators(module, trainer)
-        step["drew"] = [name for name, state in self.generators.items() if now.get(name) != state]
-        step["drew"] += [PASSING] * self.noise.drew
-        step["hooked"] = any(has_hooks(parameter) for _, parameter in named)
         frozen_before = self.trace["facts"]["frozen"]
-        step["unfrozen"] = [name for name, each in named if each.requires_grad and name in frozen_before]
-        step["unregistered"] = bool(stepped - {parameter for _, parameter in named})
-        step["batch"] = self.batches
-        self.trace["steps"].append(step)
+        self.step |= {
+            "gradient": sketch((name, parameter.grad) for name, parameter in named if parameter in stepped),
+            "rate": [group["lr"] for each in trainer.optimizers for group in each.param_groups],
+            "drew": drawn_since(self.generators, generators(module, trainer), self.noise),
+            "hooked": any(has_hooks(parameter) for _, parameter in named),
+            "unfrozen": [name for name, each in named if each.requires_grad and name in frozen_before],
+            "unregistered": bool(stepped - {parameter for _, parameter in named}),
+            "batch": self.batches,
+        }
+        self.trace["steps"].append(self.step)
         self.step = {}
 
     def on_train_batch_end(
         self, trainer: Trainer, module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self.freeze(False)
+        self.watch(False)
         if self.trace["steps"] and self.trace["steps"][-1]["batch"] == self.batches:
             step = self.trace["steps"][-1]
             step["applied"] = {name: values for name, values in gradients(module).items() if name in step["gradient"]}
@@ -158,11 +181,6 @@ class Probe(Callback):
             "buffers": sketch(module.named_buffers()),
             "optimizer": sketch(optimizer_state(trainer)),
         }
-
-    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        self.trace["facts"]["sampler"] = type(getattr(trainer.train_dataloader, "sampler", None)).__name__
-        norms = [name for name, part in module.named_modules() if isinstance(part, BATCHNORM)]
-        self.trace["facts"]["norms"] = norms
 
     def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
         trainer.should_stop = self.stops or trainer.should_stop
@@ -182,29 +200,33 @@ class Probe(Callback):
     def on_validation_batch_start(
         self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if self.validation is not None:
+        if self.validation:
             self.validation["samples"] += sample_hashes(batch)
             self.validation["size"] = batch_size_of(batch)
-            self.freeze(True)
+            self.watch(True)
 
     def on_validation_batch_end(self, *_: Any) -> None:
-        if self.validation is not None:
+        if self.validation:
             self.validation["size"] = 0  # of what is logged after the last batch
-            self.freeze(False)
+            self.watch(False)
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
-        if self.validation is not None:
+        if self.validation:
             if not self.trace["validations"]:  # later ones also have what epochs of training have logged
                 self.names = {*trainer.callback_metrics} - self.known
             values = {name: float(value) for name, value in trainer.callback_metrics.items() if name in self.names}
-            drew = [name for name, state in generators(module).items() if self.validation["random"].get(name) != state]
-            drew += [PASSING] * self.noise.drew
+            drew = drawn_since(self.validation["random"], generators(module), self.noise)
             self.trace["validations"].append({**self.validation, "values": values, "drew": drew})
-        self.validation = None
+        self.validation = {}
+
+
+def drawn_since(before: Mapping[str, str], now: Mapping[str, str], noise: Noise) -> list[str]:
+    """Return the generators that are in another state than before."""
+    return [name for name, state in before.items() if now.get(name) != state] + [PASSING] * noise.drew
 
 
 def frozen(transfer: Any, *arguments: Any, **options: Any) -> Any:
-    with FrozenNoise():
+    with Noise(freezes=True):
         return transfer(*arguments, **options)
 
 
@@ -216,24 +238,22 @@ def move(leaves: list[Tensor], module: LightningModule) -> None:
             tensor.copy_(torch.nextafter(tensor, torch.full_like(tensor, torch.inf)))
 
 
-class CollectiveSpy:
-    """Notes which functions of torch.distributed are called within the block, in `calls`."""
+@contextmanager
+def noted_collectives(calls: list[str]) -> Iterator[None]:
+    """Note in `calls` which functions of torch.distributed are called within the block."""
+    originals = {name: getattr(dist, name) for name in COLLECTIVES}
 
-    def __init__(self, calls: list[str]) -> None:
-        self.calls = calls
-
-    def __enter__(self) -> None:
-        self.originals = {name: getattr(dist, name) for name in COLLECTIVES}
-        for name, original in self.originals.items():
-            setattr(dist, name, self.noting(name, original))
-
-    def __exit__(self, *_: object) -> None:
-        for name, original in self.originals.items():
-            setattr(dist, name, original)
-
-    def noting(self, name: str, original: Any) -> Any:
+    def noting(name: str) -> Any:
         def noted(*arguments: Any, **options: Any) -> Any:
-            self.calls.append(name)
-            return original(*arguments, **options)
+            calls.append(name)
+            return originals[name](*arguments, **options)
 
         return noted
+
+    for name in COLLECTIVES:
+        setattr(dist, name, noting(name))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(dist, name, original)

@@ -1,149 +1,217 @@
-"""What is asked of the legs in one process: epochs, workers, accumulation, resume, validation, and the source."""
+"""The questions about a stock Trainer in one process: epochs, workers, accumulation, resume, validation, the source."""
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
-from lockstep.check.differences import (
-    LOGGED,
-    ORDER,
-    Part,
-    Parted,
-    after,
-    apart,
-    distances,
-    earliest,
-    first,
-    largest,
-    relative,
-)
-from lockstep.check.evidence import STATE, Evidence, answered, failed, finding_of, samples_of
-from lockstep.check.findings import Answer, Finding
-from lockstep.check.sketches import Trace
+from lockstep.check.causes import CAUSES
+from lockstep.check.comparison import LOGGED, ORDER, STATE, Part, Tolerance, Trace, compare, distances, relative
+from lockstep.check.report import Answer, Finding, Verdict
+from lockstep.check.subject import Results
 
 WHOLE = "a batch is computed as a whole, or changes a state: its halves are another computation"
+FAILED = "a training that it needs fails in a stock Trainer"
+QUANTITIES = [name for name in ORDER if name != "batch"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The traces of one process, those of several ranks by their number, and how far they may part."""
+
+    single: Results
+    worlds: Mapping[int, Results]
+    tolerance: Tolerance
+
+    @property
+    def straight(self) -> Trace:
+        return self.single["straight"][0]
+
+    @property
+    def plain(self) -> Trace:
+        return self.single["plain"][0]
+
+    @property
+    def last(self) -> float:
+        """Return the tolerance of the last gradient."""
+        return self.tolerance("gradient", 10**6)
+
+    @property
+    def varied(self) -> str:
+        varies: bool = self.straight["facts"]["varies"]
+        return "the data is another whenever it is read: it has a generator of its own, or collate_fn draws" * varies
+
+    @property
+    def differs(self) -> bool:
+        """Whether N ranks rightly differ from one process: they draw other numbers, or normalise by their shares."""
+        facts = self.plain["facts"]
+        return facts["varies"] or bool(facts["norms"]) or any(step["drew"] for step in self.plain["steps"])
+
+    @property
+    def draws(self) -> str:
+        """Return why the steps of two layouts cannot be compared, if they draw random numbers."""
+        names = sorted({name for step in self.straight["steps"] for name in step["drew"]})
+        drawn = f"training_step draws random numbers that depend on the layout ({', '.join(names)})"
+        return drawn if names else self.varied
+
+
+def answered(difference: float, tolerance: float, finding: Finding | None = None, reason: str = "") -> Answer:
+    """Return an answer without its question: apart or noted with a finding, undecided with a reason."""
+    verdict: Verdict = "undecided" if reason else "within" if difference else "identical"
+    if finding is not None:
+        verdict, reason = "noted" if finding.usual else "apart", ""
+    return Answer("", verdict, difference, tolerance, finding, reason)
+
+
+def undecided(reason: str, error: str = "") -> Answer:
+    return Answer("", "undecided", reason=reason, error=error)
+
+
+def finding_of(
+    cause: str, quantity: str, trace: Trace | None = None, step: int | None = None, where: str = "", **more: Any
+) -> Finding:
+    """Return a finding at a step of a trace, which counts them from 0; a state is that before the step."""
+    known: dict[str, Any] = {"cause": "", "change": "", "usual": False, **CAUSES.get(cause, {})}
+    epoch, number, usual = None, None, more.pop("usual", known["usual"])
+    if trace is not None and step is not None:
+        number = step + (quantity not in STATE)
+        epoch = trace["steps"][min(max(number - 1, 0), len(trace["steps"]) - 1)]["epoch"] + 1
+    return Finding(quantity, epoch, number, where, cause=known["cause"], advice=known["change"], usual=usual, **more)
+
+
+def failed(*needed: Sequence[Trace] | None) -> Answer | None:
+    """Return the answer to a question if a training that it needs has failed or is missing."""
+    errors = [trace for traces in needed for trace in traces or () if "error" in trace]
+    if errors:
+        return undecided(errors[0].get("reason", FAILED), errors[0]["error"])
+    return None if all(needed) else undecided("there is nothing to compare")
+
+
+def samples_of(trace: Trace, epoch: int) -> list[str]:
+    """Return the samples of an epoch in their order."""
+    return [*chain(*(step["samples"] for step in trace["steps"] if step["epoch"] == epoch))]
 
 
 def answers(evidence: Evidence) -> Iterator[Answer]:
     """Yield the answers to all questions about a stock Trainer in one process, and about a resume."""
     for values in evidence.single.get("source", [{"findings": []}])[0]["findings"]:
         yield Answer("the source", "apart", finding=Finding(**values))
-    for question, (leg, judged) in QUESTIONS.items():
-        traces = evidence.single.get(leg)
-        yield failed(question, traces) or judged(evidence, question, traces[0])  # type: ignore[index]
-    yield from resumed(evidence)
+    for question, (training, judge) in QUESTIONS.items():
+        traces = evidence.single.get(training)
+        yield replace(failed(traces) or judge(evidence, traces[0]), question=question)  # type: ignore[index]
+    right_alone = False
+    for world, results in {1: evidence.single, **evidence.worlds}.items():
+        answer = resumed(evidence, results, right_alone)
+        right_alone = right_alone or (world == 1 and answer.verdict in ("identical", "within"))
+        question = f"a run of {world} rank{'s' * (world > 1)} and one that is resumed"
+        yield replace(answer, question=question, world=world)
 
 
-def epochs(evidence: Evidence, question: str, plain: Trace) -> Answer:
+def epochs(evidence: Evidence, plain: Trace) -> Answer:
     orders = [samples_of(plain, epoch) for epoch in (0, 1)]
     is_apart = plain["facts"]["shuffles"] and orders[0] == orders[1] and len({*orders[0]}) > 1
     finding = finding_of("set_epoch not called", "samples", plain, len(plain["steps"]) // 2)
-    return answered(question, 0.0, 0.0, finding if is_apart else None)
+    return answered(0.0, 0.0, finding if is_apart else None)
 
 
-def workers(evidence: Evidence, question: str, trace: Trace) -> Answer:
+def workers(evidence: Evidence, trace: Trace) -> Answer:
     if not trace["facts"].get("workers"):
-        return Answer(question, "undecided", reason="the loader of training has no workers")
-    epochs, without = ([samples_of(each, epoch) for epoch in (0, 1)] for each in (trace, evidence.plain))
+        return undecided("the loader of training has no workers")
+    (once, again), without = ([Counter(samples_of(each, n)) for n in (0, 1)] for each in (trace, evidence.plain))
     cause, is_new = "", not {*without[0]} & {*without[1]}
-    for epoch in (0, 1):
-        most = max(Counter(without[epoch]).values(), default=1)
-        if max(Counter(epochs[epoch]).values(), default=0) > most:
-            cause = "workers draw alike" if is_new else "stream repeated in workers"
-    if not cause and is_new and {*epochs[0]} & {*epochs[1]} and Counter(epochs[0]) == Counter(epochs[1]):
+    if any(
+        max(few.values(), default=0) > max(one.values(), default=1)
+        for few, one in zip((once, again), without, strict=True)
+    ):
+        cause = "workers draw alike" if is_new else "stream repeated in workers"
+    elif is_new and once == again and once:
         cause = "worker seeds repeated"
-    return answered(question, 0.0, 0.0, finding_of(cause, "samples", trace, 0) if cause else None)
+    return answered(0.0, 0.0, finding_of(cause, "samples", trace, 0) if cause else None)
 
 
-def accumulation(evidence: Evidence, question: str, other: Trace) -> Answer:
-    alone, quantities = evidence.straight, [name for name in ORDER if name != "batch"]
-    parted = apart(alone, other, evidence.tolerance, quantities)
-    if not parted or evidence.draws:
-        return answered(question, largest(alone, other, quantities), evidence.last, None, evidence.draws)
-    quantity, cause = first(parted), ""
-    part = parted[quantity]
-    sizes = [sum(step["sizes"]) for step in alone["steps"]]
+def accumulation(evidence: Evidence, other: Trace) -> Answer:
+    alone = evidence.straight
+    comparison = compare([(alone, other)], evidence.tolerance, QUANTITIES)
+    quantity, cause = comparison.first, ""
+    if not quantity or evidence.draws:
+        return answered(comparison.largest, evidence.last, None, evidence.draws)
+    part, sizes = comparison.parts[quantity], [sum(step["sizes"]) for step in alone["steps"]]
     if quantity == "loss" and part.step < len(sizes) and 0 < sizes[part.step] < sizes[0]:
         cause = "ragged accumulation"
     elif any(step.get("changed") for step in other["steps"][: part.step + 1]):
         cause = "clipped each batch"
-    finding = finding_of(cause, quantity, other, part.step)
-    limit = evidence.tolerance(quantity, part.step)
-    return answered(question, part.difference, limit, finding if cause else None, WHOLE)
+    finding = finding_of(cause, quantity, other, part.step) if cause else None
+    return answered(part.difference, evidence.tolerance(quantity, part.step), finding, WHOLE)
 
 
-def resumed(evidence: Evidence) -> Iterator[Answer]:
-    is_right = False
-    for world, legs in {1: evidence.single, **evidence.worlds}.items():
-        question = f"a run of {world} rank{'s' * (world > 1)} and one that is resumed"
-        failure = failed(question, legs.get("half")) or failed(question, legs.get("resumed"))
-        if failure:
-            yield failure
-            continue
-        begin, parted, difference = len(legs["half"][0]["steps"]), list[Parted](), 0.0
-        quantities = STATE if evidence.draws else [name for name in ORDER if name != "batch"]
-        for straight, rest in zip(legs["straight"], legs["resumed"], strict=True):
-            one, other = after(straight, begin), rest
-            if quantities == STATE:
-                one, other = ({**each, "steps": each["steps"][:1], "end": {}} for each in (one, other))
-            parted.append(apart(one, other, evidence.tolerance, quantities))
-            difference = max(difference, largest(one, other, quantities))
-        merged, reason = earliest(*parted), evidence.draws
-        if merged and first(merged) == "samples":  # from which all but the state that was loaded follows
-            reason = "the order of samples after a resume is another: nothing restores the state of its sampler"
-            merged = {name: part for name, part in merged.items() if name in STATE and part.step == 0}
-        if not merged:
-            is_right = is_right or world == 1
-            yield answered(question, difference, evidence.last, None, reason)
-            continue
-        quantity = first(merged)
-        part = merged[quantity]
-        cause, where = cause_of_resume(legs, begin, quantity, part, world > 1 and is_right)
-        finding = finding_of(cause, quantity, legs["straight"][0], begin + part.step, where)
-        yield answered(question, part.difference, evidence.tolerance(quantity, part.step), finding, world=world)
+def resumed(evidence: Evidence, results: Results, is_right_alone: bool) -> Answer:
+    """Compare the second epoch of a run with that of one that is resumed after the first."""
+    if failure := failed(results.get("half"), results.get("resumed")):
+        return failure
+    begin, reason, quantities = len(results["half"][0]["steps"]), evidence.draws, QUANTITIES
+    pairs = [
+        ({**straight, "steps": straight["steps"][begin:]}, rest)
+        for straight, rest in zip(results["straight"], results["resumed"], strict=True)
+    ]
+    if reason:  # only the state that was loaded can be compared
+        pairs = [
+            ({**a, "steps": a["steps"][:1], "end": {}}, {**b, "steps": b["steps"][:1], "end": {}}) for a, b in pairs
+        ]
+        quantities = [*STATE]
+    comparison = compare(pairs, evidence.tolerance, quantities)
+    quantity, parts = comparison.first, comparison.parts
+    if quantity == "samples":  # from which all but the state that was loaded follows
+        reason = "the order of samples after a resume is another: nothing restores the state of its sampler"
+        quantity = next((name for name in STATE if name in parts and parts[name].step == 0), "")
+    if not quantity:
+        return answered(comparison.largest, evidence.last, None, reason)
+    cause, where = cause_of_resume(pairs, quantity, parts[quantity], is_right_alone)
+    finding = finding_of(cause, quantity, results["straight"][0], begin + parts[quantity].step, where)
+    limit = evidence.tolerance(quantity, parts[quantity].step)
+    return answered(parts[quantity].difference, limit, finding)
 
 
 def cause_of_resume(
-    legs: Mapping[str, list[Trace]], begin: int, quantity: str, part: Part, is_right_alone: bool
+    pairs: Sequence[tuple[Trace, Trace]], quantity: str, part: Part, is_right_alone: bool
 ) -> tuple[str, str]:
     """Return the cause of a difference after a resume, and the tensor or attribute."""
     if quantity == "optimizer":
         return "optimizer not restored", part.names[0]
     if quantity in STATE and part.step == 0:
         return "state not restored", part.names[0]
-    for straight, rest in zip(legs["straight"], legs["resumed"], strict=True):
-        states = [trace["steps"][step]["hidden"] for trace, step in ((straight, begin), (rest, 0))]
-        for name, difference in distances(*states).items():
-            if difference and is_right_alone:
-                return "rank 0's shard saved", name
+    for pair in pairs:
+        for name, difference in distances(*(trace["steps"][0]["hidden"] for trace in pair)).items():
             if difference:
-                return "optimizer of its own" if name.endswith("(optimizer)") else "attribute not saved", name
+                cause = "optimizer of its own" if name.endswith("(optimizer)") else "attribute not saved"
+                return "rank 0's shard saved" if is_right_alone else cause, name
     return "", part.names[0]
 
 
-def validation(evidence: Evidence, question: str, other: Trace) -> Answer:
+def validation(evidence: Evidence, other: Trace) -> Answer:
     plain, finding = evidence.plain, None
-    if parted := apart(plain, other, evidence.tolerance):
-        quantity = first(parted)
+    comparison = compare([(plain, other)], evidence.tolerance)
+    if quantity := comparison.first:
         drew = any(each["drew"] for each in plain["validations"])
         cause = "eval not called" if quantity in STATE else "validation draws" if drew else ""
-        finding = finding_of(cause, quantity, plain, parted[quantity].step, parted[quantity].names[0])
-    return answered(question, largest(plain, other), evidence.last, finding)
+        part = comparison.parts[quantity]
+        finding = finding_of(cause, quantity, plain, part.step, part.names[0])
+    return answered(comparison.largest, evidence.last, finding)
 
 
-def twice(evidence: Evidence, question: str, straight: Trace) -> Answer:
+def twice(evidence: Evidence, straight: Trace) -> Answer:
     rounds = straight["again"]
     if reason := incomparable(rounds):
-        return Answer(question, "undecided", reason=reason)
-    values = [each["values"] for each in rounds]
-    pairs = {name: relative(value, values[1].get(name, math.nan)) for name, value in values[0].items()}
+        return undecided(reason)
+    one, other = (each["values"] for each in rounds)
+    pairs = {name: relative(value, other.get(name, math.nan)) for name, value in one.items()}
     name, finding = max(pairs, key=lambda each: pairs[each]), None
     changed = any(max(distances(*(each["state"][part] for each in rounds)).values(), default=0) for part in STATE)
     if pairs[name] > LOGGED and (changed or any(distances(*(each["hidden"] for each in rounds)).values())):
         finding = finding_of("eval not called" if changed else "", "validation", where=name)
     reason = f"{name} is another each time, and no state of the module is" if pairs[name] > LOGGED else ""
-    return answered(question, pairs[name], LOGGED, finding, reason)
+    return answered(pairs[name], LOGGED, finding, reason)
 
 
 def incomparable(rounds: Sequence[dict[str, Any]]) -> str:
@@ -162,4 +230,4 @@ QUESTIONS = {
     "training with and without validation": ("unvalidated", validation),
     "one validation and a second": ("straight", twice),
 }
-"""The leg that must not have failed, and the judge."""
+"""The training that must not have failed, and the judge."""

@@ -16,15 +16,10 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import IterableDataset
 
 from lockstep.base.structures import map_tensors, tensors_in
+from lockstep.check.comparison import COUNT, DATASET, Sketches
 
-Sketches = dict[str, list[float]]
-"""The norm and projections of each tensor, and of its sorted rows, by its name: they part if the tensors do."""
-Trace = dict[str, Any]
-"""steps: a mapping for each optimizer step. end: the state afterwards. validations. facts: of the module."""
-
-LONGEST, READING, DATASET, COUNT = 100, 2.0, "dataset.", "(a count)"
-"""Tensors of a list; seconds for which samples are read; what the names of a dataset's generators begin
-with, and those of whole numbers, which may well depend on the rank, end with."""
+LONGEST, READING = 100, 2.0
+"""Tensors of a list; seconds for which samples are read."""
 
 
 def digest(content: bytes) -> str:
@@ -38,8 +33,7 @@ def sketch(tensors: Iterable[tuple[str, Tensor | None]]) -> Sketches:
         if tensor is not None:
             values = tensor.detach().double().cpu()
             rows = values.reshape(len(values), -1) if values.dim() and values.numel() else values.reshape(1, -1)
-            projected = (rows @ direction(rows.shape[1])).sort().values
-            flat = values.flatten()
+            flat, projected = values.flatten(), (rows @ direction(rows.shape[1])).sort().values
             numbers = flat.norm(), flat @ direction(len(flat)), projected @ direction(len(projected))
             sketches[name] = [*map(float, numbers)]
     return sketches
@@ -48,6 +42,13 @@ def sketch(tensors: Iterable[tuple[str, Tensor | None]]) -> Sketches:
 @lru_cache(256)
 def direction(size: int) -> Tensor:
     return torch.arange(size, dtype=torch.float64).mul_(0.7).cos_()
+
+
+def sums(tensor: Tensor) -> list[float]:
+    """Return the size of a sample, and the sum over samples of their projections, and of the squares of these."""
+    rows = tensor.detach().double().cpu().reshape(len(tensor), -1)
+    projected = rows @ direction(rows.shape[1])
+    return [float(rows.shape[1]), float(projected.sum()), float(projected @ projected)]
 
 
 def batch_size_of(batch: Any) -> int:
@@ -72,6 +73,16 @@ def without_padding(row: Any) -> bytes:
     return content
 
 
+def reading(loader: Any) -> dict[str, Any]:
+    """Return the samples of an epoch, or of as much of it as a second or two read."""
+    samples, until = [], time.monotonic() + READING
+    for batch in loader if hasattr(loader, "dataset") else ():
+        samples += sample_hashes(batch)
+        if time.monotonic() > until:
+            return {"samples": samples, "complete": False}
+    return {"samples": samples, "complete": True}
+
+
 def attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:
     """Yield what lies in plain attributes of a module and its submodules, by its name."""
     for prefix, part in module.named_modules():
@@ -87,38 +98,13 @@ def hidden_state(module: nn.Module) -> Sketches:
         elif type(value) is int:
             hidden[f"{name} {COUNT}"] = torch.tensor(value)
         elif isinstance(value, torch.optim.Optimizer):
-            tensors = tensors_in([*value.state.values()])
-            hidden[f"{name} (optimizer)"] = torch.stack(
-                [tensor.double().norm() for tensor in tensors] or [torch.zeros(())]
-            )
+            norms = [tensor.double().norm() for tensor in tensors_in([*value.state.values()])]
+            hidden[f"{name} (optimizer)"] = torch.stack(norms) if norms else torch.zeros(1)
         elif isinstance(value, LRScheduler):
             hidden[name] = torch.tensor(value.last_epoch)
         elif isinstance(value, list | dict) and not name.rpartition(".")[2].startswith("_"):
             hidden |= {f"{name}[{n}]": each for n, each in enumerate(tensors_in(value)[:LONGEST])}
     return sketch(hidden.items())
-
-
-def generators(module: nn.Module, trainer: Trainer | None = None) -> dict[str, str]:
-    """Return hashes of the states of all generators that the module, or its dataset in this process, may draw from."""
-    named = [*attributes(module)]
-    dataset = getattr(getattr(trainer, "train_dataloader", None), "dataset", None)
-    while dataset is not None and not isinstance(dataset, IterableDataset):  # which may well shuffle alike
-        named += [(f"{DATASET}{name}", value) for name, value in getattr(dataset, "__dict__", {}).items()]
-        dataset = getattr(dataset, "dataset", None)  # of a Subset
-    states = {name: state_of(value) for name, value in [*named, ("torch", torch.default_generator)]}
-    states |= {"random": repr(random.getstate()).encode(), "numpy": pickle.dumps(np.random.get_state())}
-    return {name: digest(state) for name, state in states.items() if state is not None}
-
-
-def state_of(generator: Any) -> bytes | None:
-    """Return the state of a random generator of any library, None of another object."""
-    if isinstance(generator, torch.Generator):
-        return generator.get_state().numpy().tobytes()
-    if isinstance(generator, np.random.Generator):
-        return repr(generator.bit_generator.state).encode()
-    if isinstance(generator, np.random.RandomState):
-        return pickle.dumps(generator.get_state())
-    return repr(generator.getstate()).encode() if isinstance(generator, random.Random) else None
 
 
 def optimizer_state(trainer: Trainer) -> Iterator[tuple[str, Tensor]]:
@@ -134,11 +120,24 @@ def gradients(module: nn.Module) -> Sketches:
     return sketch((name, parameter.grad) for name, parameter in module.named_parameters())
 
 
-def reading(loader: Any) -> dict[str, Any]:
-    """Return the samples of an epoch, or of as much of it as a second or two read."""
-    samples, until = [], time.monotonic() + READING
-    for batch in loader if hasattr(loader, "dataset") else ():
-        samples += sample_hashes(batch)
-        if time.monotonic() > until:
-            return {"samples": samples, "complete": False}
-    return {"samples": samples, "complete": True}
+def generators(module: nn.Module, trainer: Trainer | None = None) -> dict[str, str]:
+    """Return hashes of the states of all generators that the module, or its dataset in this process, may draw from."""
+    named = [*attributes(module), ("torch", torch.default_generator)]
+    dataset = getattr(getattr(trainer, "train_dataloader", None), "dataset", None)
+    while dataset is not None and not isinstance(dataset, IterableDataset):  # which may well shuffle alike
+        named += [(f"{DATASET}{name}", value) for name, value in getattr(dataset, "__dict__", {}).items()]
+        dataset = getattr(dataset, "dataset", None)  # of a Subset
+    states = {name: state_of(value) for name, value in named}
+    states |= {"random": repr(random.getstate()).encode(), "numpy": pickle.dumps(np.random.get_state())}
+    return {name: digest(state) for name, state in states.items() if state is not None}
+
+
+def state_of(generator: Any) -> bytes | None:
+    """Return the state of a random generator of any library, None of another object."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().numpy().tobytes()
+    if isinstance(generator, np.random.Generator):
+        return repr(generator.bit_generator.state).encode()
+    if isinstance(generator, np.random.RandomState):
+        return pickle.dumps(generator.get_state())
+    return repr(generator.getstate()).encode() if isinstance(generator, random.Random) else None

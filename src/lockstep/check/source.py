@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lockstep.base.files import short_path
-from lockstep.check.findings import Finding
+from lockstep.check.report import Finding
 
 LIBRARIES = ("torch", "lightning", "pytorch_lightning", "torchmetrics", "builtins", "abc", "typing")
 COLLECTIVE = re.compile(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lockstep.base.config_error import ConfigError, config_error, require, shorten
+from lockstep.base.config_error import ConfigError, config_error, errors_as, require, shorten
 from lockstep.base.files import absolute, short_path
 from lockstep.base.precision import convert, default_dtype
 from lockstep.base.random_state import preserve_generators
@@ -43,7 +43,9 @@ def load_with_plan(run: str | os.PathLike[str], device: str | torch.device = "cp
     plan, checkpoint = _read(last)
     if plan.test == "best" and last != path:
         plan, checkpoint = _read(last.with_name(BEST))
-    return plan, _restore(plan, checkpoint).to(device)
+    module = _restore(plan, checkpoint)
+    with errors_as(lambda error: config_error("device", str(device), str(error).partition(". ")[0], "device=cpu")):
+        return plan, module.to(device)
 
 
 def _read(path: Path) -> tuple[Any, Mapping[str, Any]]:

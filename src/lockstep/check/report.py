@@ -33,7 +33,7 @@ class Finding:
         ratio: between the norms of all gradients, or None.
         facts: what else is known.
         cause, advice: the likely cause, in one sentence without its full stop, and what to change.
-        usual: whether it is a note, and no mistake. aligned: whether ranks read in order, whatever the sampler.
+        usual: whether it is a note, and no mistake.
     """
 
     quantity: str
@@ -46,17 +46,14 @@ class Finding:
     cause: str = ""
     advice: str = ""
     usual: bool = False
-    aligned: bool = False
 
     def place(self, difference: float | None = None) -> str:
         """Return what parts, where, and by how much."""
-        step = (
-            f"epoch {self.epoch}, step {self.step}" if self.step else "before the first step" if self.step == 0 else ""
-        )
+        step = f"epoch {self.epoch}, step {self.step}" if self.step else "before the first step"
         size = f"by {difference:.1e}" if difference and difference < 1e300 else ""
         ratio = f"gradient norm × {self.ratio:.4g}" if self.ratio and abs(self.ratio - 1) > 1e-6 else ""
-        quantity = LABELS.get(self.quantity, self.quantity)
-        return ", ".join(filter(None, [quantity, self.where, step, self.ranks, size, ratio, self.facts]))
+        shown = (self.where, "" if self.step is None else step, self.ranks, size, ratio, self.facts)
+        return ", ".join([LABELS.get(self.quantity, self.quantity), *filter(None, shown)])
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class Answer:
     Attributes:
         difference: the largest relative difference of any quantity, or None if none was computed.
         tolerance: the difference that was expected, as measured.
-        reason: of an undecided one.
+        reason: of an undecided one. error: that of the training that failed.
         world: the ranks that were compared, if several were.
         corrected: whether Lockstep's own runs agree where the stock Trainer's do not.
     """
@@ -77,6 +74,7 @@ class Answer:
     tolerance: float | None = None
     finding: Finding | None = None
     reason: str = ""
+    error: str = ""
     world: int = 1
     corrected: bool = False
 
@@ -86,8 +84,7 @@ class Answer:
             return
         yield f"{self.question}: {self.finding.place(self.difference)}"
         expected = f"; expected up to {self.tolerance:.0e}" if self.tolerance else ""
-        unknown = f"not known{expected}. Until then all that was compared agrees"
-        cause = self.finding.cause or unknown
+        cause = self.finding.cause or f"not known{expected}. Until then all that was compared agrees"
         yield f"{CORRECTED if self.corrected else 'likely cause: ' if self.finding.cause else 'cause: '}{cause}."
         if self.finding.advice:
             yield f"to change: {self.finding.advice}."
@@ -95,16 +92,16 @@ class Answer:
     def follows(self, earlier: "Answer") -> bool:
         """Whether this difference is a consequence of another, or another sight of it."""
         one, other = self.finding, earlier.finding
-        if one is None or other is None or self.verdict != "apart":
+        if one is None or other is None:
             return False
         if self.question.startswith(OURS) or (one.cause and one.cause == other.cause):
             return True
-        is_resume = self.question.endswith("resumed")
-        by_ranks = (
-            is_resume and self.world == earlier.world and earlier.question == f"{self.world} ranks and one process"
+        if not self.question.endswith("resumed"):
+            return False
+        by_ranks = self.world == earlier.world and earlier.question == f"{self.world} ranks and one process"
+        return by_ranks or (
+            earlier.question.endswith("resumed") and (one.quantity, one.where) == (other.quantity, other.where)
         )
-        alike = self.question.partition(" rank")[2] == earlier.question.partition(" rank")[2]
-        return by_ranks or (is_resume and alike and (one.quantity, one.where) == (other.quantity, other.where))
 
 
 @dataclass(frozen=True)
@@ -127,56 +124,50 @@ class Report:
         """Return each difference with those that follow from it."""
         groups: list[tuple[Answer, list[Answer]]] = []
         for answer in self.having("apart"):
-            for first, others in groups:
-                if answer.follows(first):
-                    others.append(answer)
-                    break
-            else:
-                groups.append((answer, []))
+            earlier = next((others for first, others in groups if answer.follows(first)), None)
+            groups.append((answer, [])) if earlier is None else earlier.append(answer)
         return groups
+
+    @property
+    def summary(self) -> str:
+        count = len(self.findings())
+        return f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart"
 
     def text(self) -> str:
         lines = [f"{self.title}, {self.precision}", ""]
         for answer, others in self.findings():
             first, *rest = answer.lines()
+            rest += [f"follows from it: {', '.join(each.question for each in others)}"] * bool(others)
             lines += [indented("apart", first), *(indented("", line) for line in rest)]
-            lines += [indented("", f"follows from it: {', '.join(each.question for each in others)}")] * bool(others)
         for answer in self.having("noted"):
             first, cause, *_ = answer.lines()
             lines.append(indented("noted", f"{first.partition(':')[0]}: {cause.partition(': ')[2]}"))
-        for verdict in ("identical", "within", "undecided"):
-            if answers := self.having(verdict):
-                lines.append(indented(verdict, f"{len(answers)}: {summary(verdict, answers)}"))
-        count = len(self.findings())
-        total, undecided = f"{count} difference{'s' * (count > 1)}", len(self.having("undecided"))
-        last = (total if count else "nothing is apart") + f"; {undecided} undecided" * bool(undecided)
-        lines += ["", last, f"  {self.folder}"]
-        return "\n".join(lines)
+        verdicts: tuple[Verdict, ...] = ("identical", "within", "undecided")
+        lines += [indented(each, listed(each, self.having(each))) for each in verdicts if self.having(each)]
+        undecided = len(self.having("undecided"))
+        return "\n".join([*lines, "", self.summary + f"; {undecided} undecided" * bool(undecided), f"  {self.folder}"])
 
     def save(self) -> None:
+        from jinja2 import Environment, FileSystemLoader
+
         groups = self.findings()
         answers = [finite(asdict(answer)) for answer in self.answers]
         follows = {other.question: first.question for first, others in groups for other in others}
         content = {"title": self.title, "precision": self.precision, "differences": len(groups)}
         save_json(self.folder / "check.json", {**content, "follows_from": follows, "answers": answers})
-        save_text(self.folder / REPORT, self.page())
-
-    def page(self) -> str:
-        from jinja2 import Environment, FileSystemLoader
-
         loader = FileSystemLoader([TEMPLATES, Path(__file__).parent])
         environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        return environment.get_template("check.html").render(report=self)
+        save_text(self.folder / REPORT, environment.get_template("check.html").render(report=self))
 
 
 def indented(verdict: str, line: str) -> str:
     return fill(line, 120, initial_indent=f"  {verdict:<10} ", subsequent_indent=" " * 15, break_long_words=False)
 
 
-def summary(verdict: str, answers: Sequence[Answer]) -> str:
+def listed(verdict: str, answers: Sequence[Answer]) -> str:
     """Return the questions with this verdict."""
-    questions = ", ".join(answer.question for answer in answers)
-    if verdict == "undecided":
-        return f"{questions} (reasons in check.json)"
+    questions = f"{len(answers)}: {', '.join(answer.question for answer in answers)}"
     largest = max(answer.difference or 0.0 for answer in answers)
-    return f"{questions} (by {largest:.0e} at most)" if verdict == "within" else questions
+    return questions + {"within": f" (by {largest:.0e} at most)", "undecided": " (reasons in check.json)"}.get(
+        verdict, ""
+    )

@@ -1,0 +1,156 @@
+"""Compare traces of trainings, plain values by step: where each quantity parts first, beyond a measured tolerance."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+Sketches = dict[str, list[float]]
+"""The norm and projections of each tensor, and of its sorted rows, by its name: they part if the tensors do."""
+Trace = dict[str, Any]
+"""What a rank has computed. steps: a mapping for each optimizer step. end: the state afterwards. validations, again:
+those of training, and those of the trained module. facts: of the module and its loader."""
+Tolerance = Callable[[str, int], float]
+"""Return how far a quantity may part until a step."""
+
+STATE = ("parameters", "optimizer", "buffers")
+ORDER = ("batch", "samples", *STATE, "loss", "gradient", "applied", "rate")
+"""Quantities in the order in which they part within a step; a state is that before it."""
+FACTOR, FLOOR, LOGGED = 100.0, 1000.0, 2e-6
+"""Of the tolerance: times the measured difference; at least, in units of the last place; of logged values (float32)."""
+DATASET, COUNT = "dataset.", "(a count)"
+"""What the names of a dataset's generators begin with, and those of whole numbers, which may depend on the rank, end
+with."""
+EPSILON = {"64-true": 2.0**-52, "32-true": 2.0**-23}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where a quantity parts: the step, the names of its tensors that do, and the largest relative difference."""
+
+    step: int
+    names: tuple[str, ...]
+    difference: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Where quantities part, by name, and the largest difference of all."""
+
+    parts: dict[str, Part]
+    largest: float
+
+    @property
+    def first(self) -> str:
+        """Return the quantity that parts first, or an empty text."""
+        return min(self.parts, key=lambda name: (self.parts[name].step, ORDER.index(name)), default="")
+
+
+def relative(one: float, other: float, scale: float = 0.0) -> float:
+    if one == other or (math.isnan(one) and math.isnan(other)):
+        return 0.0
+    distance = abs(one - other) / max(abs(one), abs(other), scale, 1e-300)
+    return distance if math.isfinite(distance) else math.inf
+
+
+def distances(one: Any, other: Any, in_order: bool = True) -> dict[str, float]:
+    """Return the difference of each tensor, relative to the largest norm among them; of numbers that of each.
+
+    in_order: whether rows of a tensor in another order are a difference.
+    """
+    if not isinstance(one, dict):
+        one, other = (value if isinstance(value, list) else [value] for value in (one, other))
+        if any(isinstance(value, str) for value in one) or len(one) != len(other):
+            return {"": 0.0 if sorted(one) == sorted(other) else math.inf}
+        return {"": max(map(relative, one, other), default=0.0)}
+    norms = [values[0] for each in (one, other) for values in each.values()]
+    scale, every = max(filter(math.isfinite, norms), default=0.0), 1 if in_order else 2
+    return {
+        name: max(relative(a, b, scale) for a, b in zip(one[name][::every], other[name][::every], strict=True))
+        if name in one and name in other
+        else math.inf
+        for name in {**one, **other}
+    }
+
+
+def differences(one: Trace, other: Trace, quantity: str, in_order: bool = True) -> Iterator[dict[str, float]]:
+    """Yield the differences of a quantity at each step, and after the last; infinite where one trace has ended."""
+    for a, b in zip([*one["steps"], one["end"]], [*other["steps"], other["end"]], strict=False):
+        has_both = quantity in a and quantity in b
+        yield distances(a[quantity], b[quantity], in_order or quantity != "buffers") if has_both else {}
+    if len(one["steps"]) != len(other["steps"]):
+        yield {"": math.inf}
+
+
+def compare(
+    pairs: Iterable[tuple[Trace, Trace]],
+    tolerance: Tolerance,
+    quantities: Sequence[str] = ORDER,
+    in_order: bool = True,
+) -> Comparison:
+    """Compare pairs of traces; a quantity parts where it first does in any pair. in_order: of the rows of buffers."""
+    parts, largest = dict[str, Part](), 0.0
+    for (one, other), quantity in ((pair, quantity) for pair in pairs for quantity in quantities):
+        for step, values in enumerate(differences(one, other, quantity, in_order)):
+            largest = max(largest, *values.values(), 0.0)
+            names = tuple(name for name, value in values.items() if value > tolerance(quantity, step))
+            if names and (quantity not in parts or step < parts[quantity].step):
+                parts[quantity] = Part(step, names, max(values.values()))
+    return Comparison(parts, largest)
+
+
+def measured(straight: Trace, moved: Trace, precision: str) -> Tolerance:
+    """Return the tolerance: a multiple of what inputs moved by one unit in the last place have made until a step."""
+    floor, until = FLOOR * EPSILON[precision], dict[str, list[float]]()
+    for quantity in ORDER:
+        largest, until[quantity] = 0.0, []
+        for values in differences(straight, moved, quantity):
+            largest = max(largest, *filter(math.isfinite, values.values()), 0.0)
+            until[quantity].append(largest)
+
+    def tolerance(quantity: str, step: int) -> float:
+        values = until[quantity] or [0.0]
+        return max(floor, FACTOR * values[min(step, len(values) - 1)])
+
+    return tolerance
+
+
+def together(ranks: Sequence[Trace]) -> Trace:
+    """Return the trace of all ranks: their samples, the mean of their losses, and the rest of rank 0."""
+    steps = [
+        {
+            **parts[0],
+            "samples": [*chain(*(part["samples"] for part in parts))],
+            "loss": sum(part["loss"] for part in parts) / len(parts),
+        }
+        for parts in zip(*(rank["steps"] for rank in ranks), strict=False)
+    ]
+    return {**ranks[0], "steps": steps}
+
+
+def first_layer(alone: Any, ranks: Sequence[Any], close: float) -> tuple[str, str]:
+    """Return the first submodule that parts at a step, with the phase in words, and itself if it mixes samples.
+
+    Its outputs part, or its inputs already, or else the gradient of its outputs. It mixes the samples of a batch if
+    its outputs depend on the division of a batch, and its inputs do not.
+    """
+    names = [*alone["outputs"]]
+    for name in names:
+        inputs, outputs = (_is_apart(alone, ranks, phase, name, close) for phase in ("inputs", "outputs"))
+        if inputs or outputs:
+            return (f"inputs of {name}", "") if inputs else (f"{name}, forward", name)
+    backward = (name for name in reversed(names) if _is_apart(alone, ranks, "backward", name, close))
+    return next((f"{name}, backward" for name in backward), ""), ""
+
+
+def _is_apart(alone: Any, ranks: Sequence[Any], phase: str, name: str, close: float) -> bool:
+    """Whether sums over samples, and sums of squares, are others over all ranks: the mean is taken of gradients."""
+    shared = [rank[phase].get(name) for rank in ranks]
+    if name not in alone[phase] or any(each is None or each[0] != alone[phase][name][0] for each in shared):
+        return False  # padded otherwise
+    single: list[float] = alone[phase][name][1:]
+    factor = 1 / len(ranks) if phase == "backward" else 1.0
+    total, squares = (float(sum(each[power] for each in shared)) * factor**power for power in (1, 2))
+    scale = math.sqrt(max(single[1], squares))
+    return abs(total - single[0]) > close * scale or abs(squares - single[1]) > close * scale**2
