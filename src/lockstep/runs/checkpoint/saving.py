@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.base.files import atomic_write, sync_folder
-from lockstep.base.messages import gather_values
+from lockstep.base.messages import all_gather_json, gather_values
 from lockstep.base.random_state import random_state, restore_random_state
 from lockstep.base.safe_loading import is_loadable, plain
 from lockstep.base.streams import notice
@@ -23,7 +23,7 @@ from lockstep.runs.checkpoint.shards import SHARDS, remove_unused, with_tensors
 from lockstep.runs.record import Recorder, depends_on_world, not_finite
 from lockstep.runs.record.fingerprint import buffers_of, digest
 from lockstep.runs.run_files import Metrics
-from lockstep.strategies.parallel.tensor_layout import full_gradients, full_tensor, is_here, shard_like
+from lockstep.strategies.parallel.tensor_layout import full_gradients, full_tensor, is_here, local_shard, shard_like
 
 if TYPE_CHECKING:
     from lockstep.strategies.parallel.virtual_ranks import VirtualRanks
@@ -158,7 +158,11 @@ class CheckpointManager:
         return dict(zip(("monitor", "mode", "best", "best_epoch"), values, strict=False))
 
     def _check_weights(self, step: int) -> None:
-        for name, weight in self.recorder.net.named_parameters():
+        weights = dict(self.recorder.net.named_parameters())
+        shards = (local_shard(weight) for weight in weights.values() if is_here(weight))
+        if all(all_gather_json(all(bool(shard.isfinite().all()) for shard in shards))):
+            return
+        for name, weight in weights.items():
             full = full_tensor(weight).detach()
             infinite = full[~full.isfinite()]
             if len(infinite):
