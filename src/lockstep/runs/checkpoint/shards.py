@@ -23,6 +23,7 @@ from lockstep.base.files import disk_error, open_file, sync_folder
 from lockstep.base.messages import all_gather_json, gather_values
 from lockstep.base.safe_loading import load
 from lockstep.runs.checkpoint.content import SECTION
+from lockstep.strategies.parallel.tensor_layout import is_sharded
 
 SHARDS = "shards"
 """The key in a checkpoint: `gradients` of an unfinished optimizer step, by "all" or a share of a batch; where tensors
@@ -42,7 +43,7 @@ def write_shards(checkpoint: Mapping[str, Any], parent: Path, module: nn.Module)
     def take(key: str, tensor: Tensor) -> Tensor:
         if tensor.layout != torch.strided:
             return tensor
-        is_buffer = key.startswith("state_dict/") and key not in parameters
+        is_buffer = key.startswith("state_dict/") and key not in parameters and not is_sharded(tensor)
         if not tensor.is_meta and (rank == 0 or not is_buffer):
             tensors[key] = tensor
         return torch.empty_like(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta"))
