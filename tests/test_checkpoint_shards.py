@@ -31,10 +31,10 @@ from lockstep.runs.checkpoint.content import SECTION
 from lockstep.runs.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.runs.checkpoint.saving import save
 from lockstep.runs.checkpoint.shards import SHARDS, with_tensors, write_shards
+from lockstep.runs.compare import compare
 from lockstep.runs.run_files import Metrics
 from lockstep.strategies.parallel import tensor_layout
 from lockstep.strategies.parallel.divided_optimizer import DividedOptimizer
-from tests.comparing import require_close
 from tests.conftest import IN_PROCESS, MakePlan
 from tests.fault_injection.command import SMALL, Faulty
 from tests.inspections import plan_here
@@ -230,10 +230,8 @@ def save_apart(trainer: Any, path: Any, *arguments: Any) -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
-    names = {*(first for first, _ in CROSSINGS), *DIVIDING}
-    jobs = [(job, strategy, how) for job in NETS for strategy in sorted(names) for how in HOW]
-    halves = {f"stopped {job} {strategy} {how}": (job, strategy, HOW[how]) for job, strategy, how in jobs}
-    start(folder, halves | {f"watched sharded stopped {each}": ("mlp", each, HOW["sharded"]) for each in DIVIDING})
+    jobs = [(job, strategy, how) for job in NETS for strategy in LAYOUTS for how in HOW]
+    start(folder, {f"stopped {job} {strategy} {how}": (job, strategy, HOW[how]) for job, strategy, how in jobs})
     again = {
         f"saved again {job} {first} {how} {other}": (
             *(job, other),
@@ -280,23 +278,25 @@ def test_any_layout_goes_on_with_the_bits_of_another(job: str, first: str, other
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", DIVIDING)
-def test_each_rank_writes_its_part_and_none_gathers_the_others(strategy: str, runs: Path) -> None:
-    """Everything once, and none has much more than its share. The control: whole files do gather."""
-    folder = runs / f"watched sharded stopped {strategy}" / "checkpoints"
+def test_each_rank_writes_its_part_and_none_gathers_the_others(strategy: str, tmp_path: Path) -> None:
+    """All is written once; of an equal division each rank has its share. The control: whole files do gather."""
+    kinds = {"stopped whole": "whole", "watched sharded stopped": "sharded", "watched whole stopped": "whole"}
+    start(tmp_path, {name: ("mlp", strategy, HOW[how]) for name, how in kinds.items()})
+    folder = tmp_path / "watched sharded stopped" / "checkpoints"
     sizes: Counter[str] = Counter()
     on_disk = torch.load(folder / "last.ckpt", weights_only=True)
     for _, name, start_at, length in (part for parts in on_disk[SHARDS]["parts"].values() for part in parts):
         content = (folder / on_disk[SHARDS]["folder"] / name).read_bytes()[start_at : start_at + length]
         sizes[name] += torch.load(io.BytesIO(content), weights_only=True).numel()
-    expected = states(runs / f"stopped mlp {strategy} whole" / "checkpoints" / "last.ckpt")
+    expected = states(tmp_path / "stopped whole" / "checkpoints" / "last.ckpt")
     same(states(folder / "last.ckpt"), expected)
     if strategy != "zero1":  # there each rank has gradients of all parameters
         expected["gradients"] = expected["gradients"][:1]
     assert sizes.total() == sum(tensor.numel() for tensor in tensors_in(expected))
     ranks = int(LAYOUTS[strategy][0].removeprefix("devices="))
     assert len(sizes) == ranks
-    assert max(sizes.values()) < 1.4 / ranks * sizes.total()
-    start(runs, {f"watched whole stopped {strategy}": ("mlp", strategy, HOW["whole"])})
+    if strategy == "fsdp":  # by the others the largest layer is one rank's
+        assert max(sizes.values()) < 1.1 / ranks * sizes.total()
 
 
 @pytest.mark.slow
@@ -368,6 +368,9 @@ def test_stopped_by_a_signal_under_fsdp_single_goes_on(how: str, singles: Sequen
     ended = again.wait()
     assert ended.status == 0, ended.err
     undisturbed, other = singles
-    require_close(undisturbed, stopped.run_dir)
-    with pytest.raises(AssertionError):
-        require_close(other, stopped.run_dir)
+    comparison = compare(undisturbed, stopped.run_dir)  # in its words both are `single`, and identical if undisturbed
+    assert comparison.max_diff < 1e-10, comparison.text()
+    compared = comparison.quantities
+    assert {"loss", "gradient norm", "validation", "weights saved", "optimizer state"} <= compared.keys()
+    assert [compared[name].verdict for name in ("steps", "samples", "sample ids", "position")] == 4 * ["identical"]
+    assert compare(other, stopped.run_dir).max_diff > 1e-3

@@ -64,14 +64,15 @@ def write_shards(checkpoint: Mapping[str, Any], parent: Path, module: nn.Module)
 
 def _save(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, list[tuple[Sequence[int], str, int, int]]]:
     """Write tensors, and return by key the offsets of each part in the tensor, its file, and its place there."""
-    import torch.distributed.checkpoint as dcp  # slow to import
-    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.api import CheckpointException  # slow to import
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
 
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a single process may save, too
-            writer, no_dist = dcp.FileSystemWriter(folder), not dist.is_initialized()
-            metadata = dcp.save({**tensors}, storage_writer=writer, no_dist=no_dist)
+            writer, no_dist = FileSystemWriter(folder), not dist.is_initialized()
+            metadata = save({**tensors}, storage_writer=writer, no_dist=no_dist)
     except CheckpointException as failed:
         shutil.rmtree(folder, ignore_errors=True)
         error = next(error for error, _ in failed.failures.values())
