@@ -367,10 +367,8 @@ def test_stopped_by_a_signal_under_fsdp_single_goes_on(how: str, singles: Sequen
     again = Faulty(tmp_path / "again", "single", overrides=(*words, "resume=true"), run=stopped.run_dir)
     ended = again.wait()
     assert ended.status == 0, ended.err
-    undisturbed, other = singles
-    comparison = compare(undisturbed, stopped.run_dir)  # in its words both are `single`, and identical if undisturbed
-    assert comparison.max_diff < 1e-10, comparison.text()
-    compared = comparison.quantities
-    assert {"loss", "gradient norm", "validation", "weights saved", "optimizer state"} <= compared.keys()
+    compared, of_other = (compare(single, stopped.run_dir).quantities for single in singles)
+    for name in ("loss", "gradient norm", "validation", "test", "weights saved", "optimizer state"):
+        assert compared[name].difference < 1e-10, name  # the verdict is of bits: both end as `single`
+        assert of_other[name].difference > 1e-4, name
     assert [compared[name].verdict for name in ("steps", "samples", "sample ids", "position")] == 4 * ["identical"]
-    assert compare(other, stopped.run_dir).max_diff > 1e-3
