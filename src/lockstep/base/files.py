@@ -39,12 +39,19 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError):
-            error.filename = error.filename or str(path)
-        code = getattr(error.__context__, "errno", errno.ENOSPC if "PytorchStreamWriter" in str(error) else None)
-        if isinstance(error, RuntimeError) and code is not None:  # torch's writer may say no more
-            raise OSError(code, os.strerror(code), str(path)) from error
+        if (named := disk_error(error, path)) is not error:
+            raise named from error
         raise
+
+
+def disk_error(error: BaseException, path: Path) -> BaseException:
+    """Return an error of writing to a path; for that of torch's writer, which may say no more, an OSError."""
+    if isinstance(error, OSError):
+        error.filename = error.filename or str(path)
+    code = getattr(error.__context__, "errno", errno.ENOSPC if "PytorchStreamWriter" in str(error) else None)
+    if isinstance(error, RuntimeError) and code is not None:
+        return OSError(code, os.strerror(code), str(path))
+    return error
 
 
 def save_text(path: Path, text: str) -> None:

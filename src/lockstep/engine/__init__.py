@@ -23,7 +23,7 @@ from lockstep.engine.inspection import check_callback
 from lockstep.engine.notes import SamplePictures
 from lockstep.engine.results import STOPPING, look_at
 from lockstep.engine.session import Session
-from lockstep.engine.state import RankState, SessionCheckpointIO
+from lockstep.engine.state import RankState, SessionCheckpointIO, save_on_every_rank
 from lockstep.engine.training import BatchCallback, TrainingCallback
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
@@ -171,6 +171,8 @@ def create_trainer(session: Session, state: RankState, callbacks: list[Callback]
         enable_model_summary=False,
         enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
     )
+    if plan.checkpoint.sharded:
+        save_on_every_rank(trainer.strategy)
     private.disable_signal_handlers(trainer)
     trainer.fit_loop.max_batches = plan.steps.epoch_batches or float("inf")  # configure_optimizers may ask for it
     if plan.engine.fast_loop and plan.profiler not in ("advanced", "pytorch"):  # which time its own loop

@@ -9,11 +9,12 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from lockstep.base.private_api import lightning as private
 from lockstep.base.private_api.torchmetrics import metric_state, restore_metric
-from lockstep.base.safe_loading import load
 from lockstep.engine.logged_values import metric_objects
 from lockstep.runs.checkpoint.content import before_fit_end, named_as_in
+from lockstep.runs.checkpoint.files import read_checkpoint
 from lockstep.runs.checkpoint.reading import require_net
 from lockstep.runs.checkpoint.saving import save
+from lockstep.runs.checkpoint.shards import write_shards
 from lockstep.strategies.parallel.tensor_layout import load_optimizer_state
 
 if TYPE_CHECKING:
@@ -113,11 +114,14 @@ class SessionCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         position = self.session.progress.position
-        epoch = position.epochs if position.batch else position.epochs - 1
-        save({**checkpoint, "epoch": epoch}, Path(path))
+        checkpoint["epoch"] = position.epochs if position.batch else position.epochs - 1
+        if self.session.plan.checkpoint.sharded:
+            checkpoint = write_shards(checkpoint, Path(path).parent, self.session.module)
+        if self.session.context.rank == 0:
+            save(checkpoint, Path(path))
 
     def load_checkpoint(self, path: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
-        checkpoint: dict[str, Any] = load(path)
+        checkpoint = {**read_checkpoint(Path(path))}
         require_net(self.session.plan, self.session.module, checkpoint)
         checkpoint.pop("loops", None)
         if self.session.plan.train:
@@ -145,6 +149,17 @@ class SessionCheckpointIO(TorchCheckpointIO):
             "epoch_loop.manual_optimization.optim_step_progress": counters(steps),
             "epoch_progress": counters(at.epochs, **begun),
         }
+
+
+def save_on_every_rank(strategy: Any) -> None:
+    """Have every rank save a checkpoint, with the tensors and shards that it stores."""
+
+    def save_checkpoint(checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        strategy.checkpoint_io.save_checkpoint(checkpoint, path)
+
+    vars(strategy)["save_checkpoint"] = save_checkpoint
+    vars(strategy)["lightning_module_state_dict"] = lambda: strategy.lightning_module.state_dict()
+    vars(strategy)["optimizer_state"] = lambda optimizer: optimizer.state_dict()
 
 
 def counters(completed: int, **begun: int) -> dict[str, dict[str, int]]:

@@ -129,7 +129,7 @@ class FSDP(Sharded):
         from lockstep.strategies.parallel.divided_optimizer import DividedOptimizer
 
         for optimizer in filter(needs_no_closure, optimizers):  # others may use all parameters at once
-            DividedOptimizer(optimizer)
+            DividedOptimizer(optimizer, gathers=not plan.checkpoint.sharded)
 
 
 def mesh_of(plan: "Plan", **sizes: int) -> "DeviceMesh":

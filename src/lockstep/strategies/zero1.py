@@ -41,4 +41,4 @@ class Zero1(Replicated):
             require(
                 needs_no_closure(optimizer), "strategy", self.name, reason, "strategy=ddp, or an optimizer of torch"
             )
-            DividedOptimizer(optimizer)
+            DividedOptimizer(optimizer, gathers=not plan.checkpoint.sharded)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 ONLY_OF_RAW: dict[str, Any] = {
     **{"train": True, "resume": False, "checkpoint.every_n_steps": None, "compile": False},
+    "checkpoint.sharded": False,
     **{"trainer.detect_anomaly": False, "trainer.reload_dataloaders_every_n_epochs": 0},
     "trainer.benchmark": None,
 }
@@ -107,6 +108,7 @@ class ProcessGroup:
 class Checkpoint:
     """Checkpoints are saved after each epoch, and after every `every_n_steps` optimizer steps.
 
+    sharded: whether each rank writes its part of the weights and of the optimizer state.
     monitor: the metric that best.ckpt is best by; None: the attribute `monitor` of the module, or else its loss.
     mode: None: larger is better for accuracy and F1, smaller for others.
     """
@@ -114,6 +116,7 @@ class Checkpoint:
     monitor: str | None
     mode: Literal["min", "max"] | None
     every_n_steps: PositiveInt | None
+    sharded: bool
 
 
 @dataclass(frozen=True)

@@ -42,15 +42,25 @@ class DamagedCheckpoint(Exception):
 
 
 def read_checkpoint(path: Path, mmap: bool = False) -> Mapping[str, Any]:
-    """Load a checkpoint without running code from it, after checking every checksum, or raise DamagedCheckpoint."""
+    """Load a checkpoint without running code from it, after checking every checksum, or raise DamagedCheckpoint.
+
+    With `mmap` memory is not filled: tensors that ranks have written apart stay on the meta device.
+    """
     from lockstep.base.safe_loading import load  # with torch
+    from lockstep.runs.checkpoint.shards import SHARDS, checked_parts, with_tensors
 
     try:
         with zipfile.ZipFile(path) as archive:
             intact = archive.testzip() is None
         checkpoint: Mapping[str, Any] = load(path, mmap=mmap) if intact else {}
+        if SHARDS in checkpoint and mmap:
+            for _ in checked_parts(checkpoint, path.parent):
+                pass
+        elif SHARDS in checkpoint:
+            checkpoint = with_tensors(checkpoint, path.parent)
     except OSError as error:
-        raise DamagedCheckpoint(str(error.strerror)) from None
+        name = "" if error.filename in (None, str(path)) else f"{error.filename}: "
+        raise DamagedCheckpoint(f"{name}{error.strerror}") from None
     except Exception as error:  # a damaged file may raise anything
         raise DamagedCheckpoint(f"it is no complete checkpoint of this project ({type(error).__name__})") from None
     if not intact:

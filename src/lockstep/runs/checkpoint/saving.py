@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lockstep.base.files import atomic_write, sync_folder
-from lockstep.base.messages import gather_values
+from lockstep.base.messages import all_gather_json, gather_values
 from lockstep.base.random_state import random_state, restore_random_state
 from lockstep.base.safe_loading import is_loadable, plain
 from lockstep.base.streams import notice
@@ -19,17 +19,18 @@ from lockstep.plan.schemas.groups import better
 from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, saved_plan, state_of_rank
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, read_checkpoint
 from lockstep.runs.checkpoint.reading import identity
+from lockstep.runs.checkpoint.shards import SHARDS, remove_unused, with_tensors
 from lockstep.runs.record import StepRecorder, depends_on_world, not_finite
 from lockstep.runs.record.fingerprint import buffers_of, digest
 from lockstep.runs.run_files import Metrics
-from lockstep.strategies.parallel.tensor_layout import full_gradients, full_tensor, is_here, shard_like
+from lockstep.strategies.parallel.tensor_layout import full_gradients, full_tensor, is_here, local_shard, shard_like
 
 if TYPE_CHECKING:
     from lockstep.strategies.parallel.virtual_ranks import VirtualRanks
 
 
 # entries of a checkpoint that consist of tensors and plain values
-SAFE_KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", SECTION)
+SAFE_KEYS = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers", "loops", SECTION, SHARDS)
 
 
 class CheckpointManager:
@@ -105,7 +106,13 @@ class CheckpointManager:
             self._check_weights(position.steps)
         saved_sums = {name: tensor.cpu() for name, tensor in {**sums, **recorder.carried}.items()}
         accumulating = plan.model.manual or position.batch % plan.accumulate_grad_batches > 0
-        gradients = full_gradients(net) if accumulating else {}
+        shards: dict[str, Any] = {}
+        if plan.checkpoint.sharded:
+            is_common = plan.strategy.shards_weights(plan) or self.virtual is not None
+            share = "all" if is_common else str(plan.data_rank(self.rank))
+            gradients = {name: each.grad for name, each in net.named_parameters() if each.grad is not None}
+            shards[SHARDS] = {"gradients": {share: gradients} if accumulating else {}}
+        gradients = full_gradients(net) if accumulating and not shards else {}
         buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
         state: RankState = {
             "random": random or random_state(plan.strategy.devices(plan)),
@@ -131,7 +138,7 @@ class CheckpointManager:
             "ended": ended,
         }
         self.best_yet = False
-        return {SECTION: content}
+        return {SECTION: content, **shards}
 
     def update_best(self, metrics: Mapping[str, float], epoch: int) -> None:
         """Note whether an epoch is the best so far, in float32; NaN is worst, and the first of equals is the best."""
@@ -151,7 +158,11 @@ class CheckpointManager:
         return dict(zip(("monitor", "mode", "best", "best_epoch"), values, strict=False))
 
     def _check_weights(self, step: int) -> None:
-        for name, weight in self.recorder.net.named_parameters():
+        weights = dict(self.recorder.net.named_parameters())
+        shards = (local_shard(weight) for weight in weights.values() if is_here(weight))
+        if all(all_gather_json(all(bool(shard.isfinite().all()) for shard in shards))):
+            return
+        for name, weight in weights.items():
             full = full_tensor(weight).detach()
             infinite = full[~full.isfinite()]
             if len(infinite):
@@ -169,6 +180,7 @@ def save(checkpoint: Mapping[str, Any], path: Path) -> None:
         if checkpoint.get(SECTION, {}).get("best_yet"):
             hardlink(temporary, BEST)
     sync_folder(path.parent)
+    remove_unused(path.parent)
 
 
 def loadable(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,8 +208,10 @@ def _report(key: str, lost: str) -> None:
 def replace_weights(path: Path, weights: Mapping[str, Any]) -> None:
     """Save the weights that the end of fit has left, if they are others, beside those to go on training with."""
     checkpoint = read_checkpoint(path, mmap=True)
-    saved = checkpoint["state_dict"]
+    is_sharded = SHARDS in checkpoint
+    saved = (with_tensors(checkpoint, path.parent, ["state_dict"]) if is_sharded else checkpoint)["state_dict"]
     weights = {name: weights.get(name, value) for name, value in saved.items()}  # a module may leave some out
     if digest(weights) != digest(saved):
+        checkpoint = with_tensors(checkpoint, path.parent) if is_sharded else checkpoint
         content = {**checkpoint[SECTION], "state_dict": saved, "best_yet": False}
         save({**checkpoint, "state_dict": weights, SECTION: content}, path)

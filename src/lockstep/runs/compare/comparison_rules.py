@@ -53,6 +53,7 @@ NAMED = "record.jsonl:fingerprint."  # they count the names of parameters, which
 RULES: tuple[tuple[How, str, str, str], ...] = (
     *(("exact", name, name, ":") for name in FILES),
     ("not", "the checkpoint before last.ckpt", "previous.ckpt", ":"),
+    ("not", MONITORING, "shards-", "*:"),
     ("not", CURVES, "tensorboard/ csv/ wandb/ ranks/ profiler/ report.", "*:"),
     ("not", VERDICTS, "comparison.json failure.json", ":"),
     ("not", EXPECTED, "config.yaml:", WORLD),

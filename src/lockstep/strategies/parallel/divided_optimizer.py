@@ -16,13 +16,13 @@ from lockstep.base.messages import gather_values
 
 
 class DividedOptimizer:
-    """Hooks on an optimizer. Every rank must call `step` and `state_dict`, which has all states on rank 0 alone.
+    """Hooks on an optimizer. Every rank must call `step`, and, if it `gathers` all states on rank 0, `state_dict`.
 
     owners: the rank that updates each parameter; a new one goes to the rank with the fewest numbers so far.
     updated: the parameters of a step, which have a gradient on every rank; no other tensor is written to.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
+    def __init__(self, optimizer: Optimizer, gathers: bool = True) -> None:
         self.optimizer = optimizer
         self.owners: dict[Tensor, int] = {}
         self.sizes = [0] * dist.get_world_size()
@@ -30,7 +30,8 @@ class DividedOptimizer:
         self.hidden: dict[Tensor, Tensor | None] = {}
         call_before_update(optimizer, self._hide_gradients)
         optimizer.register_step_post_hook(self._share_updates)
-        optimizer.register_state_dict_post_hook(self._gather_states)
+        if gathers:
+            optimizer.register_state_dict_post_hook(self._gather_states)
         optimizer.register_load_state_dict_pre_hook(self._keep_states)
 
     def _parameters(self) -> list[Tensor]:
