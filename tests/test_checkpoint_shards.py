@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,13 +26,12 @@ from lockstep.runs.checkpoint.content import SECTION
 from lockstep.runs.checkpoint.files import DamagedCheckpoint, read_checkpoint
 from lockstep.runs.checkpoint.saving import save
 from lockstep.runs.checkpoint.shards import SHARDS, with_tensors, write_shards
-from lockstep.runs.run_files import Metrics
 from lockstep.strategies.parallel import tensor_layout
 from lockstep.strategies.parallel.divided_optimizer import DividedOptimizer
 from tests.conftest import IN_PROCESS
 from tests.inspections import plan_here
-from tests.rank_helpers import ALONE, on_ranks
-from tests.test_strategies_tensor_parallel import COMMON, JOBS, run_named
+from tests.rank_helpers import ALONE, run_named
+from tests.test_strategies_tensor_parallel import COMMON, JOBS, run_one
 
 pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
 
@@ -185,20 +183,16 @@ def start(folder: Path, runs: dict[str, tuple[str, str, str]]) -> None:
         words = [*JOBS[job], *COMMON, f"strategy={strategy}", *LAYOUTS[strategy], word]
         plan = plan_here(words, folder / name)
         plans.setdefault(plan.world_size, {})[name] = plan
-    for world, named in plans.items():
-        (folder / "plans").write_bytes(pickle.dumps(named))
-        first = replace(next(iter(named.values())), run_dir=str(folder))
-        run_all(first, ALONE) if world == 1 else on_ranks(first, run_all)
+    for named in plans.values():
+        run_named(named, folder, run_watched)
 
 
-def run_all(plan: Plan, context: RankContext) -> Metrics:
-    """On a rank: run every plan; what is called watched may gather nothing when it saves, which whole files do."""
-    for name, one in pickle.loads((Path(plan.run_dir) / "plans").read_bytes()).items():
-        is_watched = name.startswith("watched")
-        gathers = pytest.raises(AssertionError, match="gathered") if name.startswith("watched whole") else nullcontext()
-        with patch.object(Trainer, "save_checkpoint", save_apart) if is_watched else nullcontext(), gathers:
-            run_named(name.removeprefix("watched whole ").removeprefix("watched sharded "), one, context)
-    return {}
+def run_watched(name: str, plan: Plan, context: RankContext) -> None:
+    """On a rank: run a plan; what is called watched may gather nothing when it saves, which whole files do."""
+    is_watched = name.startswith("watched")
+    gathers = pytest.raises(AssertionError, match="gathered") if name.startswith("watched whole") else nullcontext()
+    with patch.object(Trainer, "save_checkpoint", save_apart) if is_watched else nullcontext(), gathers:
+        run_one(name.removeprefix("watched whole ").removeprefix("watched sharded "), plan, context)
 
 
 SAVE = Trainer.save_checkpoint
@@ -295,7 +289,7 @@ def test_weights_that_the_end_of_fit_leaves(tmp_path: Path) -> None:
     for how, word in HOW.items():
         (tmp_path / how).mkdir()
         words = [*JOBS["mlp"], *COMMON, "devices=1", "callbacks=swa", "max_epochs=3", word]
-        run_named(how, plan_here(words, tmp_path / how), ALONE)
+        run_one(how, plan_here(words, tmp_path / how), ALONE)
     ends = [read_checkpoint(tmp_path / how / "checkpoints" / "last.ckpt") for how in HOW]
     for whole, sharded in zip(*([end["state_dict"], end[SECTION]["state_dict"]] for end in ends), strict=True):
         torch.testing.assert_close(sharded, whole, rtol=0, atol=0)
