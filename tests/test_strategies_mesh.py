@@ -50,7 +50,7 @@ def strategy_of(tmp_path: Path, *words: str) -> Strategy:
 
 
 def test_sizes_are_refused_that_are_not_those_of_the_devices(tmp_path: Path) -> None:
-    sentence = "devices=4: strategy.replicate=1 × shard=1 × tensor=2 are 2 ranks; write devices=2."
+    sentence = "devices=4: strategy.replicate=1 × shard=1 × tensor=2 is 2; write strategy.shard=2."
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}$"):
         strategy_of(tmp_path, "devices=4", "strategy.tensor=2")
     with pytest.raises(

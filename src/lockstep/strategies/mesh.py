@@ -36,8 +36,9 @@ class Mesh(Divided):
 
     def rules(self, plan: "Plan") -> Rules:
         ranks = self.replicate * self.shard * self.tensor
-        reason = f"strategy.replicate={self.replicate} × shard={self.shard} × tensor={self.tensor} are {ranks} ranks"
-        yield plan.devices == ranks, "devices", reason, f"devices={ranks}"
+        reason = f"strategy.replicate={self.replicate} × shard={self.shard} × tensor={self.tensor} is {ranks}"
+        shards, rest = divmod(self.shard * plan.devices, ranks)
+        yield plan.devices == ranks, "devices", reason, f"devices={ranks}" if rest else f"strategy.shard={shards}"
         reason = f"it shards a net that has all weights of the module, and {plan.model.name} has others"
         yield plan.model.can_shard_net or ranks == self.tensor, "strategy", reason, "strategy=ddp"
         yield from super().rules(plan)

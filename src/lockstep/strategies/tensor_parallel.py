@@ -138,7 +138,7 @@ class Divided(Sharded):
             require(getattr(layer, size) % parts == 0, key, style, reason, "another size, or strategy=ddp")
         linear = {style for name, style in styles.items() if isinstance(layers[name], nn.Linear)}
         reason = "a colwise Linear and the rowwise one that takes its parts go together"
-        require(len(linear) != 1, "strategy.plan", self.plan, reason, EXAMPLE)
+        require(len(linear) != 1, "strategy.plan", self.plan, reason, "the name of the other layer beside it")
         require(bool(styles), "strategy.plan", self.plan, "it names no layer", EXAMPLE)
         for name, layer in _dropout_of_parts(layers, styles):
             reason = f"{type(layer).__name__} between divided layers would drop the same places of different parts"
