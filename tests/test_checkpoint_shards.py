@@ -134,8 +134,7 @@ def test_no_pickle_of_a_folder_is_executed(tmp_path: Path) -> None:
     """Neither torch's metadata, which are not read, nor a part; a control: unpickling does execute them."""
     expected = saved_in(tmp_path)
     hostile, [part] = Hostile(tmp_path / "executed"), parts_in(tmp_path)
-    metadata = part.with_name(".metadata")
-    metadata.write_bytes(pickle.dumps(hostile))
+    part.with_name(".metadata").write_bytes(pickle.dumps(hostile))
     same(read_checkpoint(tmp_path / "last.ckpt"), expected)
     on_disk = torch.load(tmp_path / "last.ckpt", weights_only=True)
     with part.open("ab") as file:
@@ -146,7 +145,7 @@ def test_no_pickle_of_a_folder_is_executed(tmp_path: Path) -> None:
     with pytest.raises(DamagedCheckpoint, match="UnpicklingError"):
         read_checkpoint(tmp_path / "last.ckpt")
     assert not hostile.path.exists()
-    pickle.loads(metadata.read_bytes())
+    pickle.loads(part.with_name(".metadata").read_bytes())
     assert hostile.path.exists()
 
 
@@ -170,6 +169,7 @@ CROSSINGS = (
     *(("fsdp", "single"), ("ddp", "pipeline"), ("single", "tensor_parallel"), ("tensor_parallel", "fsdp")),
     *(("pipeline", "zero1"), ("zero1", "mesh"), ("mesh", "single"), ("virtual", "ddp")),
 )
+SAVE = Trainer.save_checkpoint
 HOW = {"whole": "checkpoint.sharded=false", "sharded": "checkpoint.sharded=true"}
 NETS = ("mlp", "transformer")
 DIVIDING = ("zero1", "pipeline", "fsdp")
@@ -193,9 +193,6 @@ def run_watched(name: str, plan: Plan, context: RankContext) -> None:
     gathers = pytest.raises(AssertionError, match="gathered") if name.startswith("watched whole") else nullcontext()
     with patch.object(Trainer, "save_checkpoint", save_apart) if is_watched else nullcontext(), gathers:
         run_one(name.removeprefix("watched whole ").removeprefix("watched sharded "), plan, context)
-
-
-SAVE = Trainer.save_checkpoint
 
 
 def save_apart(trainer: Any, path: Any, *arguments: Any) -> None:
@@ -277,10 +274,9 @@ def test_each_rank_writes_its_part_and_none_gathers_the_others(strategy: str, tm
     if strategy != "zero1":  # there each rank has gradients of all parameters
         expected["gradients"] = expected["gradients"][:1]
     assert sizes.total() == sum(tensor.numel() for tensor in tensors_in(expected))
-    ranks = int(LAYOUTS[strategy][0].removeprefix("devices="))
-    assert len(sizes) == ranks
+    assert len(sizes) == (4 if strategy == "fsdp" else 2)
     if strategy == "fsdp":  # by the others the largest layer is one rank's
-        assert max(sizes.values()) < 1.1 / ranks * sizes.total()
+        assert max(sizes.values()) < 1.1 / 4 * sizes.total()
 
 
 @pytest.mark.slow

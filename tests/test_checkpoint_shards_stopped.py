@@ -33,7 +33,7 @@ def test_killed_at_random_moments_it_goes_on_bit_for_bit(strategy: str, make_pla
     broken = going_on = in_folder(plan, tmp_path / "killed")
     for moment in ("step", "saving", "saving", "step"):
         rank = TODAY.randrange(2)
-        most = 40 if (moment, rank) == ("saving", 0) else 2  # files, of which each save has many; steps or saves
+        most = 40 if (moment, rank) == ("saving", 0) else 2  # parts, of which each save has many; steps or saves
         fault = f"kill@{rank}:{moment}:{TODAY.randint(1, most)}"
         print(fault)
         with pytest.raises(RankFailed, match="SIGKILL"):

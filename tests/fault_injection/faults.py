@@ -85,7 +85,7 @@ def while_saving(go_wrong: Callable[[], None], count: int) -> None:
 
     def half(content: Any, file: Any, *arguments: Any, **options: Any) -> None:
         nonlocal calls
-        to_disk = isinstance(file, io.BufferedWriter)  # and not where torch pickles a tensor for other ranks
+        to_disk = not isinstance(file, io.BytesIO)  # and not where torch pickles a tensor for other ranks
         calls += to_disk
         if to_disk and calls == count:
             buffer = io.BytesIO()
