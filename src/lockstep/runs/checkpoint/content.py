@@ -27,7 +27,7 @@ class Progress:
         return self.epochs + bool(self.batch)
 
 
-RankState = Mapping[str, Any]
+SavedRankState = Mapping[str, Any]
 """`random`: the state of each generator; `sums`: of metrics and of the record; `gradients`: of an unfinished optimizer
 step, by parameter; `buffers`: of ranks above 0; `module`: what was logged and measured in the current epoch.
 """
@@ -37,7 +37,7 @@ Content = Mapping[str, Any]
 
 `identity`, `plan` (`saved_plan`): of its plan; `position`: the fields of Progress; `record`: the lines that it counts;
 `results`: the latest metrics; `best`: the monitored metric, its best value, negative if more is better, and its epoch;
-`best_yet`: whether this is the best; `ranks`: a RankState for each share of a batch; `ended`: by a callback, early;
+`best_yet`: whether this is the best; `ranks`: a SavedRankState for each share of a batch; `ended`: by a callback, early;
 `state_dict`: the one that training goes on with, if hooks at the end of fit have replaced the weights.
 """
 
@@ -49,7 +49,7 @@ def saved_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def state_of_rank(content: Content, rank: int, world_size: int, sharded: bool = False) -> RankState:
+def state_of_rank(content: Content, rank: int, world_size: int, sharded: bool = False) -> SavedRankState:
     """Return the state that a rank resumes with. In another world rank 0 takes all sums.
 
     There, and if they are `sharded`, each rank takes the mean of gradients over ranks, which is the global batch's.
@@ -62,14 +62,14 @@ def state_of_rank(content: Content, rank: int, world_size: int, sharded: bool = 
     return {"random": {}, "sums": sums, "gradients": _mean_gradients(ranks), "buffers": {}}
 
 
-def _mean_gradients(ranks: Sequence[RankState]) -> Mapping[str, Tensor]:
+def _mean_gradients(ranks: Sequence[SavedRankState]) -> Mapping[str, Tensor]:
     """Return the mean gradient over ranks by name; equal ones, as shards have, are not rounded."""
     names = dict.fromkeys(name for state in ranks for name in state["gradients"])
     stacks = {name: _stacked(ranks, "gradients", name) for name in names}
     return {name: stack[0] if (stack == stack[0]).all() else stack.mean(0) for name, stack in stacks.items()}
 
 
-def _stacked(ranks: Sequence[RankState], kind: str, name: str) -> Tensor:
+def _stacked(ranks: Sequence[SavedRankState], kind: str, name: str) -> Tensor:
     """Return a tensor of all ranks, (ranks, …); zeros for a rank without one, whose share of a batch was empty."""
     tensors = [state[kind].get(name) for state in ranks]
     like = next(tensor for tensor in tensors if tensor is not None)

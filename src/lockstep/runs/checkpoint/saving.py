@@ -16,7 +16,7 @@ from lockstep.base.safe_loading import is_loadable, plain
 from lockstep.base.streams import notice
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.groups import better
-from lockstep.runs.checkpoint.content import SECTION, Content, Progress, RankState, saved_plan, state_of_rank
+from lockstep.runs.checkpoint.content import SECTION, Content, Progress, SavedRankState, saved_plan, state_of_rank
 from lockstep.runs.checkpoint.files import BEST, FOLDER, LAST, PREVIOUS, hardlink, read_checkpoint
 from lockstep.runs.checkpoint.reading import identity
 from lockstep.runs.checkpoint.shards import SHARDS, remove_unused, with_tensors
@@ -75,7 +75,7 @@ class CheckpointManager:
             self.set_monitor(best[0])
         return sums
 
-    def _state_of_rank(self, content: Content) -> RankState:
+    def _state_of_rank(self, content: Content) -> SavedRankState:
         """Return this rank's state; virtual ranks restore theirs."""
         plan, data_rank = self.plan, self.plan.data_rank(self.rank)
         state = state_of_rank(content, data_rank, plan.data_size, plan.strategy.shards_weights(plan))
@@ -114,7 +114,7 @@ class CheckpointManager:
             shards[SHARDS] = {"gradients": {share: gradients} if accumulating else {}}
         gradients = full_gradients(net) if accumulating and not shards else {}
         buffers = buffers_of(net) if self.rank else {}  # rank 0's are in the state_dict
-        state: RankState = {
+        state: SavedRankState = {
             "random": random or random_state(plan.strategy.devices(plan)),
             "sums": saved_sums,
             "gradients": {name: gradient.cpu() for name, gradient in gradients.items()},
