@@ -37,8 +37,8 @@ Content = Mapping[str, Any]
 
 `identity`, `plan` (`saved_plan`): of its plan; `position`: the fields of Progress; `record`: the lines that it counts;
 `results`: the latest metrics; `best`: the monitored metric, its best value, negative if more is better, and its epoch;
-`best_yet`: whether this is the best; `ranks`: a SavedRankState for each share of a batch; `ended`: by a callback, early;
-`state_dict`: the one that training goes on with, if hooks at the end of fit have replaced the weights.
+`best_yet`: whether this is the best; `ranks`: a SavedRankState for each share of a batch; `ended`: by a callback,
+early; `state_dict`: the one that training goes on with, if hooks at the end of fit have replaced the weights.
 """
 
 
