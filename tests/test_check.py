@@ -14,7 +14,7 @@ import lockstep
 from lockstep.check.__main__ import main
 from lockstep.check.causes import CAUSES
 from lockstep.check.command import progress_of
-from lockstep.check.comparison import distances, first_layer, measured
+from lockstep.check.comparison import compare, distances, first_layer, measured
 from lockstep.check.lockstep_runs import settled
 from lockstep.check.noise import Noise
 from lockstep.check.questions import Evidence, answers
@@ -74,6 +74,33 @@ def test_a_planted_bug_is_found_and_its_twin_raises_no_alarm(tmp_path: Path) -> 
 def test_invalid_input_is_one_sentence(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word]) == 2
     assert capsys.readouterr().err.startswith(sentence)
+
+
+def trace_of(norms: list[float]) -> dict[str, Any]:
+    """Return a trace with these norms of a weight: before each step, and at the end."""
+    *states, end = ({"parameters": {"weight": [norm] * 3}} for norm in norms)
+    return {"steps": states, "end": end}
+
+
+@pytest.mark.parametrize(
+    ("moved", "ranks", "verdict", "reason"),
+    [
+        ([1, 1, 1, 1.1], [1, 1, 1, 1.5], "within", "from step 3"),
+        ([1, 1, 1, 1.1], [1, 1, 1, 1], "identical", ""),
+        ([1, 1, 1, 1.1], [1, 1, 1.01, 1.5], "apart", ""),
+        ([1, 1.1, 2, 3], [1, 1.5, 2, 3], "undecided", "from step 1"),
+        ([1, 1, 1, 1], [1, 1, 1, 1.5], "apart", ""),
+    ],
+)
+def test_a_training_is_compared_until_rounding_alone_moves_it(
+    moved: list[float], ranks: list[float], verdict: str, reason: str
+) -> None:
+    straight = trace_of([1, 1, 1, 1])
+    evidence = Evidence({"straight": [straight]}, {}, measured(straight, trace_of(moved), "64-true"))
+    comparison = compare([(straight, trace_of(ranks))], evidence.tolerance, ["parameters"])
+    answer = evidence.agreed(comparison)
+    shown = ("apart", "") if comparison.first else (answer.verdict, answer.reason)
+    assert shown == (verdict, reason and f"{reason} on rounding alone moves the weights by more than 0.1 %")
 
 
 def test_every_cause_has_a_case() -> None:
@@ -144,7 +171,7 @@ def test_what_follows_from_a_difference_is_no_second_one(tmp_path: Path) -> None
     report = Report(tmp_path, "Net on Data", "64-true", tuple(found))
     assert [len(others) for _, others in report.findings()] == [2, 0]
     assert "2 differences" in report.text()
-    assert "it has none" not in report.text()
+    assert "two workers and none: it has none" in report.text()
     report.save()
     assert "it has none" in (tmp_path / "report.html").read_text()
 

@@ -8,7 +8,19 @@ from itertools import chain
 from typing import Any
 
 from lockstep.check.causes import CAUSES
-from lockstep.check.comparison import LOGGED, ORDER, STATE, Part, Tolerance, Trace, compare, distances, relative
+from lockstep.check.comparison import (
+    LIMIT,
+    LOGGED,
+    ORDER,
+    STATE,
+    Comparison,
+    Part,
+    Tolerance,
+    Trace,
+    compare,
+    distances,
+    relative,
+)
 from lockstep.check.report import Answer, Finding, Verdict
 from lockstep.check.subject import Results
 
@@ -35,8 +47,19 @@ class Evidence:
 
     @property
     def last(self) -> float:
-        """Return the tolerance of the last gradient."""
-        return self.tolerance("gradient", 10**6)
+        """Return the tolerance of the last gradient that is compared."""
+        return min(self.tolerance("gradient", 10**6), LIMIT)
+
+    def agreed(self, comparison: Comparison, reason: str = "") -> Answer:
+        """Return the answer where no part was seen: undecided with a reason, or if rounding moves the first step."""
+        steps = range(1, len(self.straight["steps"]) + 1)
+        step = next((step for step in steps if self.tolerance("parameters", step) == math.inf), 0)
+        limit = f"from step {step} on rounding alone moves the weights by more than {LIMIT * 100:g} %"
+        if not reason and step and comparison.skipped:
+            if step == 1:
+                return undecided(limit)
+            return Answer("", "within", comparison.largest, self.last, reason=limit)
+        return answered(comparison.largest, self.last, None, reason)
 
     @property
     def varied(self) -> str:
@@ -136,7 +159,7 @@ def accumulation(evidence: Evidence, other: Trace) -> Answer:
     comparison = compare([(alone, other)], evidence.tolerance, QUANTITIES)
     quantity, cause = comparison.first, ""
     if not quantity or evidence.draws:
-        return answered(comparison.largest, evidence.last, None, evidence.draws)
+        return evidence.agreed(comparison, evidence.draws)
     part, sizes = comparison.parts[quantity], [sum(step["sizes"]) for step in alone["steps"]]
     if quantity == "loss" and part.step < len(sizes) and 0 < sizes[part.step] < sizes[0]:
         cause = "ragged accumulation"
@@ -166,7 +189,7 @@ def resumed(evidence: Evidence, results: Results, is_right_alone: bool) -> Answe
         reason = "the order of samples after a resume is another: nothing restores the state of its sampler"
         quantity = next((name for name in STATE if name in parts and parts[name].step == 0), "")
     if not quantity:
-        return answered(comparison.largest, evidence.last, None, reason)
+        return evidence.agreed(comparison, reason)
     cause, where = cause_of_resume(pairs, quantity, parts[quantity], is_right_alone)
     finding = finding_of(cause, quantity, results["straight"][0], begin + parts[quantity].step, where)
     limit = evidence.tolerance(quantity, parts[quantity].step)
@@ -197,7 +220,7 @@ def validation(evidence: Evidence, other: Trace) -> Answer:
         cause = "eval not called" if quantity in STATE else "validation draws" if drew else ""
         part = comparison.parts[quantity]
         finding = finding_of(cause, quantity, plain, part.step, part.names[0])
-    return answered(comparison.largest, evidence.last, finding)
+    return answered(comparison.largest, evidence.last, finding) if finding else evidence.agreed(comparison)
 
 
 def twice(evidence: Evidence, straight: Trace) -> Answer:

@@ -113,7 +113,7 @@ def training(evidence: Evidence, alone: Trace, ranks: Sequence[Trace]) -> Answer
     earlier = [name for name in among if name not in with_one.parts or among[name].step < with_one.parts[name].step]
     comparison = replace(with_one, parts=with_one.parts | {name: among[name] for name in earlier})
     if not (quantity := comparison.first):
-        return answered(with_one.largest, evidence.last, None, reason)
+        return evidence.agreed(with_one, reason)
     part, layer, more = comparison.parts[quantity], "", dict[str, Any](where="")
     kind = evidence.single.get("loss", [{}])[0].get("facts", {}).get("loss", "")
     pair = Pair(alone, ranks, among, kind)
@@ -160,7 +160,7 @@ def logged(evidence: Evidence, alone: Trace, ranks: Sequence[Trace], trained: An
     """Compare what validations log: of the ranks with each other, and with one process."""
     again = evidence.straight["again"]
     rounds = [*zip(alone["validations"], *(rank["validations"] for rank in ranks), strict=False)]
-    is_apart = trained.verdict not in ("within", "identical")
+    is_apart = trained.verdict not in ("within", "identical") or bool(trained.reason)
     difference, reason = 0.0, ANOTHER if trained.finding else trained.reason
     for number, (single, *shared) in enumerate(rounds):
         for name in single["values"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from textwrap import fill
 from typing import Literal
@@ -63,7 +64,7 @@ class Answer:
     Attributes:
         difference: the largest relative difference of any quantity, or None if none was computed.
         tolerance: the difference that was expected, as measured.
-        reason: of an undecided one. error: that of the training that failed.
+        reason: why it is undecided, or compared for the first steps alone. error: that of the training that failed.
         world: the ranks that were compared, if several were.
         corrected: whether Lockstep's own runs agree where the stock Trainer's do not.
     """
@@ -134,7 +135,7 @@ class Report:
         return f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart"
 
     def text(self) -> str:
-        lines = [f"{self.title}, {self.precision}", ""]
+        lines, groups = [f"{self.title}, {self.precision}", ""], dict[tuple[Verdict, str], list[Answer]]()
         for answer, others in self.findings():
             first, *rest = answer.lines()
             rest += [f"follows from it: {', '.join(each.question for each in others)}"] * bool(others)
@@ -143,7 +144,9 @@ class Report:
             first, cause, *_ = answer.lines()
             lines.append(indented("noted", f"{first.partition(':')[0]}: {cause.partition(': ')[2]}"))
         verdicts: tuple[Verdict, ...] = ("identical", "within", "undecided")
-        lines += [indented(each, listed(each, self.having(each))) for each in verdicts if self.having(each)]
+        for answer in chain(*map(self.having, verdicts)):
+            groups.setdefault((answer.verdict, answer.reason), []).append(answer)
+        lines += [indented(verdict, listed(group)) for (verdict, _), group in groups.items()]
         undecided = len(self.having("undecided"))
         return "\n".join([*lines, "", self.summary + f"; {undecided} undecided" * bool(undecided), f"  {self.folder}"])
 
@@ -164,10 +167,9 @@ def indented(verdict: str, line: str) -> str:
     return fill(line, 120, initial_indent=f"  {verdict:<10} ", subsequent_indent=" " * 15, break_long_words=False)
 
 
-def listed(verdict: str, answers: Sequence[Answer]) -> str:
-    """Return the questions with this verdict."""
-    questions = f"{len(answers)}: {', '.join(answer.question for answer in answers)}"
+def listed(answers: Sequence[Answer]) -> str:
+    """Return the questions of answers with the same verdict and reason."""
+    questions, verdict, reason = ", ".join(each.question for each in answers), answers[0].verdict, answers[0].reason
     largest = max(answer.difference or 0.0 for answer in answers)
-    return questions + {"within": f" (by {largest:.0e} at most)", "undecided": " (reasons in check.json)"}.get(
-        verdict, ""
-    )
+    questions += f" (by {largest:.0e} at most)" * (verdict == "within")
+    return f"{questions}: {reason}" if reason else f"{len(answers)}: {questions}"
