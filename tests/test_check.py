@@ -176,17 +176,31 @@ def test_what_follows_from_a_difference_is_no_second_one(tmp_path: Path) -> None
     assert "it has none" in (tmp_path / "report.html").read_text()
 
 
+CALLS = "the module calls collectives itself, and Lockstep's cannot be compared: loss, epoch 1, step 3"
+ALONE = "a stock Trainer's ranks show no such mistake, and Lockstep's cannot be compared: loss, epoch 1, step 3"
+
+
 @pytest.mark.parametrize(
-    ("drew", "calls", "verdict"),
-    [([], [], "undecided"), (["random"], [], "apart"), (["random"], ["reduce"], "undecided")],
+    ("drew", "calls", "stock", "reason"),
+    [
+        ([], [], [], ALONE),
+        (["random"], [], [], ""),
+        (["random"], ["reduce"], [], CALLS),
+        ([], [], [("validation on 2 ranks and one process", "validation")], ALONE),
+        ([], [], [("a run of 2 ranks and one that is resumed", "optimizer")], ALONE),
+        ([], [], [("2 ranks and one process", "gradient")], ""),
+        ([], ["reduce"], [("2 ranks and one process", "gradient")], CALLS),
+    ],
 )
-def test_ranks_that_are_right_in_a_stock_trainer_are_not_judged_by_lockstep(
-    drew: list[str], calls: list[str], verdict: str
+def test_lockstep_judges_only_what_can_follow_from_a_stock_trainer(
+    drew: list[str], calls: list[str], stock: list[tuple[str, str]], reason: str
 ) -> None:
     alone = {"steps": [{"drew": drew}], "facts": {"varies": False}}
     ranks = [{"steps": [{"calls": calls, "random": {"torch": ""}}]}]
     evidence = Evidence({"straight": [alone]}, {2: {"straight": ranks}}, lambda _quantity, _step: 0.0)
-    assert settled(answer("Lockstep: ddp on 2 ranks and virtual ranks", "loss"), evidence).verdict == verdict
+    ours = answer("Lockstep: ddp on 2 ranks and virtual ranks", "loss")
+    result = settled(ours, evidence, [answer(*each) for each in stock])
+    assert (result.verdict, result.reason) == ("undecided" if reason else "apart", reason)
 
 
 def layers_of(layer: nn.Module, *batches: torch.Tensor) -> list[dict[str, Any]]:

@@ -92,9 +92,7 @@ def check(
         stock = [*answers_of_ranks(evidence), *answers(evidence)]
         batch = [f"batch_size={size}", f"trainer.limit_train_batches={batches}", f"precision={subject.precision}"]
         runs = LockstepRuns([*words, *batch, *FIXED], code, folder / "lockstep", evidence.differs, progress)
-        ours = [*runs.answers(worlds, names)]
-    if not any(answer.verdict == "apart" for answer in stock):
-        ours = [settled(answer, evidence) for answer in ours]
+        ours = [settled(answer, evidence, stock) for answer in runs.answers(worlds, names)]
     every = (*(corrected(answer, ours) for answer in stock), *ours)
     report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, every)
     report.save()

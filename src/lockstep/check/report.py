@@ -95,8 +95,11 @@ class Answer:
         one, other = self.finding, earlier.finding
         if one is None or other is None:
             return False
-        if self.question.startswith(OURS) or (one.cause and one.cause == other.cause):
+        if one.cause and one.cause == other.cause:
             return True
+        if self.question.startswith(OURS):
+            of_ranks = earlier.world > 1 and not earlier.question.endswith("resumed")
+            return of_ranks and (other.quantity != "validation" or one.quantity == "validation")
         if not self.question.endswith("resumed"):
             return False
         by_ranks = self.world == earlier.world and earlier.question == f"{self.world} ranks and one process"
