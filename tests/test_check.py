@@ -166,12 +166,15 @@ def test_what_follows_from_a_difference_is_no_second_one(tmp_path: Path) -> None
         answer("Lockstep: ddp on 2 ranks, by Lightning and by raw", "loss"),
         answer("training with and without validation", "buffers", "eval not called"),
         Answer("the order of two epochs", "identical", 0.0),
-        Answer("two workers and none", "undecided", reason="it has none"),
+        Answer("two workers and none", "not applicable", reason="it has none"),
+        Answer("a run of 2 ranks and one that is resumed", "undecided", reason="it fails", error="KeyError: 'a'"),
+        Answer("a run of 1 rank and one that is resumed", "undecided", reason="it fails", error="KeyError: 'a'"),
     ]
     report = Report(tmp_path, "Net on Data", "64-true", tuple(found))
     assert [len(others) for _, others in report.findings()] == [2, 0]
-    assert "2 differences" in report.text()
-    assert "two workers and none: it has none" in report.text()
+    resumes = "a run of 2 ranks and one that is resumed, a run of 1 rank and one that is resumed"
+    assert f"undecided {resumes}: it fails: KeyError: 'a' 2 differences; 2 undecided" in " ".join(report.text().split())
+    assert "it has none" not in report.text()
     report.save()
     assert "it has none" in (tmp_path / "report.html").read_text()
 

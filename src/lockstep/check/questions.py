@@ -25,6 +25,7 @@ from lockstep.check.report import Answer, Finding, Verdict
 from lockstep.check.subject import Results
 
 WHOLE = "a batch is computed as a whole, or changes a state: its halves are another computation"
+NO_VALUE = "no validation logs a value"
 FAILED = "a training that it needs fails in a stock Trainer"
 QUANTITIES = [name for name in ORDER if name != "batch"]
 
@@ -92,6 +93,10 @@ def undecided(reason: str, error: str = "") -> Answer:
     return Answer("", "undecided", reason=reason, error=error)
 
 
+def not_applicable(reason: str) -> Answer:
+    return Answer("", "not applicable", reason=reason)
+
+
 def finding_of(
     cause: str, quantity: str, trace: Trace | None = None, step: int | None = None, where: str = "", **more: Any
 ) -> Finding:
@@ -109,7 +114,7 @@ def failed(*needed: Sequence[Trace] | None) -> Answer | None:
     errors = [trace for traces in needed for trace in traces or () if "error" in trace]
     if errors:
         return undecided(errors[0].get("reason", FAILED), errors[0]["error"])
-    return None if all(needed) else undecided("there is nothing to compare")
+    return None if all(needed) else not_applicable("there is nothing to compare")
 
 
 def samples_of(trace: Trace, epoch: int) -> list[str]:
@@ -141,7 +146,7 @@ def epochs(evidence: Evidence, plain: Trace) -> Answer:
 
 def workers(evidence: Evidence, trace: Trace) -> Answer:
     if not trace["facts"].get("workers"):
-        return undecided("the loader of training has no workers")
+        return not_applicable("the loader of training has no workers")
     (once, again), without = ([Counter(samples_of(each, n)) for n in (0, 1)] for each in (trace, evidence.plain))
     cause, is_new = "", not {*without[0]} & {*without[1]}
     if any(
@@ -225,6 +230,8 @@ def validation(evidence: Evidence, other: Trace) -> Answer:
 
 def twice(evidence: Evidence, straight: Trace) -> Answer:
     rounds = straight["again"]
+    if not rounds or not rounds[0]["values"]:
+        return not_applicable(NO_VALUE)
     if reason := incomparable(rounds):
         return undecided(reason)
     one, other = (each["values"] for each in rounds)
@@ -239,8 +246,6 @@ def twice(evidence: Evidence, straight: Trace) -> Answer:
 
 def incomparable(rounds: Sequence[dict[str, Any]]) -> str:
     """Return why two validations cannot be compared, or an empty text."""
-    if len(rounds) < 2 or not rounds[0]["values"]:
-        return "no validation logs a value"
     if rounds[0]["samples"] != rounds[1]["samples"]:
         return "setup has split the samples anew"
     return "validation draws random numbers" if any(each["drew"] for each in rounds) else ""

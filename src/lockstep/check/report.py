@@ -11,9 +11,9 @@ from lockstep.base.files import finite, save_json, save_text
 from lockstep.runs.report import TEMPLATES
 from lockstep.runs.run_files import REPORT
 
-Verdict = Literal["identical", "within", "apart", "noted", "undecided"]
+Verdict = Literal["identical", "within", "apart", "noted", "undecided", "not applicable"]
 """`within`: no further apart than a multiple of what inputs moved by one unit in the last place make. `noted`: apart
-by what a Trainer does to everybody's code, or what is usual; no mistake."""
+by what a Trainer does to everybody's code, or what is usual; no mistake. `not applicable`: left out of the text."""
 CORRECTED = "corrected here, wrong in a stock Trainer: "
 LABELS = {"batch": "batches that a step comes after", "applied": "gradient before the step"}
 """Quantities whose names do not say what they are."""
@@ -78,6 +78,11 @@ class Answer:
     error: str = ""
     world: int = 1
     corrected: bool = False
+
+    @property
+    def explanation(self) -> str:
+        """Return the reason, with the error unless it is in there."""
+        return self.reason if self.error in self.reason else f"{self.reason}: {self.error}"
 
     def lines(self) -> Iterator[str]:
         """Yield of what is apart or noted where, why, and what to change."""
@@ -148,7 +153,7 @@ class Report:
             lines.append(indented("noted", f"{first.partition(':')[0]}: {cause.partition(': ')[2]}"))
         verdicts: tuple[Verdict, ...] = ("identical", "within", "undecided")
         for answer in chain(*map(self.having, verdicts)):
-            groups.setdefault((answer.verdict, answer.reason), []).append(answer)
+            groups.setdefault((answer.verdict, answer.explanation), []).append(answer)
         lines += [indented(verdict, listed(group)) for (verdict, _), group in groups.items()]
         undecided = len(self.having("undecided"))
         return "\n".join([*lines, "", self.summary + f"; {undecided} undecided" * bool(undecided), f"  {self.folder}"])
@@ -172,7 +177,11 @@ def indented(verdict: str, line: str) -> str:
 
 def listed(answers: Sequence[Answer]) -> str:
     """Return the questions of answers with the same verdict and reason."""
-    questions, verdict, reason = ", ".join(each.question for each in answers), answers[0].verdict, answers[0].reason
+    questions, verdict, reason = (
+        ", ".join(each.question for each in answers),
+        answers[0].verdict,
+        answers[0].explanation,
+    )
     largest = max(answer.difference or 0.0 for answer in answers)
     questions += f" (by {largest:.0e} at most)" * (verdict == "within")
     return f"{questions}: {reason}" if reason else f"{len(answers)}: {questions}"
