@@ -66,6 +66,7 @@ def test_a_planted_bug_is_found_and_its_twin_raises_no_alarm(tmp_path: Path) -> 
     [
         ("devices=1", "devices=1: it takes whole numbers from 2 on; write devices=2."),
         ("strategies=dp", "strategies=dp: it starts no ranks; write strategies=ddp"),
+        ("strategies=dpp", "strategies=dpp: there is no such strategy (did you mean ddp?); write strategies=ddp, or"),
         ("steps=few", "steps=few: it takes whole numbers"),
         ("step=9", "step=9: a check has no such key; write steps=9."),
         ("steps=10,20", "steps=10,20: it takes one number"),
