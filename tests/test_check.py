@@ -14,7 +14,7 @@ import lockstep
 from lockstep.check.__main__ import main
 from lockstep.check.causes import CAUSES
 from lockstep.check.command import progress_of
-from lockstep.check.comparison import distances, first_layer, measured
+from lockstep.check.comparison import compare, distances, first_layer, measured
 from lockstep.check.lockstep_runs import settled
 from lockstep.check.noise import Noise
 from lockstep.check.questions import Evidence, answers
@@ -66,6 +66,7 @@ def test_a_planted_bug_is_found_and_its_twin_raises_no_alarm(tmp_path: Path) -> 
     [
         ("devices=1", "devices=1: it takes whole numbers from 2 on; write devices=2."),
         ("strategies=dp", "strategies=dp: it starts no ranks; write strategies=ddp"),
+        ("strategies=dpp", "strategies=dpp: there is no such strategy (did you mean ddp?); write strategies=ddp, or"),
         ("steps=few", "steps=few: it takes whole numbers"),
         ("step=9", "step=9: a check has no such key; write steps=9."),
         ("steps=10,20", "steps=10,20: it takes one number"),
@@ -74,6 +75,33 @@ def test_a_planted_bug_is_found_and_its_twin_raises_no_alarm(tmp_path: Path) -> 
 def test_invalid_input_is_one_sentence(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([word]) == 2
     assert capsys.readouterr().err.startswith(sentence)
+
+
+def trace_of(norms: list[float]) -> dict[str, Any]:
+    """Return a trace with these norms of a weight: before each step, and at the end."""
+    *states, end = ({"parameters": {"weight": [norm] * 3}} for norm in norms)
+    return {"steps": states, "end": end}
+
+
+@pytest.mark.parametrize(
+    ("moved", "ranks", "verdict", "reason"),
+    [
+        ([1, 1, 1, 1.1], [1, 1, 1, 1.5], "within", "from step 3"),
+        ([1, 1, 1, 1.1], [1, 1, 1, 1], "identical", ""),
+        ([1, 1, 1, 1.1], [1, 1, 1.01, 1.5], "apart", ""),
+        ([1, 1.1, 2, 3], [1, 1.5, 2, 3], "undecided", "from step 1"),
+        ([1, 1, 1, 1], [1, 1, 1, 1.5], "apart", ""),
+    ],
+)
+def test_a_training_is_compared_until_rounding_alone_moves_it(
+    moved: list[float], ranks: list[float], verdict: str, reason: str
+) -> None:
+    straight = trace_of([1, 1, 1, 1])
+    evidence = Evidence({"straight": [straight]}, {}, measured(straight, trace_of(moved), "64-true"))
+    comparison = compare([(straight, trace_of(ranks))], evidence.tolerance, ["parameters"])
+    answer = evidence.agreed(comparison)
+    shown = ("apart", "") if comparison.first else (answer.verdict, answer.reason)
+    assert shown == (verdict, reason and f"{reason} on rounding alone moves the weights by more than 0.1 %")
 
 
 def test_every_cause_has_a_case() -> None:
@@ -139,27 +167,44 @@ def test_what_follows_from_a_difference_is_no_second_one(tmp_path: Path) -> None
         answer("Lockstep: ddp on 2 ranks, by Lightning and by raw", "loss"),
         answer("training with and without validation", "buffers", "eval not called"),
         Answer("the order of two epochs", "identical", 0.0),
-        Answer("two workers and none", "undecided", reason="it has none"),
+        Answer("two workers and none", "not applicable", reason="it has none"),
+        Answer("a run of 2 ranks and one that is resumed", "undecided", reason="it fails", error="KeyError: 'a'"),
+        Answer("a run of 1 rank and one that is resumed", "undecided", reason="it fails", error="KeyError: 'a'"),
     ]
     report = Report(tmp_path, "Net on Data", "64-true", tuple(found))
     assert [len(others) for _, others in report.findings()] == [2, 0]
-    assert "2 differences" in report.text()
+    resumes = "a run of 2 ranks and one that is resumed, a run of 1 rank and one that is resumed"
+    assert f"undecided {resumes}: it fails: KeyError: 'a' 2 differences; 2 undecided" in " ".join(report.text().split())
     assert "it has none" not in report.text()
     report.save()
     assert "it has none" in (tmp_path / "report.html").read_text()
 
 
+CALLS = "the module calls collectives itself, and Lockstep's cannot be compared: loss, epoch 1, step 3"
+ALONE = "a stock Trainer's ranks show no such mistake, and Lockstep's cannot be compared: loss, epoch 1, step 3"
+
+
 @pytest.mark.parametrize(
-    ("drew", "calls", "verdict"),
-    [([], [], "undecided"), (["random"], [], "apart"), (["random"], ["reduce"], "undecided")],
+    ("drew", "calls", "stock", "reason"),
+    [
+        ([], [], [], ALONE),
+        (["random"], [], [], ""),
+        (["random"], ["reduce"], [], CALLS),
+        ([], [], [("validation on 2 ranks and one process", "validation")], ALONE),
+        ([], [], [("a run of 2 ranks and one that is resumed", "optimizer")], ALONE),
+        ([], [], [("2 ranks and one process", "gradient")], ""),
+        ([], ["reduce"], [("2 ranks and one process", "gradient")], CALLS),
+    ],
 )
-def test_ranks_that_are_right_in_a_stock_trainer_are_not_judged_by_lockstep(
-    drew: list[str], calls: list[str], verdict: str
+def test_lockstep_judges_only_what_can_follow_from_a_stock_trainer(
+    drew: list[str], calls: list[str], stock: list[tuple[str, str]], reason: str
 ) -> None:
     alone = {"steps": [{"drew": drew}], "facts": {"varies": False}}
     ranks = [{"steps": [{"calls": calls, "random": {"torch": ""}}]}]
     evidence = Evidence({"straight": [alone]}, {2: {"straight": ranks}}, lambda _quantity, _step: 0.0)
-    assert settled(answer("Lockstep: ddp on 2 ranks and virtual ranks", "loss"), evidence).verdict == verdict
+    ours = answer("Lockstep: ddp on 2 ranks and virtual ranks", "loss")
+    result = settled(ours, evidence, [answer(*each) for each in stock])
+    assert (result.verdict, result.reason) == ("undecided" if reason else "apart", reason)
 
 
 def layers_of(layer: nn.Module, *batches: torch.Tensor) -> list[dict[str, Any]]:

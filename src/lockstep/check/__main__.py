@@ -12,7 +12,8 @@ HELP = """Whether N ranks compute what one process does:  python -m lockstep.che
 Trains your module for a few steps, as a stock Trainer runs it and as Lockstep does, and compares. The exit status is 1
 if anything is apart.
 
-  model, data, …       as for train.py: options of conf/, and keys such as optimizer.lr=0.1
+  model, data, …       as for train.py: options of conf/, and keys such as optimizer.lr=0.1;
+                       a module of your own, Net in mine.py: model='{_target_: mine.Net}'
   devices: 2           numbers of ranks, such as 2,3
   strategies: ddp      of Lockstep's runs, such as ddp,fsdp
   steps: 20            optimizer steps of each run, in two epochs

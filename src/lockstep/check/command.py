@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from omegaconf import open_dict
 
-from lockstep.base.config_error import ConfigError, config_error, require
+from lockstep.base.config_error import ConfigError, config_error, option_error, require
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.base.streams import notice, redirect_to_null
 from lockstep.check.comparison import measured
@@ -92,9 +92,7 @@ def check(
         stock = [*answers_of_ranks(evidence), *answers(evidence)]
         batch = [f"batch_size={size}", f"trainer.limit_train_batches={batches}", f"precision={subject.precision}"]
         runs = LockstepRuns([*words, *batch, *FIXED], code, folder / "lockstep", evidence.differs, progress)
-        ours = [*runs.answers(worlds, names)]
-    if not any(answer.verdict == "apart" for answer in stock):
-        ours = [settled(answer, evidence) for answer in ours]
+        ours = [settled(answer, evidence, stock) for answer in runs.answers(worlds, names)]
     every = (*(corrected(answer, ours) for answer in stock), *ours)
     report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, every)
     report.save()
@@ -111,6 +109,8 @@ def names_of(strategies: object, typed: Mapping[str, str]) -> list[str]:
             raise config_error(key, typed[key], "a check has no such key", f"{alike[0]}={typed[key]}")
     names, choices = listed(strategies), [name for name, kind in STRATEGIES.items() if kind.distributed]
     for name in names:
+        if name not in STRATEGIES:
+            raise option_error("strategies", name, "there is no such strategy", choices)
         require(name in choices, "strategies", name, "it starts no ranks", f"strategies={','.join(choices)}")
     return names
 

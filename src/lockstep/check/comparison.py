@@ -12,13 +12,14 @@ Trace = dict[str, Any]
 """What a rank has computed. steps: a mapping for each optimizer step. end: the state afterwards. validations, again:
 those of training, and those of the trained module. facts: of the module and its loader."""
 Tolerance = Callable[[str, int], float]
-"""Return how far a quantity may part until a step."""
+"""Return how far a quantity may part until a step: infinitely from where it is not compared."""
 
 STATE = ("parameters", "optimizer", "buffers")
 ORDER = ("batch", "samples", *STATE, "loss", "gradient", "applied", "rate")
 """Quantities in the order in which they part within a step; a state is that before it."""
-FACTOR, FLOOR, LOGGED = 100.0, 1000.0, 2e-6
-"""Of the tolerance: times the measured difference; at least, in units of the last place; of logged values (float32)."""
+FACTOR, FLOOR, LIMIT, LOGGED = 100.0, 1000.0, 1e-3, 2e-6
+"""Of the tolerance: times the measured difference; at least, in units of the last place; where it passes the limit,
+nothing is compared any more; of logged values (float32)."""
 DATASET, COUNT = "dataset.", "(a count)"
 """What the names of a dataset's generators begin with, and those of whole numbers, which may depend on the rank, end
 with."""
@@ -36,10 +37,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Where quantities part, by name, and the largest difference of all."""
+    """Where quantities part, by name, the largest difference, and that of the steps that are not compared."""
 
     parts: dict[str, Part]
     largest: float
+    skipped: float = 0.0
 
     @property
     def first(self) -> str:
@@ -90,14 +92,17 @@ def compare(
     in_order: bool = True,
 ) -> Comparison:
     """Compare pairs of traces; a quantity parts where it first does in any pair. in_order: of the rows of buffers."""
-    parts, largest = dict[str, Part](), 0.0
+    parts, largest, skipped = dict[str, Part](), 0.0, 0.0
     for (one, other), quantity in ((pair, quantity) for pair in pairs for quantity in quantities):
         for step, values in enumerate(differences(one, other, quantity, in_order)):
-            largest = max(largest, *values.values(), 0.0)
-            names = tuple(name for name, value in values.items() if value > tolerance(quantity, step))
+            limit, difference = tolerance(quantity, step), max(values.values(), default=0.0)
+            largest, skipped = (
+                (largest, max(skipped, difference)) if limit == math.inf else (max(largest, difference), skipped)
+            )
+            names = tuple(name for name, value in values.items() if value > limit)
             if names and (quantity not in parts or step < parts[quantity].step):
-                parts[quantity] = Part(step, names, max(values.values()))
-    return Comparison(parts, largest)
+                parts[quantity] = Part(step, names, difference)
+    return Comparison(parts, largest, skipped)
 
 
 def measured(straight: Trace, moved: Trace, precision: str) -> Tolerance:
@@ -111,7 +116,8 @@ def measured(straight: Trace, moved: Trace, precision: str) -> Tolerance:
 
     def tolerance(quantity: str, step: int) -> float:
         values = until[quantity] or [0.0]
-        return max(floor, FACTOR * values[min(step, len(values) - 1)])
+        expected = max(floor, FACTOR * values[min(step, len(values) - 1)])
+        return expected if expected <= LIMIT else math.inf
 
     return tolerance
 

@@ -72,17 +72,23 @@ class LockstepRuns:
         return Answer(question, verdict, comparison.max_diff, comparison.tolerance.within, world=world)
 
 
-def settled(answer: Answer, evidence: Evidence) -> Answer:
-    """Return an answer about Lockstep's runs: undecided, if it is theirs alone and a stock Trainer's ranks are right.
+def settled(answer: Answer, evidence: Evidence, stock: Sequence[Answer]) -> Answer:
+    """Return an answer about Lockstep's runs: undecided, if it follows from nothing that a stock Trainer shows.
 
     Only of steps that draw random numbers are virtual ranks the judge. They cannot be that of a module that calls
     collectives or has generators itself.
     """
-    steps = [step for rank in evidence.worlds[answer.world]["straight"] for step in rank.get("steps", ())]
-    fair = not any(step["calls"] or {*step["random"]} - {"torch", "random", "numpy"} for step in steps)
-    if answer.finding is None or (evidence.draws and fair and answer.question.endswith("virtual ranks")):
+    if answer.finding is None:
         return answer
-    reason = f"a stock Trainer's ranks show no mistake, and Lockstep's cannot be compared: {answer.finding.place()}"
+    steps = [step for rank in evidence.worlds[answer.world].get("straight", ()) for step in rank.get("steps", ())]
+    calls = any(step["calls"] for step in steps)
+    fair = not calls and not any({*step["random"]} - {"torch", "random", "numpy"} for step in steps)
+    if evidence.draws and fair and answer.question.endswith("virtual ranks"):
+        return answer
+    if not calls and any(each.verdict == "apart" and answer.follows(each) for each in stock):
+        return answer
+    reason = "the module calls collectives itself" if calls else "a stock Trainer's ranks show no such mistake"
+    reason += f", and Lockstep's cannot be compared: {answer.finding.place()}"
     return replace(answer, verdict="undecided", finding=None, reason=reason)
 
 

@@ -8,11 +8,24 @@ from itertools import chain
 from typing import Any
 
 from lockstep.check.causes import CAUSES
-from lockstep.check.comparison import LOGGED, ORDER, STATE, Part, Tolerance, Trace, compare, distances, relative
+from lockstep.check.comparison import (
+    LIMIT,
+    LOGGED,
+    ORDER,
+    STATE,
+    Comparison,
+    Part,
+    Tolerance,
+    Trace,
+    compare,
+    distances,
+    relative,
+)
 from lockstep.check.report import Answer, Finding, Verdict
 from lockstep.check.subject import Results
 
 WHOLE = "a batch is computed as a whole, or changes a state: its halves are another computation"
+NO_VALUE = "no validation logs a value"
 FAILED = "a training that it needs fails in a stock Trainer"
 QUANTITIES = [name for name in ORDER if name != "batch"]
 
@@ -35,8 +48,19 @@ class Evidence:
 
     @property
     def last(self) -> float:
-        """Return the tolerance of the last gradient."""
-        return self.tolerance("gradient", 10**6)
+        """Return the tolerance of the last gradient that is compared."""
+        return min(self.tolerance("gradient", 10**6), LIMIT)
+
+    def agreed(self, comparison: Comparison, reason: str = "") -> Answer:
+        """Return the answer where no part was seen: undecided with a reason, or if rounding moves the first step."""
+        steps = range(1, len(self.straight["steps"]) + 1)
+        step = next((step for step in steps if self.tolerance("parameters", step) == math.inf), 0)
+        limit = f"from step {step} on rounding alone moves the weights by more than {LIMIT * 100:g} %"
+        if not reason and step and comparison.skipped:
+            if step == 1:
+                return undecided(limit)
+            return Answer("", "within", comparison.largest, self.last, reason=limit)
+        return answered(comparison.largest, self.last, None, reason)
 
     @property
     def varied(self) -> str:
@@ -69,6 +93,10 @@ def undecided(reason: str, error: str = "") -> Answer:
     return Answer("", "undecided", reason=reason, error=error)
 
 
+def not_applicable(reason: str) -> Answer:
+    return Answer("", "not applicable", reason=reason)
+
+
 def finding_of(
     cause: str, quantity: str, trace: Trace | None = None, step: int | None = None, where: str = "", **more: Any
 ) -> Finding:
@@ -86,7 +114,7 @@ def failed(*needed: Sequence[Trace] | None) -> Answer | None:
     errors = [trace for traces in needed for trace in traces or () if "error" in trace]
     if errors:
         return undecided(errors[0].get("reason", FAILED), errors[0]["error"])
-    return None if all(needed) else undecided("there is nothing to compare")
+    return None if all(needed) else not_applicable("there is nothing to compare")
 
 
 def samples_of(trace: Trace, epoch: int) -> list[str]:
@@ -118,7 +146,7 @@ def epochs(evidence: Evidence, plain: Trace) -> Answer:
 
 def workers(evidence: Evidence, trace: Trace) -> Answer:
     if not trace["facts"].get("workers"):
-        return undecided("the loader of training has no workers")
+        return not_applicable("the loader of training has no workers")
     (once, again), without = ([Counter(samples_of(each, n)) for n in (0, 1)] for each in (trace, evidence.plain))
     cause, is_new = "", not {*without[0]} & {*without[1]}
     if any(
@@ -136,7 +164,7 @@ def accumulation(evidence: Evidence, other: Trace) -> Answer:
     comparison = compare([(alone, other)], evidence.tolerance, QUANTITIES)
     quantity, cause = comparison.first, ""
     if not quantity or evidence.draws:
-        return answered(comparison.largest, evidence.last, None, evidence.draws)
+        return evidence.agreed(comparison, evidence.draws)
     part, sizes = comparison.parts[quantity], [sum(step["sizes"]) for step in alone["steps"]]
     if quantity == "loss" and part.step < len(sizes) and 0 < sizes[part.step] < sizes[0]:
         cause = "ragged accumulation"
@@ -166,7 +194,7 @@ def resumed(evidence: Evidence, results: Results, is_right_alone: bool) -> Answe
         reason = "the order of samples after a resume is another: nothing restores the state of its sampler"
         quantity = next((name for name in STATE if name in parts and parts[name].step == 0), "")
     if not quantity:
-        return answered(comparison.largest, evidence.last, None, reason)
+        return evidence.agreed(comparison, reason)
     cause, where = cause_of_resume(pairs, quantity, parts[quantity], is_right_alone)
     finding = finding_of(cause, quantity, results["straight"][0], begin + parts[quantity].step, where)
     limit = evidence.tolerance(quantity, parts[quantity].step)
@@ -197,11 +225,13 @@ def validation(evidence: Evidence, other: Trace) -> Answer:
         cause = "eval not called" if quantity in STATE else "validation draws" if drew else ""
         part = comparison.parts[quantity]
         finding = finding_of(cause, quantity, plain, part.step, part.names[0])
-    return answered(comparison.largest, evidence.last, finding)
+    return answered(comparison.largest, evidence.last, finding) if finding else evidence.agreed(comparison)
 
 
 def twice(evidence: Evidence, straight: Trace) -> Answer:
     rounds = straight["again"]
+    if not rounds or not rounds[0]["values"]:
+        return not_applicable(NO_VALUE)
     if reason := incomparable(rounds):
         return undecided(reason)
     one, other = (each["values"] for each in rounds)
@@ -216,8 +246,6 @@ def twice(evidence: Evidence, straight: Trace) -> Answer:
 
 def incomparable(rounds: Sequence[dict[str, Any]]) -> str:
     """Return why two validations cannot be compared, or an empty text."""
-    if len(rounds) < 2 or not rounds[0]["values"]:
-        return "no validation logs a value"
     if rounds[0]["samples"] != rounds[1]["samples"]:
         return "setup has split the samples anew"
     return "validation draws random numbers" if any(each["drew"] for each in rounds) else ""

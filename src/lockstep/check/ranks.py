@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.check.causes import Pair, cause_between, near, ratio_of
 from lockstep.check.comparison import DATASET, LOGGED, ORDER, Part, Trace, compare, first_layer, relative, together
-from lockstep.check.questions import Evidence, answered, failed, finding_of, workers
+from lockstep.check.questions import NO_VALUE, Evidence, answered, failed, finding_of, not_applicable, workers
 from lockstep.check.report import Answer, Finding
 from lockstep.check.subject import Results
 
@@ -113,7 +113,7 @@ def training(evidence: Evidence, alone: Trace, ranks: Sequence[Trace]) -> Answer
     earlier = [name for name in among if name not in with_one.parts or among[name].step < with_one.parts[name].step]
     comparison = replace(with_one, parts=with_one.parts | {name: among[name] for name in earlier})
     if not (quantity := comparison.first):
-        return answered(with_one.largest, evidence.last, None, reason)
+        return evidence.agreed(with_one, reason)
     part, layer, more = comparison.parts[quantity], "", dict[str, Any](where="")
     kind = evidence.single.get("loss", [{}])[0].get("facts", {}).get("loss", "")
     pair = Pair(alone, ranks, among, kind)
@@ -160,7 +160,9 @@ def logged(evidence: Evidence, alone: Trace, ranks: Sequence[Trace], trained: An
     """Compare what validations log: of the ranks with each other, and with one process."""
     again = evidence.straight["again"]
     rounds = [*zip(alone["validations"], *(rank["validations"] for rank in ranks), strict=False)]
-    is_apart = trained.verdict not in ("within", "identical")
+    if not any(single["values"] for single, *_ in rounds):
+        return not_applicable(NO_VALUE)
+    is_apart = trained.verdict not in ("within", "identical") or bool(trained.reason)
     difference, reason = 0.0, ANOTHER if trained.finding else trained.reason
     for number, (single, *shared) in enumerate(rounds):
         for name in single["values"]:
@@ -175,7 +177,7 @@ def logged(evidence: Evidence, alone: Trace, ranks: Sequence[Trace], trained: An
                 cause = "sync_dist missing" if among > LOGGED else cause_of_value(name, single, shared)
                 finding = finding_of(cause, "validation", where=name, facts=f"validation {number + 1}")
                 return answered(max(among, distance), LOGGED, finding)
-    return answered(difference, LOGGED, None, reason if rounds else "no validation logs a value")
+    return answered(difference, LOGGED, None, reason)
 
 
 def cause_of_value(name: str, alone: dict[str, Any], shared: Sequence[dict[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from textwrap import fill
 from typing import Literal
@@ -10,9 +11,9 @@ from lockstep.base.files import finite, save_json, save_text
 from lockstep.runs.report import TEMPLATES
 from lockstep.runs.run_files import REPORT
 
-Verdict = Literal["identical", "within", "apart", "noted", "undecided"]
+Verdict = Literal["identical", "within", "apart", "noted", "undecided", "not applicable"]
 """`within`: no further apart than a multiple of what inputs moved by one unit in the last place make. `noted`: apart
-by what a Trainer does to everybody's code, or what is usual; no mistake."""
+by what a Trainer does to everybody's code, or what is usual; no mistake. `not applicable`: left out of the text."""
 CORRECTED = "corrected here, wrong in a stock Trainer: "
 LABELS = {"batch": "batches that a step comes after", "applied": "gradient before the step"}
 """Quantities whose names do not say what they are."""
@@ -63,7 +64,7 @@ class Answer:
     Attributes:
         difference: the largest relative difference of any quantity, or None if none was computed.
         tolerance: the difference that was expected, as measured.
-        reason: of an undecided one. error: that of the training that failed.
+        reason: why it is undecided, or compared for the first steps alone. error: that of the training that failed.
         world: the ranks that were compared, if several were.
         corrected: whether Lockstep's own runs agree where the stock Trainer's do not.
     """
@@ -77,6 +78,11 @@ class Answer:
     error: str = ""
     world: int = 1
     corrected: bool = False
+
+    @property
+    def explanation(self) -> str:
+        """Return the reason, with the error unless it is in there."""
+        return self.reason if self.error in self.reason else f"{self.reason}: {self.error}"
 
     def lines(self) -> Iterator[str]:
         """Yield of what is apart or noted where, why, and what to change."""
@@ -94,8 +100,11 @@ class Answer:
         one, other = self.finding, earlier.finding
         if one is None or other is None:
             return False
-        if self.question.startswith(OURS) or (one.cause and one.cause == other.cause):
+        if one.cause and one.cause == other.cause:
             return True
+        if self.question.startswith(OURS):
+            of_ranks = earlier.world > 1 and not earlier.question.endswith("resumed")
+            return of_ranks and (other.quantity != "validation" or one.quantity == "validation")
         if not self.question.endswith("resumed"):
             return False
         by_ranks = self.world == earlier.world and earlier.question == f"{self.world} ranks and one process"
@@ -134,7 +143,7 @@ class Report:
         return f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart"
 
     def text(self) -> str:
-        lines = [f"{self.title}, {self.precision}", ""]
+        lines, groups = [f"{self.title}, {self.precision}", ""], dict[tuple[Verdict, str], list[Answer]]()
         for answer, others in self.findings():
             first, *rest = answer.lines()
             rest += [f"follows from it: {', '.join(each.question for each in others)}"] * bool(others)
@@ -143,7 +152,9 @@ class Report:
             first, cause, *_ = answer.lines()
             lines.append(indented("noted", f"{first.partition(':')[0]}: {cause.partition(': ')[2]}"))
         verdicts: tuple[Verdict, ...] = ("identical", "within", "undecided")
-        lines += [indented(each, listed(each, self.having(each))) for each in verdicts if self.having(each)]
+        for answer in chain(*map(self.having, verdicts)):
+            groups.setdefault((answer.verdict, answer.explanation), []).append(answer)
+        lines += [indented(verdict, listed(group)) for (verdict, _), group in groups.items()]
         undecided = len(self.having("undecided"))
         return "\n".join([*lines, "", self.summary + f"; {undecided} undecided" * bool(undecided), f"  {self.folder}"])
 
@@ -164,10 +175,13 @@ def indented(verdict: str, line: str) -> str:
     return fill(line, 120, initial_indent=f"  {verdict:<10} ", subsequent_indent=" " * 15, break_long_words=False)
 
 
-def listed(verdict: str, answers: Sequence[Answer]) -> str:
-    """Return the questions with this verdict."""
-    questions = f"{len(answers)}: {', '.join(answer.question for answer in answers)}"
-    largest = max(answer.difference or 0.0 for answer in answers)
-    return questions + {"within": f" (by {largest:.0e} at most)", "undecided": " (reasons in check.json)"}.get(
-        verdict, ""
+def listed(answers: Sequence[Answer]) -> str:
+    """Return the questions of answers with the same verdict and reason."""
+    questions, verdict, reason = (
+        ", ".join(each.question for each in answers),
+        answers[0].verdict,
+        answers[0].explanation,
     )
+    largest = max(answer.difference or 0.0 for answer in answers)
+    questions += f" (by {largest:.0e} at most)" * (verdict == "within")
+    return f"{questions}: {reason}" if reason else f"{len(answers)}: {questions}"
