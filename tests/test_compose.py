@@ -43,11 +43,11 @@ def test_a_target_in_place_of_an_option_replaces_it() -> None:
 
 def test_arguments_that_no_file_has_are_added() -> None:
     """What the optimizer takes is checked where it is called."""
-    typed = ["optimizer.betas=[0.9,0.99]", "model.metrics=[auroc]", "+optimizer.lr=1", "model.nope=1", "scheduler=none"]
-    added = ["++optimizer.betas=[0.9,0.99]", "++model.metrics=[auroc]", "++optimizer.lr=1", *typed[3:]]
+    typed = ["optimizer.betas=[0.9,0.99]", "model.metrics=[auroc]", "optimizer.lr=1", "model.nope=1", "scheduler=none"]
+    added = ["++optimizer.betas=[0.9,0.99]", "++model.metrics=[auroc]", *typed[2:]]
     assert [*map(without_plus, typed)] == added
     config, _ = compose_job(added[:3])
-    assert (config.optimizer.betas, config.optimizer.lr, config.model.metrics) == ([0.9, 0.99], 1, ["auroc"])
+    assert (config.optimizer.betas, config.model.metrics) == ([0.9, 0.99], ["auroc"])
 
 
 def test_every_option_and_key_is_explained() -> None:

@@ -117,5 +117,7 @@ def test_a_new_strategy_is_one_file_and_one_yaml(checkout: Path, command: Comman
     metrics, expected = (metrics_in(checkout / strategy) for strategy in ("toy", "ddp"))
     assert (metrics["strategy"], metrics["world_size"], metrics["gradient_sync"]) == ("toy", 2, "one")
     assert metrics["digest"] == expected["digest"]
-    counted = "from lockstep.command.compose import ranks_of; print(ranks_of('toy', 4), ranks_of('single', 1))"
+    counted = (
+        "from lockstep.command.compose import RESOLVERS as r; of = r['ranks_of']; print(of('toy', 4), of('single', 1))"
+    )
     assert python("-c", counted).out.split() == ["4", "1"]

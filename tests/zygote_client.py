@@ -1,6 +1,6 @@
 """Stand-in for `python` and `torchrun` in scripts and below torchrun: the warm process forks the command.
 
-It has this process's streams, folder and environment, gets its signals, and ends when this process does.
+It has this process's streams, folder, environment and namespaces, gets its signals, and ends when this process does.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as warm:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     warm.connect(os.path.join(folder, "socket"))  # noqa: PTH118
     request = {"arguments": [*start, *sys.argv[1:]], "folder": os.getcwd(), "environment": dict(os.environ)}  # noqa: PTH109
-    socket.send_fds(warm, [json.dumps(request).encode()], [0, 1, 2])
+    socket.send_fds(warm, [json.dumps({**request, "client": os.getpid()}).encode()], [0, 1, 2])
     pid = int(warm.recv(100))
 
     def forward(number: int, _frame: object) -> None:

@@ -39,6 +39,8 @@ HIGH = 200
 REQUESTS = 3
 """The only other descriptor of a copy that waits."""
 FORK_SERVER = "from multiprocessing.forkserver import main"
+NAMESPACES = 0x00020000 | 0x04000000 | 0x40000000
+"""CLONE_NEWNS, CLONE_NEWUTS and CLONE_NEWNET."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -56,7 +58,7 @@ def serve(control: socket.socket, listener: socket.socket) -> Callable[[], objec
     """Fork a command for each request and report its exit status; return the function to run in the command.
 
     A request is {"arguments", "folder", "environment"} with the three streams, or {"wait": pid}. One of a
-    zygote_client.py has its own connection; its command is killed when it ends.
+    zygote_client.py has its own connection and its pid as "client"; its command is killed when it ends.
     """
     clients: dict[socket.socket, int] = {}
     ends: dict[int, tuple[socket.socket, int]] = {}
@@ -95,10 +97,14 @@ def search_path(environment: dict[str, str]) -> list[str]:
     return [*dict.fromkeys([*first, *sys.path[1:]])]
 
 
-def become(arguments: list[str], folder: str, environment: dict[str, str], streams: list[int]) -> Callable[[], object]:
+def become(
+    arguments: list[str], folder: str, environment: dict[str, str], streams: list[int], client: int = 0
+) -> Callable[[], object]:
     """Turn this process into the command; return the function that runs it."""
     os.setsid()
     mark_memory(environment[MARK])
+    if client and not Path(f"/proc/{client}/ns/net").samefile("/proc/self/ns/net"):  # of tests/netns.py
+        assert ctypes.CDLL(None).setns(os.pidfd_open(client), NAMESPACES) == 0
     place_descriptors(dict(enumerate(streams)))
     os.chdir(folder)
     multiprocessing.process.ORIGINAL_DIR = folder  # type: ignore[attr-defined]

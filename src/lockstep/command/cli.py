@@ -99,9 +99,10 @@ class Job:
                 report_unfinished(config, run_dir, error)
             else:
                 self.error = error  # Hydra would print a line about it
-                with suppress(OSError):  # unless something is in the folder, which Hydra has created
-                    os.removedirs(os.path.relpath(run_dir))
             return None
+        finally:
+            with suppress(OSError):  # Hydra has created a folder, which stays if a run has left something there
+                os.removedirs(os.path.relpath(run_dir))
         if metrics.get("within_tolerance") is False and not in_sweep():
             raise SystemExit(1)
         try:

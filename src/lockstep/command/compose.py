@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from lockstep.base.config_error import config_error, typed_command
 from lockstep.base.files import CONF
 from lockstep.command.build import KEYS, named_options
-from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, parts_of
+from lockstep.plan.schemas.former import synonym
+from lockstep.plan.schemas.groups import GROUPS, PARTS, SEVERAL, TARGETS, is_below, key_of, leaves, parts_of
 from lockstep.plan.schemas.target import KEY
 from lockstep.strategies import STRATEGIES
 
@@ -65,16 +67,17 @@ def sets_folder(overrides: Iterable[str]) -> bool:
 
 
 def without_plus(word: str) -> str:
-    """Return an override without `+`, as Lightning's arguments are often typed; arguments that no file has get `++`.
+    """Return an override without `+`, as Lightning's arguments are often typed; arguments of user code get `++`.
 
-    Those are of user code, of an optimizer or a schedule, and the metrics of a model: what it calls refuses wrong ones.
+    So do those of an optimizer or a schedule that no file has, and the metrics of a model: what it calls refuses them.
     """
     rest = word.lstrip("+")
-    group, _, name = key_of(rest).partition(".")
-    if rest.startswith("~") or group not in (*KEYS, *OPTIONS):
+    key = rest.partition("=")[0]
+    group, _, name = key.partition(".")
+    adds = is_below(key, ("model.metrics",)) or (name and group in PARTS and not (options_with(key) or synonym(word)))
+    if rest == key or (rest == word and not adds) or group not in (*KEYS, *OPTIONS):
         return word
-    adds = is_below(key_of(rest), ("model.metrics",)) or group in PARTS or (rest != word and group in TARGETS)
-    return f"++{rest}" if name and adds else rest
+    return f"++{rest}" if group in TARGETS and group != key else rest
 
 
 def replacing(word: str) -> list[str]:
@@ -115,3 +118,10 @@ def swept_keys(command: Iterable[str], job: Iterable[str]) -> tuple[str, ...]:
     """Return the keys of a job's overrides that the sweep varies: all but those with one value in the command."""
     varies = {override.key_or_group: override.is_sweep_override() for override in parse(command)}  # the last counts
     return tuple(dict.fromkeys(key for word in job if varies.get(key := key_of(word), True)))
+
+
+def options_with(key: str) -> list[str]:
+    """Return the options of a key's group that have this key."""
+    group, _, name = key.partition(".")
+    files = {option: yaml.safe_load((CONF / group / f"{option}.yaml").read_text()) for option in OPTIONS.get(group, ())}
+    return [option for option, keys in files.items() if name.removeprefix(f"{option}.") in dict(leaves(keys))]
