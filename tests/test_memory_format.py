@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
+from lockstep.base.config_error import ConfigError
 from lockstep.engine.session import prepared_module
 from lockstep.launch.memory import memory_format_of
 from lockstep.runs.checkpoint.reading import identity
@@ -36,6 +38,16 @@ def test_unusual_nets_stay_contiguous_on_a_cpu(make_plan: MakePlan) -> None:
         assert memory_format_of(plan, net) == torch.contiguous_format
         on_gpu = torch.contiguous_format if isinstance(layer, nn.Conv3d) else torch.channels_last
         assert memory_format_of(replace(plan, accelerator="gpu"), net) == on_gpu
+
+
+def test_unsafe_channels_last_is_refused(make_plan: MakePlan) -> None:
+    plan = make_plan("model=cnn", "accelerator=cpu", "memory_format=channels_last")
+    for good in (nn.Conv2d(3, 8, 3, stride=2), nn.Conv2d(8, 8, 1), nn.Conv2d(16, 8, 1, stride=2), nn.Linear(2, 2)):
+        assert memory_format_of(plan, nn.Sequential(good)) == torch.channels_last
+    for bad in (nn.Conv2d(3, 8, 1, stride=2), nn.Conv2d(15, 64, 1, stride=(1, 3)), nn.Conv2d(32, 8, 1, 2, groups=4)):
+        with pytest.raises(ConfigError, match=r"memory_format=channels_last: .* corrupts memory; write memory_form"):
+            memory_format_of(plan, nn.Sequential(bad))
+        assert memory_format_of(replace(plan, accelerator="gpu"), bad) == torch.channels_last
 
 
 def test_runs_of_two_formats_owe_other_bits_and_go_on_from_each_other(make_plan: MakePlan) -> None:

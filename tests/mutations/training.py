@@ -47,8 +47,8 @@ engine/loaders/stream_loader.py test_iterable_data.py::test_ranks_that_read_diff
 +if True:
 # an untested convolution has its channels last
 launch/memory.py test_memory_format.py::test_unusual_nets_stay_contiguous_on_a_cpu
--is_plain(layer) if plan.accelerator == "cpu" else
-+True if plan.accelerator == "cpu" else
+-is_plain(layer) if on_cpu else
++True if on_cpu else
 # a plateau's rate is lowered while the accuracy rises
 models/optimizers.py test_models_optimizers.py::test_a_plateau_looks_at_the_monitor
 -"max" if str(monitor)

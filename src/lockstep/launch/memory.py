@@ -4,7 +4,7 @@ glibc returns a large block to the kernel when it is freed, and gets it back zer
 half the time of a convolutional net on a CPU.
 
 channels_last is faster. But with it torch 2.15 on a CPU (oneDNN's jit_1x1, with AVX-512) writes out of bounds in the
-backward pass of strided 1x1 convolutions of fewer than 16 channels.
+backward pass of some strided 1x1 convolutions.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import ctypes
 import torch
 from torch import nn
 
+from lockstep.base.config_error import config_error
 from lockstep.plan.plan import Plan
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # parameters of `mallopt`
@@ -29,9 +30,12 @@ def keep_freed_memory() -> None:
 def memory_format_of(plan: Plan, net: nn.Module) -> torch.memory_format:
     """Return the plan's memory format; `auto` is channels_last on a GPU, and on a CPU for plain convolutions alone."""
     layers = [layer for layer in net.modules() if max_dim(layer) > 3]
-    is_last = plan.memory_format == "channels_last"
+    is_last, on_cpu = plan.memory_format == "channels_last", plan.accelerator == "cpu"
+    if is_last and on_cpu and any(map(corrupts_memory, layers)):
+        reason = "on a CPU a strided 1x1 convolution of fewer than 16 channels then corrupts memory"
+        raise config_error("memory_format", "channels_last", reason, "memory_format=contiguous, or auto")
     if plan.memory_format == "auto":
-        is_last = all(is_plain(layer) if plan.accelerator == "cpu" else max_dim(layer) == 4 for layer in layers)
+        is_last = all(is_plain(layer) if on_cpu else max_dim(layer) == 4 for layer in layers)
     return torch.channels_last if is_last else torch.contiguous_format
 
 
@@ -46,3 +50,10 @@ def is_plain(layer: nn.Module) -> bool:
     if type(layer) is not nn.Conv2d or layer.kernel_size not in ((3, 3), (5, 5)) or layer.in_channels not in CHANNELS:
         return False
     return layer.stride == layer.dilation == (1, 1) and layer.padding == (0, 0) and layer.groups == 1
+
+
+def corrupts_memory(layer: nn.Module) -> bool:
+    """Whether the backward pass of a layer may write out of bounds, by the batch and the number of threads."""
+    if not isinstance(layer, nn.Conv2d) or layer.kernel_size != (1, 1) or layer.stride == (1, 1):
+        return False
+    return layer.in_channels // layer.groups < 16
