@@ -109,7 +109,7 @@ def test_every_cause_has_a_case() -> None:
 
 
 def measure(folder: Path) -> Measured:
-    """Run all legs of all twins in this world, and of the mistakes those in which they show."""
+    """Run all trainings of all twins in this world, and of the mistakes those in which they show."""
     measured: Measured = {}
     for number, (case, correct) in enumerate(product(RUNNABLE, (False, True))):
         on_ranks = not correct and case.layout in ("ddp", "noise")

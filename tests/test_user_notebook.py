@@ -112,19 +112,18 @@ def local() -> type:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "sentence"),
+    ("code", "sentence"),
     [
         (
-            (),
             {"model": {"_target_": "__main__.Nte"}},
             "_target_=__main__.Nte: it cannot be sent to the ranks (AttributeError: module '__main__' has no attribute",
         ),
-        ((), {"model": local()}, "model=local.<locals>.Local: it is neither a class nor a function at the top of"),
+        ({"model": local()}, "model=local.<locals>.Local: it is neither a class nor a function at the top of"),
     ],
 )
 def test_what_cannot_come_along(
-    words: tuple[str, ...], code: dict[str, Any], sentence: str, train: Train, monkeypatch: pytest.MonkeyPatch
+    code: dict[str, Any], sentence: str, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_main(LAYERS.format(argument="width", layer="first"), monkeypatch)
     with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}"):
-        train(*DDP, *words, **code)
+        train(*DDP, **code)

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.private_api.cpython import collect_rarely
-from lockstep.launch import forkserver
+from lockstep.launch import collect_rarely, forkserver
 from lockstep.launch.external_launcher import rank_from_env
 from lockstep.launch.signals import ENDING, end_command
 from lockstep.plan.schemas.run import ENGINES, EVERY_RUN

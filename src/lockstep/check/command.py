@@ -154,9 +154,9 @@ def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
         results = traces_of(subject, 1, folder)
     if not results["plain"][0].get("steps", True):
         raise ConfigError("model: no optimizer of it makes a step; call step() of self.optimizers().")
-    for leg in ("plain", "straight", "moved"):
-        if (reason := results[leg][0].get("error")) is not None:
-            shown = results[leg][0].get("traceback", reason)
+    for training in ("plain", "straight", "moved"):
+        if (reason := results[training][0].get("error")) is not None:
+            shown = results[training][0].get("traceback", reason)
             raise UserCodeError(f"{shown}\nmodel: a stock Trainer cannot train it in one process.")
     return results, subject
 

@@ -96,9 +96,10 @@ def compare(
     for (one, other), quantity in ((pair, quantity) for pair in pairs for quantity in quantities):
         for step, values in enumerate(differences(one, other, quantity, in_order)):
             limit, difference = tolerance(quantity, step), max(values.values(), default=0.0)
-            largest, skipped = (
-                (largest, max(skipped, difference)) if limit == math.inf else (max(largest, difference), skipped)
-            )
+            if limit == math.inf:
+                skipped = max(skipped, difference)
+            else:
+                largest = max(largest, difference)
             names = tuple(name for name, value in values.items() if value > limit)
             if names and (quantity not in parts or step < parts[quantity].step):
                 parts[quantity] = Part(step, names, difference)

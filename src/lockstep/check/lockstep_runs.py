@@ -14,8 +14,8 @@ from lockstep.command.job import run
 from lockstep.launch.failure import RankFailed
 from lockstep.runs.compare import compare
 
-Made = Path | Answer
-"""The folder of a run, or the answer to all questions about it if it cannot be made."""
+Outcome = Path | Answer
+"""The folder of a run, or the answer to all questions about it if it cannot run."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class LockstepRuns:
     folder: Path
     differs: bool
     progress: Callable[[str], None]
-    runs: dict[str, Made] = field(default_factory=dict)
+    runs: dict[str, Outcome] = field(default_factory=dict)
 
     def answers(self, worlds: Sequence[int], strategies: Sequence[str]) -> Iterator[Answer]:
         for world, name in ((world, name) for world in worlds for name in strategies):
@@ -43,7 +43,7 @@ class LockstepRuns:
                 yield self.compared(f"{title} and one process", world, inner, self.run("single", 1))
             yield self.compared(f"{title}, by Lightning and by raw", world, inner, raw)
 
-    def run(self, strategy: str, world: int, engine: str = "lightning") -> Made:
+    def run(self, strategy: str, world: int, engine: str = "lightning") -> Outcome:
         key = f"{strategy}_{world}"
         if key not in self.runs:
             self.progress(f"Lockstep: {strategy} on {world}")
@@ -59,7 +59,7 @@ class LockstepRuns:
                 self.runs[key] = Answer("", "undecided", reason=f"Lockstep does not run it: {reason}", error=last)
         return self.runs[key]
 
-    def compared(self, question: str, world: int, one: Made, other: Made) -> Answer:
+    def compared(self, question: str, world: int, one: Outcome, other: Outcome) -> Answer:
         for each in (one, other):
             if isinstance(each, Answer):
                 return replace(each, question=question, world=world)

@@ -50,8 +50,8 @@ def of_world(evidence: Evidence, world: int, results: Results) -> dict[str, Answ
 
 def divided(evidence: Evidence, results: Results) -> Answer:
     """Compare the samples of the ranks with those of one process."""
-    leg = "straight" if evidence.plain["facts"]["varies"] else "plain"
-    alone, ranks = evidence.single[leg][0], results[leg]
+    name = "straight" if evidence.plain["facts"]["varies"] else "plain"
+    alone, ranks = evidence.single[name][0], results[name]
     facts, given = ranks[0]["facts"], alone["facts"]["order"]
     if facts["varies"]:
         return answered(0.0, 0.0, None, evidence.varied)

@@ -177,11 +177,7 @@ def indented(verdict: str, line: str) -> str:
 
 def listed(answers: Sequence[Answer]) -> str:
     """Return the questions of answers with the same verdict and reason."""
-    questions, verdict, reason = (
-        ", ".join(each.question for each in answers),
-        answers[0].verdict,
-        answers[0].explanation,
-    )
-    largest = max(answer.difference or 0.0 for answer in answers)
-    questions += f" (by {largest:.0e} at most)" * (verdict == "within")
+    questions, reason = ", ".join(each.question for each in answers), answers[0].explanation
+    if answers[0].verdict == "within":
+        questions += f" (by {max(answer.difference or 0.0 for answer in answers):.0e} at most)"
     return f"{questions}: {reason}" if reason else f"{len(answers)}: {questions}"

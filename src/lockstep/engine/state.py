@@ -10,6 +10,7 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lockstep.base.private_api import lightning as private
 from lockstep.base.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.engine.logged_values import metric_objects
+from lockstep.plan.targets.kinds import replace_method
 from lockstep.runs.checkpoint.content import before_fit_end, named_as_in
 from lockstep.runs.checkpoint.files import read_checkpoint
 from lockstep.runs.checkpoint.reading import require_net
@@ -154,12 +155,12 @@ class SessionCheckpointIO(TorchCheckpointIO):
 def save_on_every_rank(strategy: Any) -> None:
     """Have every rank save a checkpoint, with the tensors and shards that it stores."""
 
-    def save_checkpoint(checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+    def save_checkpoint(_: Any, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         strategy.checkpoint_io.save_checkpoint(checkpoint, path)
 
-    vars(strategy)["save_checkpoint"] = save_checkpoint
-    vars(strategy)["lightning_module_state_dict"] = lambda: strategy.lightning_module.state_dict()
-    vars(strategy)["optimizer_state"] = lambda optimizer: optimizer.state_dict()
+    replace_method(strategy, "save_checkpoint", save_checkpoint)
+    replace_method(strategy, "lightning_module_state_dict", lambda _: strategy.lightning_module.state_dict())
+    replace_method(strategy, "optimizer_state", lambda _, optimizer: optimizer.state_dict())
 
 
 def counters(completed: int, **begun: int) -> dict[str, dict[str, int]]:

@@ -26,10 +26,11 @@ import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]
 
 from lockstep.base.errors import TrainingInterrupted
-from lockstep.base.private_api.cpython import collect_rarely, release_forkserver
+from lockstep.base.private_api.cpython import release_forkserver
 from lockstep.base.private_api.torch import default_store
 from lockstep.base.random_state import preserve_generators
 from lockstep.base.streams import outlive_readers
+from lockstep.launch import collect_rarely
 from lockstep.launch.disk import disk_errors_as_config_errors, silence_thread_errors
 from lockstep.launch.failure import LOST_PEER, OWN_ERROR, delay_exit, failure_report, kind_of, root_error
 from lockstep.launch.rendezvous import interface_towards, join

@@ -1,7 +1,6 @@
-"""Of CPython: its garbage collector, multiprocessing's fork server, and the interpreter's exit functions."""
+"""Private names of CPython: the state of multiprocessing's fork server, and the interpreter's exit functions."""
 
 import atexit
-import gc
 import multiprocessing.forkserver
 import multiprocessing.process
 import os
@@ -12,11 +11,6 @@ from contextlib import suppress
 from typing import Any
 
 SERVER: Any = multiprocessing.forkserver._forkserver
-
-
-def collect_rarely() -> None:
-    """Raise gc's thresholds: with the defaults, a third of `import lightning` is spent in collections."""
-    gc.set_threshold(100_000, 50, 50)
 
 
 def kill_forkserver() -> None:
