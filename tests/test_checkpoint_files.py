@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lockstep.base.files import atomic_write
-from lockstep.runs.checkpoint.files import LAST, PREVIOUS, DamagedCheckpoint, hardlink, read_checkpoint
+from lockstep.runs.checkpoint.files import LAST, PREVIOUS, DamagedCheckpoint, hardlink, keep_undamaged, read_checkpoint
 
 
 def an_archive(path: Path, text: str = "numbers") -> Path:
@@ -45,6 +45,19 @@ def test_second_name_keeps_the_old_file(has_links: bool, tmp_path: Path, monkeyp
     an_archive(tmp_path / "new", "second").replace(last)
     assert torch.load(tmp_path / PREVIOUS)["text"] == "first" * 100
     assert torch.load(last)["text"] == "second" * 100
+
+
+def test_undamaged_checkpoint_replaces_the_damaged(tmp_path: Path) -> None:
+    """Else the first save would rotate the damaged one to previous.ckpt. The folder may be named by a link."""
+    folder, link = tmp_path / "checkpoints", tmp_path / "link"
+    folder.mkdir()
+    (folder / PREVIOUS).write_text("whole")
+    (folder / LAST).write_text("torn")
+    link.symlink_to(folder)
+    keep_undamaged(tmp_path / "another.ckpt", folder / LAST)
+    assert (folder / LAST).read_text() == "torn"
+    keep_undamaged(link / PREVIOUS, folder / LAST)
+    assert (folder / LAST).read_text() == "whole"
 
 
 def test_damage_is_detected(tmp_path: Path) -> None:

@@ -1,91 +1,33 @@
-"""The checkpoint manager: when a checkpoint is due, which epoch is the best, and the state of every generator."""
+"""Writing a checkpoint, and the state of each rank in it."""
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from lockstep.plan.plan import Plan
-from lockstep.runs.checkpoint.content import SECTION, Progress, before_fit_end, state_of_rank
-from lockstep.runs.checkpoint.saving import CheckpointManager, replace_weights, save
-from lockstep.runs.record import StepRecorder
-from tests.conftest import MakePlan
-
-NET = nn.Linear(1, 1)
-
-
-def manager_of(plan: Plan) -> CheckpointManager:
-    return CheckpointManager(plan, 0, StepRecorder(plan, 0, NET))
-
-
-def best_so_far(manager: CheckpointManager, metrics: dict[str, float], epoch: int = 1) -> bool:
-    manager.update_best(metrics, epoch)
-    return manager.best_yet
-
-
-def test_checkpoint_is_due_every_n_steps(make_plan: MakePlan) -> None:
-    for every, due in (("null", []), ("3", [3, 6])):
-        manager = manager_of(make_plan(f"checkpoint.every_n_steps={every}"))
-        assert [step for step in range(1, 7) if manager.due(step)] == due
-
-
-def test_best_is_the_first_of_equals_and_nan_is_worst(make_plan: MakePlan) -> None:
-    accuracies = [float("nan"), 0.25, 0.5, 0.5, float("nan"), 0.25]
-    manager = manager_of(make_plan("checkpoint.monitor=val/acc"))
-    assert [best_so_far(manager, {"val/acc": accuracy}) for accuracy in accuracies] == [True] * 3 + [False] * 3
-    manager = manager_of(make_plan("checkpoint.monitor=val/loss"))
-    losses = (3.0, 4.0, 2.0, 2.0 + 1e-12)
-    assert [best_so_far(manager, {"val/loss": loss}) for loss in losses] == [True, False, True, False]
-
-
-def test_best_of_a_resumed_run(make_plan: MakePlan) -> None:
-    """By the same metric, in the same folder, where best.ckpt lies."""
-    plan = make_plan("accelerator=cpu", "checkpoint.monitor=val/acc")
-    before = manager_of(plan)
-    before.update_best({"val/acc": 0.9}, epoch=4)
-    saved = before.extra_state(Progress(1, 0, 20), {"val/acc": 0.9}, {})[SECTION]
-    for monitor, resume, better in (("val/acc", True, False), ("val/acc", False, True), ("val/f1", True, True)):
-        after = manager_of(replace(plan, checkpoint=replace(plan.checkpoint, monitor=monitor), resume=resume))
-        after.restore(saved)
-        assert best_so_far(after, {"val/acc": 0.8, "val/f1": 0.8}) == better
-        assert after.best_metrics["best_epoch"] == (1 if better else 4)
-        assert best_so_far(after, {"val/acc": 0.95, "val/f1": 0.95}, epoch=7)
-
-
-def test_undamaged_checkpoint_replaces_the_damaged(make_plan: MakePlan, tmp_path: Path) -> None:
-    """Else the first save would rotate the damaged one to previous.ckpt."""
-    content = manager_of(make_plan("accelerator=cpu")).extra_state(Progress(), {}, {})[SECTION]
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    (folder / "previous.ckpt").write_text("whole")
-    (folder / "last.ckpt").write_text("torn")
-    (tmp_path / "link").symlink_to(folder)
-    plan = replace(make_plan("accelerator=cpu"), ckpt_path=str(tmp_path / "link" / "previous.ckpt"), resume=True)
-    manager_of(plan).restore(content)
-    assert (folder / "last.ckpt").read_text() == "whole"
+from lockstep.base.random_state import random_state, restore_random_state
+from lockstep.runs.checkpoint.content import SECTION, before_fit_end, state_of_rank
+from lockstep.runs.checkpoint.saving import replace_weights, save
 
 
 def draws() -> list[float]:
     return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(1).item()]
 
 
-def test_every_generator_is_restored(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_every_generator_is_restored(tmp_path: Path) -> None:
     """Through a file, in float64, with half of a pair of normal numbers still to come."""
-    plan, saved_sums = make_plan("accelerator=cpu"), {"epoch": torch.tensor([0.1, 2.0, 3.0], dtype=torch.float64)}
     random.seed(1), np.random.seed(2), torch.manual_seed(3)
     draws()
-    save(manager_of(plan).extra_state(Progress(0, 3, 3), {"val/acc": 0.1}, saved_sums), tmp_path / "a.ckpt")
+    sums = torch.tensor([0.1, 2.0, 3.0], dtype=torch.float64)
+    save({SECTION: {"random": random_state([]), "sums": sums}}, tmp_path / "a.ckpt")
     expected = draws()
     content = torch.load(tmp_path / "a.ckpt", weights_only=True)[SECTION]
     assert draws() != expected
-    sums = manager_of(plan).restore(content)
+    restore_random_state(content["random"], [])
     assert draws() == expected
-    assert sums["epoch"].tolist() == [0.1, 2.0, 3.0]
-    assert (content["position"], content["results"]) == (vars(Progress(0, 3, 3)), {"val/acc": 0.1})
+    assert content["sums"].tolist() == [0.1, 2.0, 3.0]
 
 
 def test_rank_0_takes_all_sums_in_another_world() -> None:

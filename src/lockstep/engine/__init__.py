@@ -18,12 +18,13 @@ from lockstep.base.streams import notice
 from lockstep.base.timeline import timeline
 from lockstep.engine import hooks
 from lockstep.engine.callbacks import Bar, ConfusionMatrix
+from lockstep.engine.checkpoint_io import SessionCheckpointIO, save_on_every_rank
 from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.inspection import check_callback
 from lockstep.engine.notes import SamplePictures
 from lockstep.engine.results import STOPPING, look_at
 from lockstep.engine.session import Session
-from lockstep.engine.state import RankState, SessionCheckpointIO, save_on_every_rank
+from lockstep.engine.state import RankState
 from lockstep.engine.training import BatchCallback, TrainingCallback
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
@@ -78,7 +79,7 @@ def run(plan: Plan, context: RankContext) -> Metrics:
         if plan.test and session.data.runs("test"):
             if plan.test == "best":
                 all_gather_json(None)  # rank 0 has saved it
-                best = session.checkpoints.last.with_name(BEST)
+                best = session.last_checkpoint.with_name(BEST)
                 require(best.is_file(), "test", "best", "this run has saved no best.ckpt", "test=true")
                 session.load_weights(read_checkpoint(best))
             ckpt_path = None if plan.train else plan.ckpt_path

@@ -14,10 +14,10 @@ from lockstep.engine.logged_values import Value
 from lockstep.engine.phases import Phases, phases_text
 from lockstep.engine.progress import RunProgress
 from lockstep.plan.schemas.groups import better
+from lockstep.runs.checkpoint.best import BestMetric
 from lockstep.runs.checkpoint.content import Progress
-from lockstep.runs.checkpoint.saving import CheckpointManager
 from lockstep.runs.loggers import Loggers
-from lockstep.runs.record import run_metadata
+from lockstep.runs.record import StepRecorder, run_metadata
 from lockstep.runs.record.fingerprint import digest
 from lockstep.runs.record.step_lines import Scalar
 from lockstep.runs.run_files import Metrics
@@ -65,17 +65,18 @@ class Results:
     validated: whether the current epoch has been validated.
     work: curves of the work of the last complete epoch.
     prints_epochs: whether rank 0 prints a line for each epoch: there is no bar.
-    checkpoints: set when a session that trains begins.
+    recorder: set when training begins.
     """
 
     prints_epochs = True
     epoch_start = 0.0
 
-    checkpoints: CheckpointManager
+    recorder: StepRecorder
 
     def __init__(self, module: Any, log: ExactLog, loggers: Loggers, progress: RunProgress, phases: Phases) -> None:
         self.module, self.log, self.loggers, self.progress, self.phases = module, log, loggers, progress, phases
         self.plan = progress.plan
+        self.best = BestMetric(self.plan.checkpoint.monitor or "", self.plan.checkpoint.mode)
         self.values: dict[str, float] = {}
         self.epoch_values: dict[str, float] = {}
         self.validated = False
@@ -132,7 +133,7 @@ class Results:
 
     def end_validation(self) -> None:
         """Record a validation within an epoch, and whether it is the best so far."""
-        position, recorder = self.progress.position, self.checkpoints.recorder
+        position, recorder = self.progress.position, self.recorder
         recorder.flush(position.epochs + 1, position.steps)
         if self.epoch_values:
             recorder.validation(position.epochs + 1, self.epoch_values, position.steps, position.batch)
@@ -141,7 +142,7 @@ class Results:
 
     def end_epoch(self) -> None:
         """Record a complete epoch and its validation, and whether it is the best so far."""
-        done, monitor, recorder = self.progress.position, self.plan.checkpoint.monitor or "", self.checkpoints.recorder
+        done, monitor, recorder = self.progress.position, self.plan.checkpoint.monitor or "", self.recorder
         self.progress.position = position = Progress(done.epochs + 1, 0, done.steps)
         recorder.end_epoch(position.epochs, position.steps)
         if self.epoch_values:
@@ -149,8 +150,8 @@ class Results:
         is_judged = self.validated or not self.progress.has_validation  # by what a validation has measured, if any does
         if is_judged or monitor in self.epoch_values or monitor.startswith("train/"):
             self._update_best(self.values)
-        elif self.checkpoints.best is None:
-            self.checkpoints.best_yet = True  # until the first validation the newest is the best
+        elif self.best.badness is None:
+            self.best.is_new = True  # until the first validation the newest is the best
         self.epoch_values, self.validated = {}, False
         if self.prints_epochs and self.progress.context.rank == 0:
             named = "  ".join(f"{name} {value:.4f}" for name, value in sorted(self.values.items()))
@@ -171,7 +172,7 @@ class Results:
             "train_seconds": seconds,
             "samples_per_second": samples / seconds if seconds and samples else 0.0,
         }
-        best = self.checkpoints.best_metrics if plan.train else {}
+        best = self.best.metrics() if plan.train else {}
         final = {"digest": self.digest or digest(full_state_dict(self.module))}
         return {**metrics, **self.values, **metrics, **best, **final}
 
@@ -212,12 +213,12 @@ class Results:
         if name and name not in self.values:
             raise self._not_logged("checkpoint.monitor", name, self.values)
         if monitor:
-            self.checkpoints.set_monitor(monitor)
-            self.checkpoints.update_best(self.values, self.progress.position.begun)
-            if self.loggers.board is not None and (best := self.checkpoints.best_metrics):
+            self.best.name = monitor
+            self.best.update(self.values[monitor], self.progress.position.begun)
+            if self.loggers.board is not None and (best := self.best.metrics()):
                 self.loggers.board.log_best(float(best["best"]), self.progress.position.steps)
         else:
-            self.checkpoints.best_yet = True  # no value ranks them: the newest is the best
+            self.best.is_new = True  # no value ranks them: the newest is the best
 
 
 def look_at(callback: Any, name: str) -> None:

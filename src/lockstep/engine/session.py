@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -26,8 +27,8 @@ from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.plan.targets.kinds import overrides, replace_method
 from lockstep.runs.checkpoint.content import named_as_in
+from lockstep.runs.checkpoint.files import FOLDER, LAST
 from lockstep.runs.checkpoint.reading import read_start
-from lockstep.runs.checkpoint.saving import CheckpointManager
 from lockstep.runs.loggers import create_loggers
 from lockstep.runs.record import StepRecorder
 from lockstep.strategies.parallel.tensor_layout import load_full_state_dict
@@ -37,13 +38,12 @@ from lockstep.strategies.strategy import net_of
 class Session:
     """`data`: this rank's batches; `step`: the weight of their loss; `log`: the values of `self.log`.
 
-    `progress`: where training stands; `phases`: its seconds; `recorder`, `checkpoints`: set when training begins.
+    `progress`: where training stands; `phases`: its seconds; `recorder`: set when training begins.
     random: during an evaluation, the state of the generators of training.
     """
 
     random: Any = None
     recorder: StepRecorder
-    checkpoints: CheckpointManager
 
     def __init__(self, plan: Plan, context: RankContext) -> None:
         """Create the module, its weights first, the same on every rank."""
@@ -67,6 +67,10 @@ class Session:
     def trainer(self) -> pl.Trainer:
         return self.module.trainer  # type: ignore[no-any-return]
 
+    @property
+    def last_checkpoint(self) -> Path:
+        return Path(self.plan.run_dir) / FOLDER / LAST
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Close the loggers if the run fails, and restore the flags of torch that the Trainer sets."""
@@ -79,7 +83,7 @@ class Session:
             torch.backends.cudnn.benchmark = before[1]
 
     def begin(self, callbacks: Sequence[Any]) -> None:
-        """Begin the record and the checkpoints. The module is configured, its optimizers are not restored yet."""
+        """Begin the record. The module is configured, its optimizers are not restored yet."""
         plan, rank = self.plan, self.context.rank
         # Lightning sets this on import; with it every step of Adam would load the driver to ask whether there is a GPU
         os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
@@ -91,10 +95,8 @@ class Session:
             self.data.loaders("val")  # raises for wrong ones before the first step
         at, content = self.start.position, self.start.content
         offset = content["record"] if content else None
-        self.recorder = StepRecorder(plan, rank, self.module, at.epochs, at.batch, offset)
+        self.recorder = self.results.recorder = StepRecorder(plan, rank, self.module, at.epochs, at.batch, offset)
         self.recorder.seconds = lambda: self.phases.total_seconds
-        self.checkpoints = CheckpointManager(plan, rank, self.recorder, self.step.virtual)
-        self.results.checkpoints = self.checkpoints
         if plan.compile:
             from lockstep.engine.compiling import compile_nets
 

@@ -132,7 +132,7 @@ class TrainingCallback(Callback):
         weights = full_state_dict(session.module)
         self.results.digest = digest(weights)
         if session.context.rank == 0:
-            replace_weights(session.checkpoints.last, weights)
+            replace_weights(session.last_checkpoint, weights)
 
     def end_finished(self) -> None:
         """Restore a run that had finished training, maybe within an epoch, before it is tested."""
@@ -154,7 +154,7 @@ class TrainingCallback(Callback):
         self.stop, interrupts = progress.should_stop(), progress.update_interrupted(trainer)
         if progress.epoch_goes_on(trainer) and not progress.is_validation_due(trainer):
             position = progress.position
-            is_due = ends_step(trainer, position.batch) and self.session.checkpoints.due(position.steps)
+            is_due = ends_step(trainer, position.batch) and progress.is_save_due()
             if interrupts or is_due or self.stop:
                 self._save(self.stop)
 
@@ -194,7 +194,7 @@ class TrainingCallback(Callback):
     def _save(self, stops: bool = False) -> None:
         """Save a checkpoint, after the values that are logged until now; then end the run if it `stops`."""
         self.session.loggers.flush()
-        self.session.trainer.save_checkpoint(self.session.checkpoints.last)
+        self.session.trainer.save_checkpoint(self.session.last_checkpoint)
         if stops:
             raise TrainingInterrupted(self.progress.position.steps)
 

@@ -37,6 +37,13 @@ def hardlink(path: Path, name: str) -> None:
             shutil.copyfile(path, temporary)
 
 
+def keep_undamaged(resumed: Path, last: Path) -> None:
+    """Replace last.ckpt by previous.ckpt if a run resumes from that: the next save must not keep the damaged one."""
+    previous = last.with_name(PREVIOUS)
+    if resumed.resolve() == previous.resolve():
+        hardlink(previous, LAST)
+
+
 class DamagedCheckpoint(Exception):
     """A file is no undamaged checkpoint; the message is the reason."""
 
