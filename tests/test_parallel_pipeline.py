@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -86,3 +88,39 @@ def test_parts_compute_what_the_net_does(tmp_path: Path) -> None:
     on_ranks(
         plan_here(["model=linear", "strategy=ddp", "devices=3", "accelerator=cpu", "threads=1"], tmp_path), compute
     )
+
+
+def compute_twice(plan: Plan, context: RankContext) -> Metrics:
+    """On a rank: two batches with and without a second forward of each micro-batch are the same, bit for bit."""
+    kept, ends = [0, 0], []
+    for recomputes in (False, True):
+        torch.manual_seed(0)
+        net = nn.Sequential(
+            nn.Linear(4, 32), nn.BatchNorm1d(32), nn.Dropout(0.5), nn.Linear(32, 32), nn.BatchNorm1d(32)
+        )
+        pipeline = PartOfPipeline(net, [*net], 4, torch.device("cpu"))
+        pipeline.recomputes = recomputes
+
+        def keep(tensor: Tensor, recomputes: bool = recomputes) -> Tensor:
+            kept[recomputes] += tensor.numel()
+            return tensor
+
+        def forward(inputs: Tensor, part: PartOfPipeline = pipeline, pack: Any = keep) -> Any:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                return PartOfPipeline.forward(part, inputs)
+
+        with patch.object(pipeline, "forward", forward):
+            for _ in range(2):
+                pipeline(torch.randn(16, 4)).square().sum().backward()
+        gradients = [weight.grad for weight in pipeline.part.parameters() if weight.grad is not None]
+        ends.append([*gradients, *net.buffers()])
+    assert len(ends[0]) > 6
+    assert all(torch.equal(first, second) for first, second in zip(*ends, strict=True))
+    inputs = 2 * 16 * (4 if context.rank == 0 else 32)  # of the part
+    assert kept[0] > 3 * kept[1] == 3 * inputs, kept
+    return {}
+
+
+def test_a_second_forward_keeps_inputs_alone_and_changes_no_bit(tmp_path: Path) -> None:
+    words = ["model=linear", "strategy=ddp", "devices=2", "accelerator=cpu", "threads=1"]
+    on_ranks(plan_here(words, tmp_path), compute_twice)

@@ -118,6 +118,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "pipeline": (),
         "stopped": (DROPOUT,),
         "uninterrupted": (DROPOUT,),
+        "recomputed": (DROPOUT, "strategy.recompute=true"),
         "begun": (),
     }
     folder = tmp_path_factory.mktemp("pipeline")
@@ -164,6 +165,11 @@ def test_each_rank_has_its_part(runs: Path) -> None:
 def test_stopped_within_a_step_it_goes_on_to_the_same_bits(runs: Path) -> None:
     """Each part draws its own dropout masks, which the generators of a checkpoint repeat."""
     require_identical(runs / "stopped", runs / "uninterrupted")
+
+
+@pytest.mark.slow
+def test_a_second_forward_of_each_micro_batch_changes_no_bit(runs: Path) -> None:
+    require_identical(runs / "recomputed", runs / "uninterrupted")
 
 
 @pytest.mark.slow

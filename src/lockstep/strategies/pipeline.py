@@ -24,6 +24,7 @@ class Pipeline(Sharded):
     name: Literal["pipeline"]
     micro_batches: PositiveInt
     schedule: str = "gpipe"
+    recompute: bool = False
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_compiling: ClassVar[str] = "calls the stages of the net, and not the net"
     explained: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -52,7 +53,8 @@ class Pipeline(Sharded):
         reason = f"each device has a part of the net, and {name} has weights beside it, or optimizes manually"
         yield plan.model.can_shard_net and not plan.model.manual, "strategy", reason, "strategy=ddp"
         reason = "a module computes its loss of all outputs at a time, so that no micro-batch can go back before them"
-        yield self.schedule == "gpipe", "strategy.schedule", reason, "strategy.schedule=gpipe"
+        hint = "strategy.schedule=gpipe; strategy.recompute=true saves more memory"
+        yield self.schedule == "gpipe", "strategy.schedule", reason, hint
         yield plan.num_nodes == 1, "num_nodes", "strategy=pipeline is on one machine", "num_nodes=1, or strategy=fsdp"
         yield not plan.show_shapes, "show_shapes", "stages are no replicas", "show_shapes=false, or strategy=dp"
         yield from super().rules(plan)
@@ -65,4 +67,5 @@ class Pipeline(Sharded):
         net = net_of(module)
         assert net is not None
         pipeline = PartOfPipeline(net, stages_of(net), self.micro_batches, self.devices(plan)[0])
+        pipeline.recomputes = self.recompute
         replace_forward(module, net, pipeline)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lockstep.base.config_error import config_error
 from lockstep.base.random_state import has_dropout, preserve_generators, seed_by
@@ -26,10 +27,13 @@ class PartOfPipeline:
     """Called like the net, by every rank with the same inputs, it returns the outputs of the last part.
 
     part: the stages of this rank. micro_batches: in how many a batch is divided, fewer if it has fewer samples.
+    recomputes: whether backward computes each micro-batch once more, so that its activations are not kept until then.
     draws: whether layers draw random numbers. shared: parameters that other ranks use, too, each with their group.
     buffers: those of each part, which every rank takes after a training step's forward, for checkpoints.
     shapes: the heads of messages by what was computed, so that each is sent once.
     """
+
+    recomputes = False
 
     def __init__(self, net: nn.Module, stages: Sequence[nn.Module], micro_batches: int, device: torch.device) -> None:
         self.rank, self.last = dist.get_rank(), dist.get_world_size() - 1
@@ -62,10 +66,11 @@ class PartOfPipeline:
             entering = micro_batch if self.rank == 0 else self.receive(self.rank - 1, key)
             if self.rank and torch.is_grad_enabled() and entering.is_floating_point():
                 entering.requires_grad_()
-            outputs = entering
             with self.generators(seed, index):
-                for stage in self.part:
-                    outputs = stage(outputs)
+                if self.recomputes and torch.is_grad_enabled():
+                    outputs: Tensor = checkpoint(self.compute, entering, use_reentrant=False)
+                else:
+                    outputs = self.compute(entering)
             if self.rank < self.last:
                 self.send(outputs.detach(), self.rank + 1, key)
             passes.append((entering, outputs))
@@ -74,6 +79,12 @@ class PartOfPipeline:
             for buffer in buffers:
                 dist.broadcast(buffer, src=rank)
         return passes
+
+    def compute(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of this rank's part."""
+        for stage in self.part:
+            inputs = stage(inputs)
+        return inputs
 
     def outputs(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
         """Return the outputs of the last rank, on every rank."""
@@ -89,6 +100,7 @@ class PartOfPipeline:
         before = {parameter: parameter.grad for parameter in self.shared}
         for parameter in self.shared:
             parameter.grad = None
+        buffers = [(buffer, buffer.clone()) for buffer in self.part.buffers() if self.recomputes]
         rows = torch.split(gradient, [len(outputs) for _, outputs in passes]) if self.rank == self.last else ()
         for index, (entering, outputs) in enumerate(passes):
             if self.rank == self.last:
@@ -101,6 +113,8 @@ class PartOfPipeline:
                 leaving = torch.zeros_like(entering) if entering.grad is None else entering.grad
                 self.sent.append((dist.isend(leaving, self.rank - 1), leaving))
         self.wait()
+        for buffer, value in buffers:  # BatchNorm has counted the micro-batches once more
+            buffer.copy_(value)
         self.add_shared(before)
 
     def add_shared(self, before: Mapping[Tensor, Tensor | None]) -> None:
