@@ -111,7 +111,7 @@ def compute_twice(plan: Plan, context: RankContext) -> Metrics:
 
         with patch.object(pipeline, "forward", forward):
             for _ in range(2):
-                pipeline(torch.randn(16, 4)).square().sum().backward()
+                pipeline(torch.randn(16, 4)).square().sum().backward()  # type: ignore[no-untyped-call]
         gradients = [weight.grad for weight in pipeline.part.parameters() if weight.grad is not None]
         ends.append([*gradients, *net.buffers()])
     assert len(ends[0]) > 6
