@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep.raw.step import METHODS, buckets, ring_sum
+from lockstep.raw.average import METHODS, buckets, ring_sum
 from lockstep.runs.compare import compare
 from tests.conftest import MakePlan
 from tests.rank_helpers import run_plans, with_engine, wrong_on

@@ -13,7 +13,7 @@ from tests.conftest import ROOT, Command, Ended
 SRC = ROOT / "src" / "lockstep"
 BESIDE = ("strategies", "collectives")
 OTHER_MEANINGS = {
-    **{name: {"ddp"} for name in ("plan/schemas/run.py", "plan/schemas/target.py", "raw/step.py")},
+    **{name: {"ddp"} for name in ("plan/schemas/run.py", "plan/schemas/target.py", "raw/average.py")},
     "launch/start.py": {"single"},
     "check/command.py": {"ddp"},
     "check/lockstep_runs.py": {"single", "virtual"},

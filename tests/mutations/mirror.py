@@ -2,11 +2,11 @@
 
 MIRROR = """
 # a sum that is no mean
-raw/step.py test_raw_reduce.py::test_by_hand[2-three_gradients]
+raw/average.py test_raw_reduce.py::test_by_hand[2-three_gradients]
 -gradients]) * (1 / dist.get_world_size())
 +gradients])
 # raw's ring loses a share
-raw/step.py test_raw_reduce.py::test_by_hand[2-ring_of_any_size]
+raw/average.py test_raw_reduce.py::test_by_hand[2-ring_of_any_size]
 -received + arrived if adds else arrived
 +arrived
 # raw clips before the sum

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from lockstep.base.private_api.torch import all_gather_single, default_store, reduce_scatter_single
-from lockstep.raw.step import ring_sum
+from lockstep.raw.average import ring_sum
 
 Numbers = Sequence[float] | np.ndarray[Any, Any]
 ONCE, ALL_BUT_OWN, TWICE_ALL_BUT_OWN, NOTHING = "n", "(W-1)/W·n", "2(W-1)/W·n", "no"

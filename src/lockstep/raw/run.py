@@ -16,9 +16,11 @@ from lockstep.base.timeline import timeline
 from lockstep.launch.topology import RankContext
 from lockstep.plan.targets.kinds import overrides
 from lockstep.raw import Job
-from lockstep.raw.data import arguments_for, loaders_of, preserved_generators, seed_evaluation, transfer
+from lockstep.raw.data import arguments_for, loaders_of, transfer
+from lockstep.raw.manual import manual_step
+from lockstep.raw.random_state import preserved_generators, seed_evaluation
 from lockstep.raw.step import automatic_step, step_schedules
-from lockstep.raw.trainer import STAGES, Trainer, manual_step
+from lockstep.raw.trainer import STAGES, Trainer
 
 
 def run(job: Job, context: RankContext) -> dict[str, Any]:

@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from omegaconf import OmegaConf
@@ -20,9 +18,14 @@ from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.launch.topology import RankContext
 from lockstep.plan.targets.kinds import overrides
 from lockstep.plan.targets.locate import create
-from lockstep.raw import Job, configuration, data, step
-from lockstep.raw.data import Loader, Share, preserved_generators
+from lockstep.raw import Job, configuration
+from lockstep.raw.average import choose_average
+from lockstep.raw.batchnorm import SyncBatchNorm
+from lockstep.raw.data import Loader, Share, loaders_of, preserved_metrics
+from lockstep.raw.manual import manual_backward, watch_manual_steps
+from lockstep.raw.random_state import preserved_generators, seed_all
 from lockstep.raw.record import Record
+from lockstep.raw.step import clip_gradients
 
 STAGES = {"train": "training", "val": "validation", "test": "test"}
 
@@ -68,7 +71,7 @@ class Trainer:
         strategy.parallel_devices = [self.device] * context.local_world_size
         strategy.backward = lambda loss, _, *rest, **options: manual_backward(self, loss, *rest, **options)
         self.strategy = strategy
-        self.precision_plugin = SimpleNamespace(clip_gradients=step.clip_gradients)
+        self.precision_plugin = SimpleNamespace(clip_gradients=clip_gradients)
         self.state = SimpleNamespace(fn="fit", stage=None, status="running")
         self.print: Any = print if self.is_global_zero else lambda *_, **__: None
         self.optimizers, self.lr_scheduler_configs, self.loggers, self.updates = (list[Any]() for _ in range(4))
@@ -77,7 +80,7 @@ class Trainer:
         calls: Any = OmegaConf.to_container(config, resolve=True)
         with preserved_generators(seed):
             self.datamodule: Any = create("data", calls["data"]) if calls["data"] else None
-        data.seed_all(seed)  # weights are drawn before anything else, alike on every rank
+        seed_all(seed)  # weights are drawn before anything else, alike on every rank
         self.module: Any = create("model", calls["model"])
         self.model = self.lightning_module = self.module
         chosen = [each for each in (calls.get("callbacks") or {}).values() if isinstance(each, Mapping)]
@@ -105,7 +108,7 @@ class Trainer:
                 self.module.configure_model()
             self.convert()
         self.module.to(self.device)
-        count, most = data.loaders_of(self, "train")[0].count, self.config.trainer.max_steps
+        count, most = loaders_of(self, "train")[0].count, self.config.trainer.max_steps
         total = -(-count // self.config.accumulate_grad_batches) * self.config.max_epochs
         self.num_training_batches = count or float("inf")  # schedules may ask for it
         self.estimated_stepping_batches = min(total or most, total if most == -1 else most)
@@ -117,8 +120,8 @@ class Trainer:
         self.averaged = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         if not self.module.automatic_optimization:
             watch_manual_steps(self)
-        step.choose_average(self)
-        data.seed_all(self.config.seed + 1 + self.global_rank)  # dropout and the like: each rank draws for itself
+        choose_average(self)
+        seed_all(self.config.seed + 1 + self.global_rank)  # dropout and the like: each rank draws for itself
 
     def call(self, hook: str, stage: str) -> None:
         """Call `setup` or `teardown` of the data module and the module."""
@@ -149,7 +152,7 @@ class Trainer:
                 stack.enter_context(torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False))
             if not self.has_samples:
                 stack.enter_context(preserved_generators())
-                stack.enter_context(data.preserved_metrics(self.module))
+                stack.enter_context(preserved_metrics(self.module))
             torch.set_default_dtype(self.dtype)
             stack.callback(torch.set_default_dtype, torch.float32)
             yield
@@ -167,12 +170,12 @@ class Trainer:
 
     def is_validation_due(self, batch: int, is_last: bool) -> bool:
         every, epochs = self.config.trainer.val_check_interval, self.config.trainer.check_val_every_n_epoch
-        count = data.loaders_of(self, "train")[0].count
+        count = loaders_of(self, "train")[0].count
         batch += 0 if epochs else self.record.epoch * count
         batches = every if isinstance(every, int) else max(1, int(count * every)) if count else None
         is_due = (is_last if batches is None else batch % batches == 0) or self.should_stop
         is_epoch = (self.record.epoch + 1) % (epochs or 1) == 0
-        return bool(is_due and is_epoch and data.loaders_of(self, "val"))
+        return bool(is_due and is_epoch and loaders_of(self, "val"))
 
 
 def configured(returned: Any) -> tuple[list[Any], list[LRSchedulerConfig]]:
@@ -194,106 +197,3 @@ def configured(returned: Any) -> tuple[list[Any], list[LRSchedulerConfig]]:
     if not optimizers:
         optimizers.append(SGD([{"params": []}], lr=0.0))  # changes nothing
     return optimizers, configs
-
-
-class SumOverRanks(torch.autograd.Function):
-    """The sum of each rank's values; of a value's gradient, too, since it is part of the sum on every rank.
-
-    That of torch.distributed.nn.functional is deprecated.
-    """
-
-    @staticmethod
-    def forward(_: Any, values: Tensor) -> Tensor:
-        total = values.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> Any:
-        return SumOverRanks.forward(context, gradients[0])
-
-
-class SyncBatchNorm(nn.BatchNorm1d):
-    """Normalizes by the mean and the variance of the global batch: sums over ranks, through which autograd passes."""
-
-    trainer: Any
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        """Take inputs of any number of dimensions."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
-            return super().forward(x)
-        axes, shape = [axis for axis in range(x.dim()) if axis != 1], [1, -1, *[1] * (x.dim() - 2)]
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        count, *_ = sums = self.over_ranks(torch.cat([wide.new_tensor([x.numel() / x.shape[1]]), wide.sum(axes)]))
-        mean = sums[1:] / count
-        centred = wide - mean.view(shape)
-        variance = self.over_ranks(centred.square().sum(axes)) / count
-        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
-            self.num_batches_tracked += 1
-            factor = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
-            self.running_mean.lerp_(mean.detach(), factor)
-            self.running_var.lerp_(variance.detach() * (count / (count - 1)), factor)
-        outputs = centred / (variance + self.eps).sqrt().view(shape)
-        if self.affine:
-            outputs = outputs * self.weight.view(shape) + self.bias.view(shape)
-        return outputs.to(x.dtype)  # type: ignore[no-any-return]
-
-    def over_ranks(self, sums: Tensor) -> Tensor:
-        counted = sums if self.trainer.has_samples else sums * 0.0  # a rank without samples computes another's
-        return SumOverRanks.apply(counted) if dist.is_initialized() else counted
-
-
-# manual optimization: the module goes backward and steps its optimizers itself
-
-
-def manual_step(trainer: Trainer, share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
-    """Run a training step that goes backward by `self.manual_backward`, and steps its optimizers itself."""
-    trainer.factor = step.loss_factor(trainer, share, 1)
-    with trainer.forward_context(share):
-        returned = trainer.module.training_step(*data.arguments_for(trainer.module.training_step, batch, index))
-    outputs = dict(returned) if isinstance(returned, Mapping) else {"loss": returned}
-    trainer.loss = outputs["loss"].detach() if isinstance(outputs.get("loss"), Tensor) else None
-    return outputs if isinstance(returned, Mapping | Tensor) else {}
-
-
-def manual_backward(trainer: Trainer, loss: Tensor, *arguments: Any, **options: Any) -> None:
-    """Go backward, then average gradients over ranks, with what earlier passes have left to average."""
-    averaged = trainer.averaged if trainer.world_size > 1 and trainer.syncs else []
-    trainer.went_backward, earlier = True, [parameter.grad for parameter in averaged]
-    for parameter in averaged:
-        parameter.grad = None
-    trainer.module.on_before_backward(loss)
-    trainer.module.backward(loss * trainer.factor, *arguments, **options)
-    step.average(step.buckets, averaged, earlier)
-    trainer.module.on_after_backward()
-
-
-def watch_manual_steps(trainer: Trainer) -> None:
-    """Measure, and call the module's hook, before each step of an optimizer; count it afterwards."""
-
-    def before(optimizer: Any, arguments: Any, options: Any) -> Any:
-        closure = (*arguments, options.get("closure"))[1]  # the first one is the optimizer
-
-        def measured() -> Any:
-            loss = closure() if closure else None
-            step.before_update(trainer, optimizer)
-            return loss
-
-        return arguments[:1], {**options, "closure": measured}
-
-    def after(*_: Any) -> None:
-        trainer.global_step += 1
-
-    @contextmanager
-    def toggle_model(optimizer: Any, sync_grad: bool = True) -> Iterator[None]:
-        trainer.syncs = sync_grad
-        with trainer.module.toggled_optimizer(optimizer):
-            yield
-        trainer.syncs = True
-
-    for each in trainer.optimizers:
-        each.register_step_pre_hook(before)
-        each.register_step_post_hook(after)
-        each.toggle_model, each.optimizer = partial(toggle_model, each), each
