@@ -23,7 +23,7 @@ raw/data.py test_raw.py::test_what_both_engines_could_take_for_granted
 -first, mine = number - number % accumulate, ids[self.rank :: self.world]
 +first, mine = number - number % accumulate, ids.tensor_split(self.world)[self.rank]
 # raw averages the values of ranks in place of samples
-raw/record.py test_raw.py::test_what_both_engines_could_take_for_granted
+raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -    return None if not count else total / count if how == "mean" else total
 +    return None if not count else sum(a / b for a, b in pairs if b) / len(pairs) if how == "mean" else total
 # raw steps a schedule of steps by epochs
@@ -59,7 +59,7 @@ engine/loop.py test_raw.py::test_what_both_engines_could_take_for_granted
 -trainer.lightning_module.backward(loss if batches == 1 else loss / batches)
 +(loss if batches == 1 else loss / batches).backward()
 # raw counts what rank 0 alone logs on every rank
-raw/record.py test_raw.py::test_what_both_engines_could_take_for_granted
+raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -count = 0.0 if get("rank_zero_only") and not self.trainer.is_global_zero else count
 +count = count
 # the engine counts what rank 0 alone logs on every rank
@@ -67,7 +67,7 @@ engine/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -or (rank_zero_only and self.rank):
 +:
 # raw averages what an epoch's end logs over ranks
-raw/record.py test_raw.py::test_what_both_engines_could_take_for_granted
+raw/log.py test_raw.py::test_what_both_engines_could_take_for_granted
 -count = float(self.epoch_samples.get(self.stage, 0) or 1)
 +count = 1.0
 # the engine averages what an epoch's end logs over ranks

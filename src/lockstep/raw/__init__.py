@@ -3,8 +3,8 @@
 It shares no line that decides a weight with the other engine, so that `engine=both` proves something; torchmetrics
 objects are computed from the states of all ranks by the same function. To be read in this order: `run` (a run on
 one rank), `step` (a batch on one rank) and `average` (gradients over ranks), then what these call: `data` (this rank's
-share of each batch), `trainer` (what a rank holds, and its module sees), `record` (what a run measures and leaves).
-`manual` is the step of a module with manual optimization, and `batchnorm` that over all ranks.
+share of each batch), `trainer` (what a rank holds, and its module sees), `log` (what the module logs), `record`
+(what a run leaves). `manual` is the step of a module with manual optimization, and `batchnorm` that over all ranks.
 """
 
 from collections.abc import Mapping

@@ -61,7 +61,7 @@ def train_epoch(trainer: Trainer) -> None:
     module, record, validated = trainer.module, trainer.record, False
     trainer.current_epoch, accumulate = record.epoch, trainer.config.accumulate_grad_batches
     train_step = automatic_step if module.automatic_optimization else manual_step
-    record.begin_stage("train")
+    trainer.log.begin_stage("train")
     module.on_train_epoch_start()
     for index, share in enumerate(loaders_of(trainer, "train")[0].shares(record.epoch, accumulate)):
         began, trainer.is_last_batch = time.perf_counter(), share.is_last
@@ -70,14 +70,14 @@ def train_epoch(trainer: Trainer) -> None:
         trainer.begin_batch(share)
         if module.on_train_batch_start(batch, index) == -1:  # the module skips the rest of the epoch
             trainer.is_last_batch = True
-            record.between_batches("train")
+            trainer.log.between_batches("train")
             step_schedules(trainer, index, step_ends=True, epoch_ends=True)
             break
         for layer, name in trainer.shared_buffers if index % accumulate == 0 else ():
             dist.broadcast(getattr(layer, name), src=0)
         outputs = train_step(trainer, share, batch, index, is_step)
         step_schedules(trainer, index, is_step, share.is_last)
-        record.show_batch()
+        trainer.log.show_batch()
         module.on_train_batch_end(outputs, batch, index)
         record.end_batch(share, is_step or not module.automatic_optimization)
         trainer.seconds += time.perf_counter() - began
@@ -92,9 +92,9 @@ def train_epoch(trainer: Trainer) -> None:
             trainer.print(f"data: the length of its training loader is more than {index + 1} batches: no validation")
         if share.is_last or trainer.is_over() or trainer.should_stop:
             break
-    record.end_stage("train", ends=False)
+    trainer.log.reduce("train", ends=False)
     module.on_train_epoch_end()
-    record.end_stage("train", ends=True)
+    record.end_stage("train")
     if trainer.is_last_batch or trainer.should_stop or not trainer.is_over():  # else the last one is not complete
         step_schedules(trainer, 0, False, trainer.is_last_batch, plateau=True)
         record.end_epoch(validated)
@@ -104,7 +104,7 @@ def train_epoch(trainer: Trainer) -> None:
 @preserved_generators()
 def evaluate(trainer: Trainer, stage: str) -> None:
     """Run this rank's batches of each loader through the module's step; every sample counts once."""
-    module, record, loaders, name = trainer.module, trainer.record, loaders_of(trainer, stage), STAGES[stage]
+    module, log, loaders, name = trainer.module, trainer.log, loaders_of(trainer, stage), STAGES[stage]
     modes, user_step = {each: each.training for each in module.modules()}, getattr(module, f"{name}_step")
 
     def call(hook: str, *arguments: Any) -> None:
@@ -112,7 +112,7 @@ def evaluate(trainer: Trainer, stage: str) -> None:
 
     trainer.enter(stage)
     call("model_eval")
-    record.begin_stage(stage)
+    log.begin_stage(stage)
     seed_evaluation(trainer, stage)
     call("start")
     call("epoch_start")
@@ -122,19 +122,19 @@ def evaluate(trainer: Trainer, stage: str) -> None:
         which = (number,) if len(loaders) > 1 else ()
         for index, share in enumerate(loader.shares(0)):
             batch = transfer(trainer, share.batch, number)
-            record.begin_batch(stage, len(share.ids), f"/dataloader_idx_{number}" if which else "")
+            log.begin_batch(stage, len(share.ids), f"/dataloader_idx_{number}" if which else "")
             seed_evaluation(trainer, stage, index, number)
             call("batch_start", batch, index, *which)
             with trainer.forward_context(share):
                 outputs = user_step(*arguments_for(user_step, batch, index, *which))
             call("batch_end", outputs, batch, index, *which)
-            record.between_batches(stage)
+            log.between_batches(stage)
     seed_evaluation(trainer, stage)
-    record.end_stage(stage, ends=False)
+    log.reduce(stage, ends=False)
     for callback in trainer.callbacks if stage == "test" else ():
         callback.on_test_epoch_end(trainer, module)
     call("epoch_end")
-    record.end_stage(stage, ends=True)
+    trainer.record.end_stage(stage)
     call("end")
     trainer.enter("train" if stage == "val" else "")
     if overrides(module, f"on_{name}_model_train"):

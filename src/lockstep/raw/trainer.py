@@ -22,6 +22,7 @@ from lockstep.raw import Job, configuration
 from lockstep.raw.average import choose_average
 from lockstep.raw.batchnorm import SyncBatchNorm
 from lockstep.raw.data import Loader, Share, loaders_of, preserved_metrics
+from lockstep.raw.log import Log
 from lockstep.raw.manual import manual_backward, watch_manual_steps
 from lockstep.raw.random_state import preserved_generators, seed_all
 from lockstep.raw.record import Record
@@ -90,7 +91,7 @@ class Trainer:
         for each in self.owners:
             each.trainer = self
         self.convert()
-        self.record = Record(self)
+        self.log, self.record = Log(self), Record(self)
 
     def convert(self) -> None:
         """Convert the module to the dtype of the run, and BatchNorm to that over all ranks."""
@@ -159,11 +160,11 @@ class Trainer:
 
     def begin_batch(self, share: Share) -> None:
         self.updates, self.loss, self.count = [], None, len(share.ids)
-        self.record.begin_batch("train", len(share.ids))
+        self.log.begin_batch("train", len(share.ids))
 
     def enter(self, stage: str) -> None:
         self.training, self.validating, self.testing = (stage == each for each in STAGES)
-        self.record.between_batches(stage or "train")
+        self.log.between_batches(stage or "train")
 
     def is_over(self) -> bool:
         return bool(0 < self.config.trainer.max_steps <= self.global_step)
