@@ -10,7 +10,7 @@ from lockstep.command.job import with_earlier_words
 from tests.conftest import Command
 
 TYPED: list[tuple[str, str, str]] = [
-    ("devices=0", "devices=0:", "write devices=1."),
+    ("devices=0 hydra.run.dir=folder", "devices=0:", "write devices=1."),
     ("ckpt_path=file", "file: it is no complete checkpoint", "write ckpt_path=last"),
     ("hydra.run.dir=file", "hydra.run.dir=file:", "File exists"),
     ("--max_epochs 3", "unrecognized arguments: --max_epochs", "then KEY=VALUE without dashes"),
