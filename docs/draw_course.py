@@ -13,7 +13,7 @@ import matplotlib as mpl
 import torch
 
 from lockstep import run
-from lockstep.raw.data import hash_ids
+from lockstep.raw.record import hash_ids
 
 mpl.use("svg")
 mpl.rcParams.update({"svg.hashsalt": "lockstep", "svg.fonttype": "none", "font.size": 9})

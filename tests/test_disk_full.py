@@ -24,7 +24,7 @@ def check_error(ended: Ended) -> None:
     folder = ended.folder / "run"
     assert ended.status == 2, ended.err
     assert ended.err == (
-        f"hydra.run.dir={folder}: what the run leaves cannot be written there (No space left on device); "
+        f"hydra.run.dir={folder}: the run's files cannot be written there (No space left on device); "
         "write a folder with room for it that you may write to; checkpoints that were saved are kept.\n"
     )
     assert not list(ended.folder.rglob("*.part"))

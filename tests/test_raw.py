@@ -145,7 +145,7 @@ def test_an_optimizer_of_the_module_that_goes_backward_several_times_is_refused(
 )
 def test_loaders_that_are_refused(loader: Any) -> None:
     options = {"seed": 1, "trainer": {"limit_train_batches": 1.0, "overfit_batches": 0}}
-    trainer = SimpleNamespace(config=OmegaConf.create(options), global_rank=0, world_size=1)
+    trainer: Any = SimpleNamespace(config=OmegaConf.create(options), global_rank=0, world_size=1)
     with pytest.raises(ConfigError, match=r"^data: engine=raw reads a DataLoader with a batch_size, and an Iterable.*"):
         Loader(loader, trainer, "train", 1)
 

@@ -22,7 +22,7 @@ def test_metrics_keep_full_precision_and_nan_and_infinity_become_null(tmp_path: 
 def test_a_run_folder_that_cannot_be_created(below: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / below
-    message = rf"^hydra.run.dir={folder}: what the run leaves cannot be written there \({reason}\); write a folder"
+    message = rf"^hydra.run.dir={folder}: the run's files cannot be written there \({reason}\); write a folder"
     with pytest.raises(ConfigError, match=message):
         run(["data=points", "model=linear", f"hydra.run.dir={folder}"])
 

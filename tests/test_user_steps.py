@@ -96,5 +96,7 @@ def test_a_plateau_of_steps_is_refused(make_user_plan: MakeUserPlan) -> None:
 
 @pytest.mark.slow
 def test_lbfgs_is_refused_on_several_ranks(make_user_plan: MakeUserPlan) -> None:
-    with pytest.raises(ConfigError, match=r"^optimizer=LBFGS: it would judge by each rank's own loss; write strategy"):
+    with pytest.raises(
+        ConfigError, match=r"^optimizer=LBFGS: its line search would go by each rank's own loss; write strategy"
+    ):
         trained(make_user_plan(*MODULES["late"], *DDP))

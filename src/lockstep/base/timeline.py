@@ -98,7 +98,7 @@ def events_of_rank(events: Events, rank: int) -> Events:
 
 
 def flows(ranks: Sequence[Events]) -> Iterator[dict[str, Any]]:
-    """Yield the arrows that join the nth call of each collective over ranks, from the first rank to the last."""
+    """Yield the arrows that join the nth call of each collective over ranks, in the order in which ranks call it."""
     calls = defaultdict[tuple[str, int], Events](list)
     for events in ranks:
         counts = Counter[str]()

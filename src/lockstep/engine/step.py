@@ -49,7 +49,7 @@ class ModuleStep:
 
     share, loader: this rank's part of the batch, and the index of its loader in an evaluation.
     loss, weight: that of the batch, and the factor on it.
-    batches: over which Lightning averages the gradients of an optimizer step.
+    data_size: the shares of a batch. batches: over which Lightning averages the gradients of an optimizer step.
     averaged: the `id`s of the parameters whose gradients DistributedDataParallel averages; None without it.
     virtual: the ranks that run in turn in this process, if there are several.
     reports: whether this rank counts its samples, as one of the ranks that compute on them.
@@ -68,7 +68,8 @@ class ModuleStep:
 
     def __init__(self, plan: Plan, module: Any, log: ExactLog, data: RankData, reports: bool) -> None:
         self.plan, self.module, self.log, self.data, self.reports = plan, module, log, data, reports
-        self.ranks, self.batches = plan.data_size * plan.strategy.virtual_ranks(plan), plan.accumulate_grad_batches
+        self.data_size = plan.data_size
+        self.ranks, self.batches = self.data_size * plan.strategy.virtual_ranks(plan), plan.accumulate_grad_batches
         self.weights = LossWeights(plan)
         self.backward_passes = 0
         replace_method(module, "training_step", self._training_step)
@@ -82,13 +83,13 @@ class ModuleStep:
             if overrides(self.module, name):
                 replace_method(self.module, name, step)
 
-    def watch(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
-        """Register the optimizers of the module, and what averages gradients, a FixedBucketDDP or anything else."""
+    def prepare(self, optimizers: Sequence[Optimizer], wrapped: object) -> None:
+        """Prepare the optimizers of the module; `wrapped`: a FixedBucketDDP, or else what averages gradients."""
         for optimizer in optimizers:
             update_together(optimizer)
             optimizer.register_step_post_hook(lambda *_: self.phases.mark("optimizer"))
-            reason, hint = "it would judge by each rank's own loss", "strategy=single, or another optimizer"
-            fits = self.plan.data_size == 1 or not isinstance(optimizer, torch.optim.LBFGS)
+            reason, hint = "its line search would go by each rank's own loss", "strategy=single, or another optimizer"
+            fits = self.data_size == 1 or not isinstance(optimizer, torch.optim.LBFGS)
             require(fits, "optimizer", type(optimizer).__name__, reason, hint)
         if self.plan.world_size > 1 and not self.plan.compile:
             self.phases.watch(self.module)
@@ -110,7 +111,7 @@ class ModuleStep:
         self.share, self.loader, self.position, self.loss, self.weights.batch = share, 0, position, None, None
         if position.batch % self.batches == 0:
             self.weights.window = 0.0
-        self.weight = self.loss_weight(self.samples, self.plan.data_size)
+        self.weight = self.loss_weight(self.samples, self.data_size)
 
     def loss_weight(self, samples: int, averaged_over: int) -> float:
         """Return the factor on the mean loss over `samples` samples of the batch.
@@ -171,7 +172,7 @@ class ModuleStep:
         if (weight := self.weights.read(outputs)) is not None:
             weight = 0.0 if self.share.is_dummy else weight
             self.weights.batch = weight if self.reports else 0.0
-            self.weight = weight * self.plan.data_size * self.batches  # what the engine divides by
+            self.weight = weight * self.data_size * self.batches  # what the engine divides by
         elif self.share.dropped:
             self._require_all_samples()
         return outputs

@@ -31,10 +31,11 @@ class BatchCallback(Callback):
 
     def __init__(self, session: Session) -> None:
         self.session, self.plan, self.results = session, session.plan, session.results
+        self.progress = session.progress
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Begin a batch that the loader has yielded and that is on its device."""
-        session, progress = self.session, self.session.progress
+        session, progress = self.session, self.progress
         session.phases.mark("data")
         self.steps = []
         session.step.begin(session.data.next_share("train"), progress.position)
@@ -51,22 +52,22 @@ class BatchCallback(Callback):
 
     def end(self, *_: Any) -> None:
         """Record and show a batch, after the steps of optimizers and schedules and all hooks."""
-        session, results, position = self.session, self.results, self.session.progress.position
+        session, results, position, trainer = self.session, self.results, self.progress.position, self.session.trainer
         results.update_step_metrics()  # with what the hooks of this batch have logged
         counted = session.step.record_batch(session.recorder)
         if self.plan.logger:
             results.curve.add(*counted)
         position.batch += 1
-        if ends_step(session.trainer, position.batch):
-            self._end_step()
+        if ends_step(trainer, position.batch):
+            self._end_step(trainer)
         session.log.enter("train")
         session.phases.step(session.step.share.samples)
-        if session.trainer.is_last_batch:
+        if trainer.is_last_batch:
             results.work = work_of(session.device, session.phases.end_epoch())
 
-    def _end_step(self) -> None:
+    def _end_step(self, trainer: pl.Trainer) -> None:
         """Record an optimizer step, and log its values if a point of the curves is due."""
-        trainer, session, position = self.session.trainer, self.session, self.session.progress.position
+        session, position = self.session, self.progress.position
         rate = self.steps[0][0] if self.steps else learning_rate(trainer.optimizers)
         norms = [norm for _, norms in self.steps for norm in norms]
         session.recorder.step(rate, norms, session.log.record_values() if session.log.step_values else None)
@@ -99,7 +100,7 @@ class TrainingCallback(Callback):
         self.stop = self.epoch_ended = False
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.session.step.watch(trainer.optimizers, trainer.strategy.model)
+        self.session.step.prepare(trainer.optimizers, trainer.strategy.model)
         self.session.begin(trainer.callbacks)  # type: ignore[attr-defined]
 
     def restore_optimizers(self) -> None:

@@ -37,7 +37,7 @@ def silence_thread_errors() -> None:
 
 def write_error(folder: Path | str, error: OSError, key: str = "hydra.run.dir") -> ConfigError:
     """Return the ConfigError for a folder in which a file, or which itself, cannot be written."""
-    reason = f"what the run leaves cannot be written there ({error.strerror})"
+    reason = f"the run's files cannot be written there ({error.strerror})"
     hint = "a folder with room for it that you may write to; checkpoints that were saved are kept"
     return config_error(key, folder, reason, hint)
 

@@ -116,7 +116,7 @@ def in_child(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return run_processes(Call(world, function, arguments), __name__)[0]
     except failure.RankFailed as error:
-        raise ConfigError(f"The process that imports your code has failed: {error.reason}; mend the code.") from None
+        raise ConfigError(f"The process that imports your code has failed: {error.reason}.") from None
 
 
 def run(work: Call, _context: RankContext) -> Any:
@@ -124,5 +124,5 @@ def run(work: Call, _context: RankContext) -> Any:
     try:
         return work.function(*work.arguments)
     except SystemExit as error:
-        reason = f"Your code calls sys.exit({error.code!r}) while it is imported; mend the code."
+        reason = f"Your code calls sys.exit({error.code!r}) while it is imported."
         raise ConfigError(reason) from None

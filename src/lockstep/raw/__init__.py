@@ -1,10 +1,13 @@
 """The raw engine: the same training in plain torch.distributed, from the words of docs/agreement.md.
 
 It shares no line that decides a weight with the other engine, so that `engine=both` proves something; torchmetrics
-objects are computed from the states of all ranks by the same function. To be read in this order: `run` (a run on
-one rank), `step` (a batch on one rank) and `average` (gradients over ranks), then what these call: `data` (this rank's
-share of each batch), `trainer` (what a rank holds, and its module sees), `log` (what the module logs), `record`
-(what a run leaves). `manual` is the step of a module with manual optimization, and `batchnorm` that over all ranks.
+objects are computed from the states of all ranks by the same function.
+
+Of Lightning it has what a module itself calls or inherits: its hooks, `backward`, `optimizer_step`, which calls
+`optimizer.step`, and a `trainer` to read from. To be read in this order: `run` (a run on one rank), `step` (a batch on
+one rank), `data` (this rank's share of each batch) and `average` (gradients over ranks), then what these call:
+`trainer` (what a rank holds, and its module sees), `random_state` (seeds), `log` (what the module logs), `record`
+(what a run leaves). `manual` is the step of a module with manual optimization, `batchnorm` that over all ranks.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The average of gradients over ranks: by DistributedDataParallel during backward, or by hand after it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -10,26 +10,31 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.base.private_api.torch import BATCHNORM
 
+if TYPE_CHECKING:
+    from lockstep.raw.trainer import Trainer
+
 
 class Step(nn.Module):
     """A module whose forward is its training step, as DistributedDataParallel needs it.
 
     It adds gradients in buckets of 1 MiB, then 25 MiB, which it fills in the order of the parameters: here from the
-    last to the first. More than two numbers have several sums, so the buckets decide the last bits. They stay as they
-    are with find_unused_parameters, of which torch warns if no parameter is unused.
+    last to the first. More than two numbers have several sums, so the buckets decide the last bits. After one step it
+    would fill them anew, but not with find_unused_parameters, of which torch warns if no parameter is unused.
     """
 
     def __init__(self, module: Any) -> None:
         super().__init__()
         self.last_to_first = nn.ParameterList([*module.parameters()][::-1])
-        self.unused = nn.Parameter(torch.zeros(1, dtype=torch.float16))  # in a bucket of its own
+        self.unused = nn.Parameter(
+            torch.zeros(1, dtype=torch.float16)
+        )  # float16, so that no bucket has it beside others
         self.module = module
 
     def forward(self, *arguments: Any) -> Any:
         return self.module.training_step(*arguments)
 
 
-def choose_average(trainer: Any) -> None:
+def choose_average(trainer: "Trainer") -> None:
     """Choose how gradients are averaged over ranks (`engine.gradient_sync`), and which buffers rank 0 sends."""
     module, sync = trainer.module, trainer.config.engine.gradient_sync
     parameters = [*module.parameters()]

@@ -4,37 +4,32 @@ Epoch e of n samples is `torch.randperm(n)` under seed + e, if the user's DataLo
 k·B … (k+1)·B of it, of which rank r of W takes r, r + W, r + 2W, … So the samples of a step are the same for any W.
 """
 
-import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
 import torch.utils.data as td
 from lightning_utilities.core.apply_func import apply_to_collection
-from torch import Tensor, nn
-from torchmetrics import Metric
+from torch import Tensor
 
 from lockstep.base.config_error import ConfigError, require
-from lockstep.base.messages import gather_values
-from lockstep.base.private_api.torchmetrics import compute_from, states_of, widen_counts
 from lockstep.base.structures import samples_left
 from lockstep.plan.targets.kinds import overrides
 from lockstep.raw.random_state import generators, preserved_generators, seed_by
+
+if TYPE_CHECKING:
+    from lockstep.raw.trainer import Trainer
 
 
 @dataclass
 class Share:
     """The share of one rank in a global batch.
 
-    batch: this rank's samples, collated. A rank that has none takes part in the step by a sample that does not count.
+    batch: this rank's samples, collated. A rank that has none computes another's sample with weight 0.
     ids: of this rank's samples. total: samples of the global batch. step_total: of all batches of the optimizer step.
     """
 
@@ -45,26 +40,6 @@ class Share:
     is_last: bool
 
 
-@contextmanager
-def preserved_metrics(module: nn.Module) -> Iterator[None]:
-    """Restore the torchmetrics of a module afterwards."""
-    kinds, metrics = (Tensor, list, int, float, type(None)), [m for m in module.modules() if isinstance(m, Metric)]
-    states = [{name: deepcopy(value) for name, value in vars(m).items() if isinstance(value, kinds)} for m in metrics]
-    yield
-    for metric, state in zip(metrics, states, strict=True):
-        vars(metric).update(state)
-
-
-def compute_over_ranks(metrics: Sequence[Metric]) -> None:
-    """Compute metrics of their states on all ranks, in one message; each keeps its value until it is reset."""
-    for metric in metrics:
-        widen_counts(metric)  # torchmetrics divides in float32
-    if metrics and dist.is_initialized():
-        ranks = gather_values([states_of(metric) for metric in metrics], to_all=True)
-        for metric, states in zip(metrics, zip(*ranks, strict=True), strict=True):
-            compute_from(metric, states)
-
-
 class Loader:
     """One rank's view of a user's DataLoader.
 
@@ -72,7 +47,7 @@ class Loader:
     smallest: samples that a batch has at least, in an evaluation. fixed: every epoch is the first.
     """
 
-    def __init__(self, loader: Any, trainer: Any, stage: str, smallest: int) -> None:
+    def __init__(self, loader: Any, trainer: "Trainer", stage: str, smallest: int) -> None:
         config, self.loader, self.rank, self.world = trainer.config, loader, trainer.global_rank, trainer.world_size
         self.trains, self.seed, self.limit = stage == "train", config.seed, config.trainer[f"limit_{stage}_batches"]
         self.fixed, self.smallest = self.trains and config.trainer.overfit_batches > 0, 1 if self.trains else smallest
@@ -184,7 +159,7 @@ class Loader:
             yield batch
 
 
-def loaders_of(trainer: Any, stage: str) -> list[Loader]:
+def loaders_of(trainer: "Trainer", stage: str) -> list[Loader]:
     """Return this rank's views of the loaders of a stage, if it runs."""
     owner, name, returned = trainer.owners[0], f"{stage}_dataloader", None
     if stage not in trainer.loaders:
@@ -200,7 +175,7 @@ def loaders_of(trainer: Any, stage: str) -> list[Loader]:
     return loaders
 
 
-def transfer(trainer: Any, batch: Any, loader: int = 0) -> Any:
+def transfer(trainer: "Trainer", batch: Any, loader: int = 0) -> Any:
     """Move a batch by the hooks of the data module or the module; with 64-true floats become float64 first."""
     if trainer.dtype == torch.float64:
         batch = apply_to_collection(batch, Tensor, lambda each: each.double() if each.is_floating_point() else each)
@@ -216,23 +191,3 @@ def arguments_for(method: Callable[..., Any], *arguments: Any) -> tuple[Any, ...
     kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
     takes_all = inspect.Parameter.VAR_POSITIONAL in kinds
     return arguments if takes_all else arguments[: sum(kind in (0, 1) for kind in kinds)]
-
-
-def hash_ids(ids: Tensor, first: int, step: int) -> int:
-    """Return the sum of a hash of each (id, its position in the order of the epoch), modulo 2^64.
-
-    The positions are first, first + step, … The hash is SplitMix64's, of id · (2^64 over the golden ratio) + position.
-    """
-    position = np.arange(first, first + step * len(ids), step, dtype=np.uint64)[: len(ids)]
-    mixed = ids.numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + position
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
-
-
-def digest(tensors: Iterable[Tensor]) -> str:
-    """Return the SHA-256 of tensors, each in logical order."""
-    sha = hashlib.sha256()
-    for tensor in tensors:
-        sha.update(tensor.detach().cpu().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return sha.hexdigest()

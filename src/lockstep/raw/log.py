@@ -1,18 +1,23 @@
 """What a module logs by `self.log`, over all ranks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import Tensor, nn
 from torchmetrics import Metric
 
-from lockstep.base.messages import all_gather_json
-from lockstep.base.private_api.torchmetrics import last_forward, widen_metric
-from lockstep.raw.data import compute_over_ranks
+from lockstep.base.messages import all_gather_json, gather_values
+from lockstep.base.private_api.torchmetrics import compute_from, last_forward, states_of, widen_counts, widen_metric
+
+if TYPE_CHECKING:
+    from lockstep.raw.trainer import Trainer
 
 
 def added(numbers: Iterable[Any]) -> Any:
@@ -64,7 +69,7 @@ class Log:
     stage, suffix = "train", ""
     samples: int | None = None
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: "Trainer") -> None:
         self.trainer = trainer
         self.logged: dict[str, dict[str, Logged]] = {"train": {}, "val": {}, "test": {}}
         self.epoch_samples, self.metrics = dict[str, int](), dict[str, Metric]()
@@ -149,3 +154,23 @@ class Log:
                 self.metrics[entry.metric].reset()
             entry.metric, entry.epoch = None, (0.0, 0.0)
         return means
+
+
+@contextmanager
+def preserved_metrics(module: nn.Module) -> Iterator[None]:
+    """Restore the torchmetrics of a module afterwards."""
+    kinds, metrics = (Tensor, list, int, float, type(None)), [m for m in module.modules() if isinstance(m, Metric)]
+    states = [{name: deepcopy(value) for name, value in vars(m).items() if isinstance(value, kinds)} for m in metrics]
+    yield
+    for metric, state in zip(metrics, states, strict=True):
+        vars(metric).update(state)
+
+
+def compute_over_ranks(metrics: Sequence[Metric]) -> None:
+    """Compute metrics of their states on all ranks, in one message; each keeps its value until it is reset."""
+    for metric in metrics:
+        widen_counts(metric)  # torchmetrics divides in float32
+    if metrics and dist.is_initialized():
+        ranks = gather_values([states_of(metric) for metric in metrics], to_all=True)
+        for metric, states in zip(metrics, zip(*ranks, strict=True), strict=True):
+            compute_from(metric, states)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -11,8 +11,11 @@ from lockstep.raw.average import average, buckets
 from lockstep.raw.data import Share, arguments_for
 from lockstep.raw.step import before_update, loss_factor
 
+if TYPE_CHECKING:
+    from lockstep.raw.trainer import Trainer
 
-def manual_step(trainer: Any, share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
+
+def manual_step(trainer: "Trainer", share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
     """Run a training step that goes backward by `self.manual_backward`, and steps its optimizers itself."""
     trainer.factor = loss_factor(trainer, share, 1)
     with trainer.forward_context(share):
@@ -22,7 +25,7 @@ def manual_step(trainer: Any, share: Share, batch: Any, index: int, is_step: boo
     return outputs if isinstance(returned, Mapping | Tensor) else {}
 
 
-def manual_backward(trainer: Any, loss: Tensor, *arguments: Any, **options: Any) -> None:
+def manual_backward(trainer: "Trainer", loss: Tensor, *arguments: Any, **options: Any) -> None:
     """Go backward, then average gradients over ranks, with what earlier passes have left to average."""
     averaged = trainer.averaged if trainer.world_size > 1 and trainer.syncs else []
     trainer.went_backward, earlier = True, [parameter.grad for parameter in averaged]
@@ -34,11 +37,11 @@ def manual_backward(trainer: Any, loss: Tensor, *arguments: Any, **options: Any)
     trainer.module.on_after_backward()
 
 
-def watch_manual_steps(trainer: Any) -> None:
+def watch_manual_steps(trainer: "Trainer") -> None:
     """Measure, and call the module's hook, before each step of an optimizer; count it afterwards."""
 
     def before(optimizer: Any, arguments: Any, options: Any) -> Any:
-        closure = (*arguments, options.get("closure"))[1]  # the first one is the optimizer
+        closure = arguments[1] if len(arguments) > 1 else options.get("closure")  # after the optimizer
 
         def measured() -> Any:
             loss = closure() if closure else None

@@ -5,11 +5,14 @@ import random
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from lockstep.raw.trainer import Trainer
 
 
 def seed_by(*numbers: int) -> None:
@@ -21,7 +24,7 @@ def seed_by(*numbers: int) -> None:
     random.seed(seed)
 
 
-def seed_evaluation(trainer: Any, stage: str, batch: int = -1, loader: int = -1) -> None:
+def seed_evaluation(trainer: "Trainer", stage: str, batch: int = -1, loader: int = -1) -> None:
     """Seed by (seed, epoch, stage, loader, batch, rank); for hooks between batches alike on every rank."""
     epoch, rank = trainer.record.epoch if stage == "val" else 0, 0 if batch < 0 else trainer.global_rank
     seed_by(trainer.config.seed, epoch, 1 if stage == "val" else 2, loader, batch, rank)

@@ -1,13 +1,15 @@
 """Measurements and files of a run: record.jsonl, last.ckpt and the content of metrics.json."""
 
+import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,8 +18,11 @@ from lockstep.base.files import atomic_write, finite
 from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api.torch import BATCHNORM, DROPOUT
 from lockstep.base.safe_loading import is_loadable, plain
-from lockstep.raw.data import Share, digest, hash_ids
+from lockstep.raw.data import Share
 from lockstep.raw.log import added, value_of
+
+if TYPE_CHECKING:
+    from lockstep.raw.trainer import Trainer
 
 LOSSES = ("val_loss", "val/loss", "valid_loss", "validation_loss", "train/loss")
 MORE_IS_BETTER = re.compile(r"(acc|accuracy|f1|r2|auc|auroc|precision|recall)$")
@@ -33,7 +38,7 @@ class Record:
     epoch = batches = steps = all_samples = 0
     logs_loss = False
 
-    def __init__(self, trainer: Any) -> None:
+    def __init__(self, trainer: "Trainer") -> None:
         self.trainer, self.path = trainer, Path(trainer.default_root_dir) / "record.jsonl"
         self.values, self.epoch_values, self.best, self.window = (dict[str, Any]() for _ in range(4))
         self.lines: list[dict[str, Any]] = []
@@ -174,3 +179,23 @@ def step_line(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             values |= {} if value is None else {name: value}
         line |= {kind: values} if values else {}
     return line
+
+
+def hash_ids(ids: Tensor, first: int, step: int) -> int:
+    """Return the sum of a hash of each (id, its position in the order of the epoch), modulo 2^64.
+
+    The positions are first, first + step, … The hash is SplitMix64's, of id · (2^64 over the golden ratio) + position.
+    """
+    position = np.arange(first, first + step * len(ids), step, dtype=np.uint64)[: len(ids)]
+    mixed = ids.numpy().astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + position
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return int((mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64))
+
+
+def digest(tensors: Iterable[Tensor]) -> str:
+    """Return the SHA-256 of tensors, each in logical order."""
+    sha = hashlib.sha256()
+    for tensor in tensors:
+        sha.update(tensor.detach().cpu().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()

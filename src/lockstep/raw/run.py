@@ -63,8 +63,9 @@ def train_epoch(trainer: Trainer) -> None:
     train_step = automatic_step if module.automatic_optimization else manual_step
     trainer.log.begin_stage("train")
     module.on_train_epoch_start()
+    began = time.perf_counter()
     for index, share in enumerate(loaders_of(trainer, "train")[0].shares(record.epoch, accumulate)):
-        began, trainer.is_last_batch = time.perf_counter(), share.is_last
+        trainer.is_last_batch = share.is_last
         is_step = share.is_last or (index + 1) % accumulate == 0  # the last batch of an optimizer step
         batch = transfer(trainer, share.batch)
         trainer.begin_batch(share)
@@ -92,10 +93,12 @@ def train_epoch(trainer: Trainer) -> None:
             trainer.print(f"data: the length of its training loader is more than {index + 1} batches: no validation")
         if share.is_last or trainer.is_over() or trainer.should_stop:
             break
+        began = time.perf_counter()  # reading a batch counts, a validation does not
     trainer.log.reduce("train", ends=False)
     module.on_train_epoch_end()
     record.end_stage("train")
-    if trainer.is_last_batch or trainer.should_stop or not trainer.is_over():  # else the last one is not complete
+    epoch_is_complete = trainer.is_last_batch or trainer.should_stop or not trainer.is_over()
+    if epoch_is_complete:
         step_schedules(trainer, 0, False, trainer.is_last_batch, plateau=True)
         record.end_epoch(validated)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -12,8 +12,11 @@ from torch.optim import Optimizer
 from lockstep.base.config_error import require
 from lockstep.raw.data import Share, arguments_for
 
+if TYPE_CHECKING:
+    from lockstep.raw.trainer import Trainer
 
-def automatic_step(trainer: Any, share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
+
+def automatic_step(trainer: "Trainer", share: Share, batch: Any, index: int, is_step: bool) -> Mapping[str, Any]:
     """Run forward and backward of a batch, and the update if an optimizer step ends with it (`is_step`)."""
     module, optimizer, accumulate = trainer.module, trainer.optimizers[0], trainer.config.accumulate_grad_batches
     outputs: dict[str, Any] = {}
@@ -29,12 +32,12 @@ def automatic_step(trainer: Any, share: Share, batch: Any, index: int, is_step: 
         if (loss := values.get("loss")) is None:
             return None
         trainer.loss, factor = loss.detach(), loss_factor(trainer, share, accumulate)
-        if (weight := values.get("weight")) is not None:  # the loss is a mean over so many, perhaps over nothing
+        if (weight := values.get("weight")) is not None:  # the loss is a mean over so many items, possibly 0
             trainer.count = float(weight) if len(share.ids) else 0.0
             trainer.loss = trainer.loss if trainer.count else None
             trainer.divisor = trainer.count + (trainer.divisor or 0.0)
             factor = trainer.count * trainer.world_size * accumulate
-        module.on_before_backward(loss / accumulate)
+        module.on_before_backward(loss / accumulate)  # Lightning's value; `loss_factor` undoes the division
         module.backward(loss / accumulate * factor)
         module.on_after_backward()
         outputs.update(values, loss=loss.detach() / accumulate)
@@ -48,8 +51,8 @@ def automatic_step(trainer: Any, share: Share, batch: Any, index: int, is_step: 
         module.configure_gradient_clipping(optimizer, gradient_clip_val=clip, gradient_clip_algorithm=algorithm)
         return loss
 
-    if is_step:
-        module.optimizer_step(trainer.current_epoch, index, optimizer, complete)  # which completes, then updates
+    if is_step:  # Lightning's default of this hook is optimizer.step(complete): gradients first, then the update
+        module.optimizer_step(trainer.current_epoch, index, optimizer, complete)
         trainer.global_step += 1
     else:
         with getattr(trainer.training_step, "no_sync", nullcontext)():  # DistributedDataParallel: average later
@@ -57,7 +60,7 @@ def automatic_step(trainer: Any, share: Share, batch: Any, index: int, is_step: 
     return outputs
 
 
-def loss_factor(trainer: Any, share: Share, accumulate: int) -> float:
+def loss_factor(trainer: "Trainer", share: Share, accumulate: int) -> float:
     """Return the factor on this rank's mean loss, so that the average over ranks and batches is that of all samples.
 
     Two ranks with 3 and 2 of 5 samples have means a and b. The factors are 2 · 3/5 and 2 · 2/5, so that the average of
@@ -70,7 +73,7 @@ def loss_factor(trainer: Any, share: Share, accumulate: int) -> float:
     return float(trainer.world_size * accumulate * len(share.ids) / share.step_total)
 
 
-def before_update(trainer: Any, optimizer: Optimizer) -> None:
+def before_update(trainer: "Trainer", optimizer: Optimizer) -> None:
     """Measure the gradients of an optimizer, which are complete and averaged over ranks."""
     if trainer.world_size > 1 and not trainer.module.automatic_optimization:
         reason = "it steps by gradients of loss.backward(), which nobody averages over ranks"
@@ -95,7 +98,7 @@ def clip_gradients(optimizer: Optimizer, value: float | None = None, algorithm: 
         (nn.utils.clip_grad_value_ if by_value else nn.utils.clip_grad_norm_)(parameters, value)
 
 
-def step_schedules(trainer: Any, index: int, step_ends: bool, epoch_ends: bool, plateau: bool = False) -> None:
+def step_schedules(trainer: "Trainer", index: int, step_ends: bool, epoch_ends: bool, plateau: bool = False) -> None:
     """Step the schedules that are due: those of ReduceLROnPlateau by a logged value, or all others."""
     due = {"step": (step_ends, index), "epoch": (epoch_ends, trainer.current_epoch)}
     for schedule in trainer.lr_scheduler_configs if trainer.module.automatic_optimization else ():

@@ -21,8 +21,8 @@ from lockstep.plan.targets.locate import create
 from lockstep.raw import Job, configuration
 from lockstep.raw.average import choose_average
 from lockstep.raw.batchnorm import SyncBatchNorm
-from lockstep.raw.data import Loader, Share, loaders_of, preserved_metrics
-from lockstep.raw.log import Log
+from lockstep.raw.data import Loader, Share, loaders_of
+from lockstep.raw.log import Log, preserved_metrics
 from lockstep.raw.manual import manual_backward, watch_manual_steps
 from lockstep.raw.random_state import preserved_generators, seed_all
 from lockstep.raw.record import Record
@@ -68,6 +68,7 @@ class Trainer:
         gpu, seed = job.world.accelerator == "gpu", config.seed
         self.device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         self.dtype = torch.float64 if config.precision == "64-true" else torch.float32
+        # what modules read of `self.trainer.strategy`; it runs nothing but `backward`
         strategy: Any = DDPStrategy() if self.world_size > 1 else SingleDeviceStrategy(self.device)
         strategy.parallel_devices = [self.device] * context.local_world_size
         strategy.backward = lambda loss, _, *rest, **options: manual_backward(self, loss, *rest, **options)

@@ -168,9 +168,9 @@ def _check_number(key: str, value: object, title: str, annotation: Any) -> None:
 
 
 def filled(call: Mapping[str, Any], data: Data) -> dict[str, Any]:
-    """Return the call of a module with what its data tells, for parameters of these names that are not given.
+    """Return the call of a module, and that of its `net`, with sample_shape, num_classes and num_outputs of the data.
 
-    That of its `net`, too. An explicit null stays null. `num_outputs` is the number of classes if there are some.
+    What is given stays, null too. `num_outputs` is the number of classes if the data tells no other.
     """
     known: dict[str, Any] = {name: getattr(data, name) for name in FROM_DATA}
     known["num_outputs"] = known["num_outputs"] or known["num_classes"]

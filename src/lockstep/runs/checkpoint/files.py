@@ -92,7 +92,7 @@ def choose_checkpoint(plan: Plan, folder_given: bool) -> tuple[Plan, Mapping[Pat
     in_folder = plan.resume and folder_given
     newest, skipped = newest_checkpoint([Path(plan.run_dir)] if in_folder else runs_of(plan.name))
     if newest is None:
-        _require_fresh(plan, skipped, in_folder)
+        _raise_without_checkpoint(plan, skipped, in_folder)
         return plan, {}
     run = newest.parents[1]
     if plan.resume and not in_folder:
@@ -120,8 +120,8 @@ def _later_run(run: Path, name: str) -> dict[Path, str]:
     return {newest: "it has no checkpoint"}
 
 
-def _require_fresh(plan: Plan, damaged: Mapping[Path, str], in_folder: bool) -> None:
-    """Raise, as there is no undamaged checkpoint, but for `resume=true` in a folder where nothing is overwritten."""
+def _raise_without_checkpoint(plan: Plan, damaged: Mapping[Path, str], in_folder: bool) -> None:
+    """Raise that no checkpoint can be resumed, unless `resume=true` begins in a folder where nothing is overwritten."""
     folder = Path(plan.run_dir) if in_folder else (LOGS / plan.name).absolute()
     if damaged:
         reason = "no checkpoint there can be read: " + ", ".join(f"{path} ({damaged[path]})" for path in damaged)
