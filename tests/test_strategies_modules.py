@@ -58,9 +58,9 @@ def test_in_float64_it_is_single(job: tuple[str, ...], world: tuple[str, ...], m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["Measuring", "Twice"])
+@pytest.mark.parametrize("words", ["Measuring", "Clamping", "Twice"])
 def test_steps_that_shards_must_follow(words: str, make_user_plan: MakeUserPlan) -> None:
-    """Norms of weights and gradients in hooks, and what depends on them; several calls of the net."""
+    """Hooks measure weights and gradients, and change them; several calls of the net."""
     job = f"model._target_=strange_with_net.{words}".split()
     equal_to_single(make_user_plan, (*job, "gradient_clip_val=0.01", "trainer.gradient_clip_algorithm=value"), *FSDP2)
 

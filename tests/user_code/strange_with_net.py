@@ -139,6 +139,14 @@ class Measuring(WithNet):
         self.log("weights", sum(float(weight.square().sum()) for weight in self.parameters()))
 
 
+class Clamping(WithNet):
+    """Gives its weights other data after each step."""
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        for weight in self.parameters():
+            weight.data = weight.data.clamp(-0.2, 0.2)
+
+
 class Twice(WithNet):
     """Calls its net three times a step, once without gradients."""
 

@@ -149,11 +149,11 @@ def shard_net(module: "nn.Module", mesh: "DeviceMesh") -> None:
     import torch
     from torch.distributed.fsdp import fully_shard
 
-    from lockstep.base.private_api.torch import read_full_scalars
+    from lockstep.base.private_api.torch import complete_dtensors
 
     net = net_of(module)
     assert net is not None
-    read_full_scalars()  # hooks of a module may measure its weights and gradients
+    complete_dtensors()  # hooks of a module may measure and change its weights
     net.to(memory_format=torch.contiguous_format)
     for part in (*_blocks(net), net):
         fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(True)

@@ -80,9 +80,9 @@ class Divided(Sharded):
         from torch.distributed.tensor import Replicate
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-        from lockstep.base.private_api.torch import read_full_scalars
+        from lockstep.base.private_api.torch import complete_dtensors
 
-        read_full_scalars()  # hooks of a module may measure its weights and gradients
+        complete_dtensors()  # hooks of a module may measure and change its weights
         styles: dict[str, Any] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
         for layer, kind, style in [*self.layers(module, mesh.size())]:
             if kind == "Dropout":

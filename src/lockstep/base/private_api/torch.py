@@ -31,14 +31,23 @@ def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return torch._foreach_norm([*tensors]) if tensors else ()
 
 
-def read_full_scalars() -> None:
-    """Have `item()` of a DTensor return the number of the full tensor, and not of this rank's part, by a collective."""
+def complete_dtensors() -> None:
+    """Have `item()` of a DTensor return the number of the full tensor, by a collective, and not of this rank's part.
+
+    And have `weight.data = tensor` write into its shard: torch replaces what nothing computes with.
+    """
     from torch.distributed.tensor import DTensor
+
+    data: Any = Tensor.data
 
     def item(op_call: Any, args: Any, kwargs: Any) -> Any:
         return args[0].full_tensor().item()
 
+    def assign(tensor: Any, value: Any) -> None:
+        data.__get__(tensor).copy_(value)
+
     DTensor._op_dispatcher._custom_op_handlers[torch.ops.aten._local_scalar_dense.default] = item
+    DTensor.data = property(data.__get__, assign)  # type: ignore[assignment]
 
 
 def default_store() -> Store:
