@@ -43,11 +43,14 @@ class Teacher(pl.LightningModule):
         outputs: Tensor = self.tied(self.memory(self.body(x)[:, None])[0][:, 0])
         return outputs
 
+    def follow(self) -> None:
+        for slow, fast in zip(self.slow.parameters(), self.body.parameters(), strict=True):
+            slow.data = 0.9 * slow.data + 0.1 * fast.data
+
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Tensor]:
         x, y = batch
+        self.follow()
         with torch.no_grad():
-            for slow, fast in zip(self.slow.parameters(), self.body.parameters(), strict=True):
-                slow.data = 0.9 * slow.data + 0.1 * fast.data
             wanted = self.slow(x)
         between = F.linear(self.body[0](x), self.direct)
         hidden, _ = self.memory(self.body(x)[:, None])

@@ -21,16 +21,16 @@ def compile_nets(plan: Plan, rank: int, module: Any) -> None:
     torch.compiler.reset()  # an earlier run of this process counts its shapes, too
     options: dict[str, Any] = {"dynamic": plan.compile == "dynamic", "options": {"fallback_random": True}}
     parts: list[Any] = [*_called(module)]
+    sharded: list[Any] = []
     if plan.strategy.shards_weights(plan):  # FSDP gathers weights by hooks, around what can be compiled
         from torch.distributed.fsdp import FSDPModule
 
-        parts = [part for part in module.modules() if isinstance(part, FSDPModule)]
-        for part in parts:
-            part.forward = torch.compile(part.forward, **options)
-    else:
-        for part in parts:
-            part.compile(**options)
-    set_recompile_limit(SHAPES * len(parts))  # parts of one class share it
+        sharded = [part for part in module.modules() if isinstance(part, FSDPModule)]
+    for part in sharded:
+        part.forward = torch.compile(part.forward, **options)
+    for part in parts if not sharded else ():
+        part.compile(**options)
+    set_recompile_limit(SHAPES * len(sharded or parts))  # parts of one class share it
     for name in ("torch.utils.cpp_extension", "torch._dynamo.variables"):  # which warn of a missing GPU
         logging.getLogger(name).setLevel(logging.ERROR)
     if rank == 0:

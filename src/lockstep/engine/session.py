@@ -14,6 +14,7 @@ from torch import nn
 from lockstep.base.config_error import require
 from lockstep.base.precision import convert, default_dtype
 from lockstep.base.random_state import seed_rank, seeded
+from lockstep.base.streams import notice
 from lockstep.base.structures import tensors_in
 from lockstep.engine.loaders.source import LoaderSource, RankData, create_module
 from lockstep.engine.log import ExactLog, attach_log
@@ -88,6 +89,8 @@ class Session:
         # Lightning sets this on import; with it every step of Adam would load the driver to ask whether there is a GPU
         os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
         check_callbacks(plan, callbacks)
+        if rank == 0 and (note := plan.strategy.note(plan)):
+            notice(note)
         reason, hint = "it sets automatic_optimization after it was created", "one that sets it in its __init__"
         require(plan.model.manual != self.module.automatic_optimization, "model", plan.model.name, reason, hint)
         seed_rank(plan.seed, plan.data_rank(rank))  # after Lightning, which seeds as seed_everything did

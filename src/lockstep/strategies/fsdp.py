@@ -5,7 +5,8 @@ computes, and its gradient is reduced to shards. Checkpoints, digests and logs h
 
 Of a LightningModule the attribute `net` is sharded, if it holds all parameters and optimization is automatic. Any other
 module may read and change any weight anywhere, so each rank needs all of them in each step: DDP averages its gradients,
-and the states of its optimizers are divided over ranks.
+and the states of its optimizers are divided over ranks. With `module=shard` any module is sharded as one block, whose
+weights are gathered for each step.
 """
 
 from collections import Counter
@@ -42,6 +43,12 @@ READS_NO_WEIGHTS = {
 }
 """Callbacks of Lightning that neither read nor write weights, but by the Trainer's checkpoints."""
 
+EXPLAINED_OF_MODULE = {
+    "got mixed torch.Tensor and DTensor": "a hook computes with weights, which a step or self(…) alone gathers",
+    "FSDP expects uniform original parameter dtype": "weights of several dtypes cannot be gathered together",
+}
+"""Parts of torch's errors about a module that is sharded, and what they say."""
+
 
 class Sharded(Replicated):
     """The base of strategies that store parts of parameters on ranks, if they `shards_weights` of a plan's module.
@@ -69,7 +76,8 @@ class Sharded(Replicated):
         package, _, name = path.rpartition(".")
         fits = package.startswith("lockstep.")
         fits = fits or (package.startswith("lightning.pytorch.callbacks") and name in READS_NO_WEIGHTS)
-        reason = f"{name} may read or change weights, and each rank has a shard of {plan.model.name}.net"
+        part = plan.model.name if getattr(self, "module", "") == "shard" else f"{plan.model.name}.net"
+        reason = f"{name} may read or change weights, and each rank has a shard of {part}"
         require(fits or not self.shards_weights(plan), "strategy", self.name, reason, "strategy=ddp")
 
     @contextmanager
@@ -78,10 +86,14 @@ class Sharded(Replicated):
         try:
             yield
         except Exception as error:
-            for text in (text for text in self.explained if text in str(error)):
-                hint = "strategy=ddp, or use self.net(…) alone"
-                raise config_error("strategy", self.name, self.explained[text], hint) from error
+            explained, hint = self.explanations()
+            for text in (text for text in explained if text in str(error)):
+                raise config_error("strategy", self.name, explained[text], hint) from error
             raise
+
+    def explanations(self) -> tuple[Mapping[str, str], str]:
+        """Return `explained`, and what to write instead."""
+        return self.explained, "strategy=ddp, or use self.net(…) alone"
 
     def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
         """Raise if an optimizer computes with more of a parameter than one number at a time."""
@@ -100,7 +112,10 @@ class Sharded(Replicated):
 
 @dataclass(frozen=True)
 class FSDP(Sharded):
+    """`module`: shard the module's net, if that is all of it (`auto`), or any module in one piece (`shard`)."""
+
     name: Literal["fsdp"]
+    module: Literal["auto", "shard"] = "auto"
     order: ClassVar[str] = "fsdp"
     explained: ClassVar[Mapping[str, str]] = {
         "got mixed torch.Tensor and DTensor": "a step uses weights of net outside its forward, which gathers them",
@@ -115,21 +130,55 @@ class FSDP(Sharded):
         return "fsdp"
 
     def shards_weights(self, plan: "Plan") -> bool:
-        return plan.model.can_shard_net and not plan.model.manual
+        return self.module == "shard" or (plan.model.can_shard_net and not plan.model.manual)
+
+    def rules(self, plan: "Plan") -> Rules:
+        reason = f"{plan.model.name} optimizes manually, within steps, where its weights are gathered"
+        yield self.module != "shard" or not plan.model.manual, "strategy.module", reason, "strategy.module=auto"
+        yield from super().rules(plan)
+
+    def explanations(self) -> tuple[Mapping[str, str], str]:
+        if self.module == "shard":
+            return EXPLAINED_OF_MODULE, "strategy.module=auto, or strategy=ddp"
+        explained, hint = super().explanations()
+        return explained, f"strategy.module=shard, {hint}"
+
+    def note(self, plan: "Plan") -> str:
+        if self.shards_weights(plan):
+            return ""
+        kind = "optimizes manually" if plan.model.manual else "has weights outside its net, or without dimensions"
+        hint = "" if plan.model.manual else "; strategy.module=shard divides these, too"
+        kept = "each rank has all weights and gradients, and a part of the optimizer state"
+        return f"strategy=fsdp: {plan.model.name} {kind}, so {kept}{hint}"
 
     def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
-        shard_net(module, mesh_of(plan, ranks=plan.world_size))
+        mesh = mesh_of(plan, ranks=plan.world_size)
+        if self.module == "auto":
+            shard_net(module, mesh)
+            return
+        from lockstep.strategies.parallel.sharded_module import ShardedModule
+
+        ShardedModule(module, mesh)
 
     def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
         """Divide the states of optimizers over ranks if weights are not sharded."""
         if self.shards_weights(plan):
             super().prepare_optimizers(plan, optimizers)
+            from lockstep.strategies.parallel.tensor_layout import is_sharded, parameters_of
+
+            step_one_by_one([each for each in optimizers if not all(map(is_sharded, parameters_of(each)))])
             return
         from lockstep.base.optimizers import needs_no_closure
         from lockstep.strategies.parallel.divided_optimizer import DividedOptimizer
 
         for optimizer in filter(needs_no_closure, optimizers):  # others may use all parameters at once
             DividedOptimizer(optimizer, gathers=not plan.checkpoint.sharded)
+
+
+def step_one_by_one(optimizers: "Sequence[Optimizer]") -> None:
+    """Have optimizers step each parameter by itself: a list of tensors and of DTensors has no kernel."""
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        group |= {key: False for key in ("foreach", "fused") if key in group}
 
 
 def mesh_of(plan: "Plan", **sizes: int) -> "DeviceMesh":

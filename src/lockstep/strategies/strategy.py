@@ -111,6 +111,10 @@ class Strategy:
         """Whether each rank stores a part of each parameter, so that all ranks must meet in each forward."""
         return False
 
+    def note(self, plan: "Plan") -> str:
+        """Return a line for the start of a run, or "" for none."""
+        return ""
+
     def check_callback(self, plan: "Plan", path: str) -> None:
         """Raise if a callback, by the import path of its class, cannot run beside a plan's model."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from lockstep.base.config_error import require
 from lockstep.base.constraints import Rules
 from lockstep.strategies.ddp import DDP
-from lockstep.strategies.fsdp import Sharded, mesh_of
+from lockstep.strategies.fsdp import Sharded, mesh_of, step_one_by_one
 from lockstep.strategies.single import Single
 from lockstep.strategies.strategy import NET, Strategy, net_of
 
@@ -94,10 +94,8 @@ class Divided(Sharded):
             parallelize_module(layer, mesh, styles[style](**options))
 
     def prepare_optimizers(self, plan: "Plan", optimizers: "Sequence[Optimizer]") -> None:
-        """Have optimizers step each parameter by itself: a list of tensors and of DTensors has no kernel."""
         super().prepare_optimizers(plan, optimizers)
-        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            group |= {key: False for key in ("foreach", "fused") if key in group}
+        step_one_by_one(optimizers)
 
     def _styles(self, module: "nn.Module", ranks: int) -> Mapping[str, str]:
         """Return the styles by the patterns of layers: those of the command, the module's, or its net's."""

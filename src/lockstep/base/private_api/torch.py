@@ -27,6 +27,11 @@ def has_hooks(tensor: Tensor) -> bool:
     return bool(tensor._backward_hooks)
 
 
+def version_of(tensor: Tensor) -> int:
+    """Return how often a tensor was changed in place; 0 for those of an evaluation, which do not count it."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return torch._foreach_norm([*tensors]) if tensors else ()
 
