@@ -27,7 +27,7 @@ from tests.resuming import alike, going_on_with, killed, record, same_after_kill
 
 DROPS = (
     *("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=12", "threads=1"),
-    *("model=lenet", "model.net.dropout=0.5", "logger=none"),
+    *("model=lenet", "model.net.dropout=0.5", "logger=none", "trainer.limit_test_batches=2"),
 )
 """77 digits: seven batches an epoch, the last of five."""
 MOMENTUM = ("optimizer=sgd", "optimizer.lr=0.05", "optimizer.momentum=0.9", "scheduler=onecycle", "max_epochs=2")
@@ -59,8 +59,10 @@ def test_killed_at_each_step(world: str, steps: Sequence[int], make_plan: MakePl
 
 
 HARDER = {
-    "clipped": ("optimizer=adamw", "gradient_clip_val=0.1", "scheduler=warmup_linear", "scheduler.warmup_steps=4"),
-    "dropped": (*MOMENTUM[:4], "drop_last=true", "precision=bf16-mixed"),
+    "clipped": (
+        *("optimizer=adamw", "gradient_clip_val=0.1", "scheduler=warmup_linear", "scheduler.warmup_steps=4"),
+        *("drop_last=true", "precision=bf16-mixed"),
+    ),
     "batchnorm": (*MOMENTUM[:4], "model=cnn", "batch_size=18"),
 }
 
