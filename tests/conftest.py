@@ -67,10 +67,11 @@ WORKERS = 3
 """Processes that share a full run: one more than cores, since some wait for commands."""
 
 LONGEST = (
-    "strategies_table",
-    *("course", "netns", "clusters", "docs", "resume", "signals", "fuzz", "wheel", "parity_matrix", "compile"),
-    *("strategies_modules", "user_module", "silent_bugs", "sweep", "strategies_virtual", "in_process"),
-    *("faults", "user_code", "paths", "train", "raw", "both", "module_resume", "strategies_fsdp", "callbacks"),
+    *("course", "strategies_table", "silent_bugs", "checkpoint_shards", "parity_matrix", "docs", "netns", "clusters"),
+    *("resume", "check", "strategies_tensor_parallel", "signals", "strategies_modules", "checkpoint_shards_stopped"),
+    *("user_module", "bench", "fuzz", "wheel", "compile", "parallel_divided_optimizer", "sweep", "in_process"),
+    *("strategies_virtual", "faults", "user_code", "paths", "train", "raw", "both", "module_resume"),
+    *("strategies_fsdp", "strategies_zero1", "strategies_pipeline", "site", "callbacks"),
     *("trainer_keys_modules", "trainer_keys", "user_steps", "results", "metric_values", "bad_input", "disk_full"),
 )
 """The files that take longest start first."""
