@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,19 +27,19 @@ pytestmark = [*IN_PROCESS, pytest.mark.slow, pytest.mark.timeout(1800)]
 RATES = ("optimizer=adamw_groups", "optimizer.lr=0.01", "scheduler=onecycle")
 JOBS = {
     "mlp": (
-        *("model=mlp", "model.net.hidden=[32,20,16]", "data=digits", "data.test_size=1735", "data.val_size=1"),
+        *("model=mlp", "model.net.hidden=[32,20,16]", "data=digits", "data.test_size=1759", "data.val_size=1"),
         *("batch_size=12", *RATES),
     ),
     "transformer": (
         *("model=transformer", "model.net.width=16", "model.net.layers=2", "model.net.dropout=0", "data=text"),
-        *("data.length=16", "data.val_size=13", "data.test_size=2420", "batch_size=13", *RATES),
+        *("data.length=16", "data.val_size=13", "data.test_size=2446", "batch_size=13", *RATES),
     ),
-    "module": ("model=with_net", "+model.kind=staged", "data=blobs_data", "+data.samples=97", "batch_size=9"),
+    "module": ("model=with_net", "+model.kind=staged", "data=blobs_data", "+data.samples=61", "batch_size=9"),
 }
-"""61 digits, 61 texts, and 73 points of a user's module with its own AdamW and schedule. The last batch is ragged."""
+"""37 digits, 35 texts, and 37 points of a user's module with its own AdamW and schedule. The last batch is ragged."""
 COMMON = (
     *("max_epochs=2", "accumulate_grad_batches=2", "gradient_clip_val=0.5", "seed=11", "threads=1", "accelerator=cpu"),
-    *("memory_format=contiguous", "record.weights=step", "test=true"),
+    *("memory_format=contiguous", "record.weights=step", "trainer.limit_test_batches=2"),
 )
 MESHES = {
     "mesh 2": ("devices=2", "strategy.shard=2"),
@@ -48,18 +49,21 @@ MESHES = {
 }
 PLAN_OF_MODULE = "strategy.plan={net.stages.0: colwise, net.stages.1.1: rowwise}"
 DIVIDED = ("tensor_parallel 2", "mesh 1x2x2")
-STRATEGIES = ("zero1", "fsdp", "tensor_parallel", "pipeline")
 WORLDS = {
     1: ["single 1"],
-    2: [*(f"{name} 2" for name in STRATEGIES), "mesh 2"],
-    4: [*(f"{name} 4" for name in STRATEGIES), "mesh 1x2x2", "mesh 2x1x2", "mesh 2x2x1"],
+    2: ["zero1 2", "fsdp 2", "tensor_parallel 2", "pipeline 2", "mesh 2"],
+    4: ["fsdp 4", "tensor_parallel 4", "pipeline 4", "mesh 1x2x2", "mesh 2x1x2", "mesh 2x2x1"],
 }
 FLOAT64, FLOAT32, BFLOAT16 = PRECISIONS = ("64-true", "32-true", "bf16-mixed")
 CELLS = [
-    *((job, layout, precision) for precision in PRECISIONS for job in JOBS for layout in WORLDS[2]),
-    *((job, layout, FLOAT64) for job in ("mlp", "transformer") for layout in WORLDS[4]),
+    *((job, layout, FLOAT64) for job in JOBS for layout in WORLDS[2]),
+    *((job, layout, FLOAT32) for job, layout in zip(cycle(("mlp", "transformer", "module")), WORLDS[2], strict=False)),
+    *((job, layout, BFLOAT16) for job, layout in zip(cycle(("module", "mlp", "transformer")), WORLDS[2], strict=False)),
+    *(("transformer", layout, FLOAT64) for layout in WORLDS[4] if layout != "fsdp 4"),
+    ("mlp", "fsdp 4", FLOAT64),
     ("module", "mesh 1x2x2", FLOAT64),
 ]
+"""In float64 each job by each layout of two ranks; each layout in each precision, and each of four, by one job."""
 SINGLES = [(job, "single 1", precision) for job in JOBS for precision in PRECISIONS]
 DRIFTS = {
     "tensor_parallel 2": "replicated of ranks 0 and 1",
@@ -110,6 +114,7 @@ def run_of(folders: dict[int, Path], make_user_plan: MakeUserPlan, tmp_path_fact
         words = [*JOBS[job], *COMMON, f"strategy={name}", f"precision={dtype}"]
         words += MESHES.get(layout, (f"devices={devices}",))
         words += [PLAN_OF_MODULE] if job == "module" and layout in DIVIDED else []
+        words += ["max_epochs=1", "trainer.limit_train_batches=2"] if precision == DRIFTED else []
         return make_user_plan(*words, folder=place(job, layout, precision))
 
     def run_of(*cell: str) -> Path:
@@ -137,7 +142,7 @@ def test_in_float64_it_is_single(job: str, layout: str, run_of: RunOf) -> None:
     assert comparison.max_diff < 1e-10
     quantities = {"samples", "sample ids", "gradient norm", "learning rate", "validation", "weights saved"}
     assert quantities | {"optimizer state", "schedule"} <= comparison.quantities.keys()
-    assert comparison.quantities["loss"].compared >= 6
+    assert comparison.quantities["loss"].compared >= 4
 
 
 @pytest.mark.parametrize(("job", "layout"), [cell[:2] for cell in CELLS if cell[2] == FLOAT32])
