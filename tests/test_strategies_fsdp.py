@@ -28,7 +28,7 @@ pytestmark = IN_PROCESS
 TRAINING = [
     *("data=digits", "data.test_size=1735", "data.val_size=1", "model=lenet", "model.net.dropout=0", "optimizer=adam"),
     *("batch_size=12", "max_epochs=2", "accumulate_grad_batches=2", "gradient_clip_val=0.5", "seed=11"),
-    *("threads=1", "accelerator=cpu", "logger=none", "test=true"),
+    *("threads=1", "accelerator=cpu", "logger=none", "trainer.limit_test_batches=2"),
 ]
 """61 digits: six batches an epoch, the last of one sample; two a step. One rank has no sample to validate."""
 

@@ -16,7 +16,10 @@ from tests.checkpoints import net_state
 from tests.conftest import MakePlan, require_refused
 from tests.resuming import going_on_with, killed, same_after_kill
 
-SMALL = ("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=15", "threads=1", "logger=none")
+SMALL = (
+    *("data=digits", "data.test_size=1700", "data.val_size=20", "batch_size=15", "threads=1", "logger=none"),
+    "trainer.limit_test_batches=2",
+)
 """77 digits: six batches an epoch, the last of two, so that rank 2 of three has none of it."""
 VIRTUAL = ("strategy=virtual", "devices=3")
 DROPOUT = ("model=lenet", "model.net.dropout=0.5")
