@@ -13,10 +13,10 @@ from torch import nn
 import lockstep
 from lockstep.check.__main__ import main
 from lockstep.check.causes import CAUSES
-from lockstep.check.command import progress_of
 from lockstep.check.comparison import compare, distances, first_layer, measured
 from lockstep.check.lockstep_runs import settled
 from lockstep.check.noise import Noise
+from lockstep.check.progress import Progress
 from lockstep.check.questions import Evidence, answers
 from lockstep.check.ranks import answers_of_ranks
 from lockstep.check.report import Answer, Finding, Report
@@ -184,6 +184,9 @@ CALLS = "the module calls collectives itself, and Lockstep's cannot be compared:
 ALONE = "a stock Trainer's ranks show no such mistake, and Lockstep's cannot be compared: loss, epoch 1, step 3"
 
 
+VERDICTS = {"": "apart", CALLS: "not applicable", ALONE: "undecided"}
+
+
 @pytest.mark.parametrize(
     ("drew", "calls", "stock", "reason"),
     [
@@ -204,7 +207,7 @@ def test_lockstep_judges_only_what_can_follow_from_a_stock_trainer(
     evidence = Evidence({"straight": [alone]}, {2: {"straight": ranks}}, lambda _quantity, _step: 0.0)
     ours = answer("Lockstep: ddp on 2 ranks and virtual ranks", "loss")
     result = settled(ours, evidence, [answer(*each) for each in stock])
-    assert (result.verdict, result.reason) == ("undecided" if reason else "apart", reason)
+    assert (result.verdict, result.reason) == (VERDICTS[reason], reason)
 
 
 def layers_of(layer: nn.Module, *batches: torch.Tensor) -> list[dict[str, Any]]:
@@ -230,8 +233,8 @@ class NumpyNoise(Regression):
 
 
 @pytest.mark.slow
-def test_undecided_answers_say_why_in_a_sentence(tmp_path: Path) -> None:
-    """Draws from NumPy cannot be frozen; Lightning accumulates no batches of manual optimization."""
+def test_answers_say_why_in_a_sentence(tmp_path: Path) -> None:
+    """Draws from NumPy cannot be frozen; a plateau of a validation's value needs validations."""
     drawn = {
         each.question: each
         for each in answers_of(
@@ -241,17 +244,28 @@ def test_undecided_answers_say_why_in_a_sentence(tmp_path: Path) -> None:
     reason = drawn["one batch and two accumulated halves"].reason
     assert reason == "training_step draws random numbers that depend on the layout (numpy)"
     results = traces_of(subject_of(BY_NAME["LocalPlateau"], True), tmp_path, 1)
-    failed = {each.question: each for each in answers_of(results)}["training with and without validation"]
-    assert failed.reason == "a training that it needs fails in a stock Trainer"
-    assert "val_loss which is not available" in failed.error
+    answer = {each.question: each for each in answers_of(results)}["training with and without validation"]
+    assert (answer.verdict, answer.error) == ("not applicable", "")
+    assert answer.reason == "it does not train without validation"
 
 
 def test_progress_is_a_line_for_each_part(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = progress_of(2)
-    progress("a stock Trainer in one process")
-    progress("a stock Trainer on 2 ranks")
-    lines = ["check 1/2: a stock Trainer in one process", "check 2/2: a stock Trainer on 2 ranks"]
+    progress = Progress([2], ["ddp"])
+    progress.begin("a stock Trainer in one process")
+    progress.begin("Lockstep: ddp on 2")
+    lines = ["check 2/6: a stock Trainer in one process", "check 4/6: Lockstep: ddp on 2"]
     assert capsys.readouterr().err.splitlines() == lines
+
+
+def test_each_answer_is_printed_once_known_where_no_terminal_shows_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    progress, known = Progress([2], ["ddp"]), [Answer("the order of two epochs", "identical")]
+    progress.show(known)
+    progress.show([*known, answer("2 ranks and one process", "loss", "loss is summed")])
+    lines = [
+        "  identical  the order of two epochs",
+        "  apart      2 ranks and one process: loss, epoch 1, step 3, by 1.0e+00",
+    ]
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_rows_in_another_order_are_the_same_queue() -> None:

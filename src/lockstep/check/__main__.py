@@ -1,11 +1,14 @@
 """`python -m lockstep.check model=… data=…`: say whether N ranks compute what one does, and what is wrong if not."""
 
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from lockstep.command.entry_point import exit_fast, run_command
+from lockstep.launch.signals import ENDING, signal_handlers
 
 HELP = """Whether N ranks compute what one process does:  python -m lockstep.check model=… data=… devices=2,3
 
@@ -26,13 +29,20 @@ def show(words: Sequence[str]) -> int:
         sys.path.insert(0, folder)
     from lockstep.check.command import check
 
-    report = check(words)
+    with signal_handlers(interrupt):
+        report = check(words)
     print(f"  {time.perf_counter() - began:.0f} s", flush=True)
     return 1 if report.is_apart else 0
 
 
+def interrupt(number: int, _frame: object = None) -> NoReturn:
+    """End the check, which says what it knows; signals that follow are ignored, as one may come twice."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    raise SystemExit(128 + number)
+
+
 def main(words: Sequence[str]) -> int:
-    """Return exit status 0: nothing is apart; 1: something is; 2: invalid input."""
+    """Return exit status 0: nothing is apart; 1: something is; 2: invalid input; 130: interrupted."""
     return run_command(show, words, HELP)
 
 

@@ -27,8 +27,13 @@ class Pair:
     layer: str = ""
 
     @property
-    def steps(self) -> list[list[Any]]:
-        return [trace["steps"] for trace in (self.single, *self.ranks)]
+    def traces(self) -> list[Trace]:
+        return [self.single, *self.ranks]
+
+    @property
+    def length(self) -> int:
+        """Return the number of steps that all have made."""
+        return min(len(trace["steps"]) for trace in self.traces)
 
     def among(self, quantity: str, part: Part) -> bool:
         """Whether the ranks have parted from each other by then."""
@@ -36,12 +41,18 @@ class Pair:
 
     def at(self, step: int) -> tuple[Any, list[Any]]:
         """Return a step of one process and of all ranks; a last one that is not there is the state at the end."""
-        alone, *shared = ([*trace["steps"], trace["end"]][step] for trace in (self.single, *self.ranks))
+        alone, *shared = ([*trace["steps"], trace["end"]][step] for trace in self.traces)
         return alone, shared
 
     def is_off(self, ratio: float | None) -> bool:
         """Whether a ratio is the number of ranks, or its inverse."""
         return near(ratio, len(self.ranks)) or near(ratio, 1 / len(self.ranks))
+
+    def hidden(self, step: int) -> list[str]:
+        """Return the plain attributes that part at the beginning of a step."""
+        alone, *shared = (trace["steps"][min(step, len(trace["steps"]) - 1)]["hidden"] for trace in self.traces)
+        apart = [name for each in shared for name, difference in distances(alone, each).items() if difference]
+        return [name for name in dict.fromkeys(apart) if not name.endswith(COUNT)]
 
     def changed_by(self, quantity: str, part: Part) -> list[bool]:
         """Return for each rank whether it has changed these tensors until a step."""
@@ -65,9 +76,12 @@ def cause_between(pair: Pair, quantity: str, part: Part) -> str:
     if "batch" in pair.parts:
         return "decided by rank"
     is_state = quantity in ("parameters", "buffers")
-    if part.step >= min(map(len, pair.steps)) + is_state:
+    if part.step >= pair.length + is_state:
         return ""
-    return of_state(pair, quantity, part) if is_state else RULES[quantity](pair, part) if quantity in RULES else ""
+    if is_state:
+        return of_state(pair, quantity, part)
+    cause = RULES[quantity](pair, part) if quantity in RULES else ""
+    return cause or "state in attribute" * (quantity in ("loss", "gradient") and bool(pair.hidden(part.step + 1)))
 
 
 def of_state(pair: Pair, quantity: str, part: Part) -> str:
@@ -100,8 +114,7 @@ def of_loss(pair: Pair, part: Part) -> str:
         return "loss is summed" if not kind and ratio < 1 else "scaled by world"
     if kind in ("summed", "term", "weighted"):
         return {"summed": "loss is summed", "term": "term per batch", "weighted": "mean of means"}[kind]
-    hidden = [distances(alone["hidden"], step["hidden"]).items() for step in shared]
-    if any(difference and not name.endswith(COUNT) for rank in hidden for name, difference in rank):
+    if pair.hidden(part.step):
         return "state in attribute"
     if pair.layer in pair.single["facts"]["norms"]:
         return "BatchNorm per rank"

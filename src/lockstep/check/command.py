@@ -3,11 +3,10 @@
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,12 +14,13 @@ from omegaconf import open_dict
 
 from lockstep.base.config_error import ConfigError, config_error, option_error, require
 from lockstep.base.private_api.cpython import kill_forkserver
-from lockstep.base.streams import notice, redirect_to_null
+from lockstep.base.streams import redirect_to_null
 from lockstep.check.comparison import measured
 from lockstep.check.lockstep_runs import LockstepRuns, corrected, settled
+from lockstep.check.progress import ALONE, MODULE, Progress, on_ranks
 from lockstep.check.questions import Evidence, answers
 from lockstep.check.ranks import answers_of_ranks
-from lockstep.check.report import Report
+from lockstep.check.report import Answer, Report
 from lockstep.check.subject import VAL_BATCHES, Results, Subject, Work
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
@@ -42,9 +42,12 @@ from lockstep.strategies import STRATEGIES
 TRAININGS = "lockstep.check.trainings"
 KEYS = {"devices": "2", "strategies": "ddp", "steps": "20"}
 FIXED = ("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false", "record.weights=step")
+FIXED += ("process_group.timeout=60",)
 """Overrides of Lockstep's own runs."""
 HANGS = "waits for the other ranks"
 """In a cause that the source shows: ranks are not started."""
+SMALLEST = 8
+"""Samples of a batch, below which steps are left out of slow trainings."""
 PATIENCE = 60.0
 """Seconds that a rank waits for the others: a rank that fails alone leaves them in a collective."""
 
@@ -73,31 +76,62 @@ def check(
     step_count, *more = numbers("steps", typed.get("steps", steps))
     require(not more, "steps", typed.get("steps", steps), "it takes one number", "steps=20")
     names = names_of(typed.get("strategies", strategies), typed)
-    with silent_ranks():
-        progress = progress_of(3 + len(worlds) * (2 + len(names)))
-        progress("the module and its data")
-        plan = planned(words, code, folder)
-        make_output_dir(folder)
-        size, batches = divisible(plan.batch_size, worlds), max(1, step_count // 2)
-        progress("a stock Trainer in one process")
-        subject = Subject(plan.model.call, plan.data.call, size, batches, plan.seed, sync_batchnorm=plan.sync_batchnorm)
-        single, subject = in_one_process(subject, folder)
-        hangs = [each["cause"] for each in single["source"][0]["findings"] if HANGS in each["cause"]]
-        shared: dict[int, Results] = {}
-        for world in worlds:
-            progress(f"a stock Trainer on {world} ranks")
-            failure = [{"error": cause, "reason": f"ranks are not started: {cause}"} for cause in hangs]
-            shared[world] = {"plain": failure} if failure else traces_of(subject, world, folder)
-        evidence = Evidence(single, shared, measured(single["straight"][0], single["moved"][0], subject.precision))
-        stock = [*answers_of_ranks(evidence), *answers(evidence)]
-        batch = [f"batch_size={size}", f"trainer.limit_train_batches={batches}", f"precision={subject.precision}"]
-        runs = LockstepRuns([*words, *batch, *FIXED], code, folder / "lockstep", evidence.differs, progress)
-        ours = [settled(answer, evidence, stock) for answer in runs.answers(worlds, names)]
-    every = (*(corrected(answer, ours) for answer in stock), *ours)
-    report = Report(folder, f"{plan.model.name} on {plan.data.name}", subject.precision, every)
-    report.save()
-    print(report.text(), flush=True)
+    report, progress = Report(folder), Progress(worlds, names)
+    try:
+        with silent_ranks():
+            progress.begin(MODULE)
+            plan = planned(words, code, folder)
+            make_output_dir(folder)
+            report.title = f"{plan.model.name} on {plan.data.name}"
+            runs = LockstepRuns([*words, *FIXED], code, folder / "lockstep", progress.begin)
+            ask(plan, worlds, names, max(1, step_count // 2), progress, report, runs)
+    except (KeyboardInterrupt, SystemExit):
+        report.left = progress.left
+        raise
+    finally:
+        if report.answers:
+            report.save()
+        if report.answers or report.left:
+            print(report.text(), flush=True)
     return report
+
+
+def ask(
+    plan: Plan,
+    worlds: Sequence[int],
+    names: Sequence[str],
+    batches: int,
+    progress: Progress,
+    report: Report,
+    runs: LockstepRuns,
+) -> None:
+    """Train and compare; the report has all answers that are known after each part."""
+    progress.begin(ALONE)
+    unit, call, folder = math.lcm(2, *worlds), (plan.model.call, plan.data.call), Path(plan.run_dir)
+    wanted = Subject(*call, divisible(plan.batch_size, unit), batches, plan.seed, sync_batchnorm=plan.sync_batchnorm)
+    single, subject = in_one_process(wanted, folder, unit)
+    straight, shared = single["straight"][0], dict[int, Results]()
+    evidence = Evidence(single, shared, measured(straight, single["moved"][0], subject.precision))
+    report.precision = f"{subject.precision}, {len(straight['steps'])} steps of {subject.batch_size} samples"
+    if (subject.batch_size, subject.batches) != (wanted.batch_size, batches):
+        report.precision += f", in place of {batches * 2} of {wanted.batch_size}, as the module is slow"
+    report.answers = progress.show(stock(evidence))
+    hangs = [each["cause"] for each in single["source"][0]["findings"] if HANGS in each["cause"]]
+    for world in worlds:
+        progress.begin(on_ranks(world))
+        failure = [{"error": cause, "reason": f"ranks are not started: {cause}"} for cause in hangs]
+        shared[world] = {"plain": failure} if failure else traces_of(subject, world, folder)
+        report.answers = progress.show(stock(evidence))
+    ours = list[Answer]()
+    for answer in runs.answers(evidence, subject, worlds, names) if not hangs else ():
+        ours.append(settled(answer, evidence, stock(evidence)))
+        report.answers = progress.show([*stock(evidence), *ours])
+    report.answers = [*(corrected(answer, ours) for answer in stock(evidence)), *ours]
+
+
+def stock(evidence: Evidence) -> list[Answer]:
+    """Return the answers about a stock Trainer."""
+    return [*answers_of_ranks(evidence), *answers(evidence)]
 
 
 def names_of(strategies: object, typed: Mapping[str, str]) -> list[str]:
@@ -140,18 +174,21 @@ def planned(words: Sequence[str], code: dict[str, Any], folder: Path) -> Plan:
         return plan_from(config, folder)
 
 
-def divisible(size: int, worlds: Sequence[int]) -> int:
+def divisible(size: float, unit: int) -> int:
     """Return the batch size, or one near it, that all worlds and two accumulated halves divide."""
-    unit = math.lcm(2, *worlds)
-    return max(1, size // unit) * unit
+    return max(1, int(size) // unit) * unit
 
 
-def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
-    """Return the traces of one process, in float32 if the module does not train in float64."""
+def in_one_process(subject: Subject, folder: Path, unit: int) -> tuple[Results, Subject]:
+    """Return the traces of one process, in float32 if the module does not train in float64.
+
+    Batches are smaller, or steps fewer, if training would take longer than the budget.
+    """
     results = traces_of(subject, 1, folder)
-    if "error" in results.get("straight", results["plain"])[0]:
-        subject = replace(subject, precision="32-true")
-        results = traces_of(subject, 1, folder)
+    if share := results["plain"][0].get("share"):
+        return in_one_process(smaller(subject, share, unit), folder, unit)
+    if "error" in results.get("straight", results["plain"])[0] and subject.precision == "64-true":
+        return in_one_process(replace(subject, precision="32-true"), folder, unit)
     if not results["plain"][0].get("steps", True):
         raise ConfigError("model: no optimizer of it makes a step; call step() of self.optimizers().")
     for training in ("plain", "straight", "moved"):
@@ -159,6 +196,14 @@ def in_one_process(subject: Subject, folder: Path) -> tuple[Results, Subject]:
             shown = results[training][0].get("traceback", reason)
             raise UserCodeError(f"{shown}\nmodel: a stock Trainer cannot train it in one process.")
     return results, subject
+
+
+def smaller(subject: Subject, share: float, unit: int) -> Subject:
+    """Return the subject with a share of its work: of the samples of a batch, then of the steps."""
+    size = max(divisible(subject.batch_size * share, unit), min(subject.batch_size, divisible(SMALLEST, unit)))
+    if size < subject.batch_size:
+        return replace(subject, batch_size=size)
+    return replace(subject, batches=max(2, int(subject.batches * share)), budget=math.inf)
 
 
 def traces_of(subject: Subject, world: int, folder: Path) -> Results:
@@ -190,9 +235,3 @@ def silent_ranks() -> Iterator[None]:
         yield
     finally:
         kill_forkserver()
-
-
-def progress_of(total: int) -> Callable[[str], None]:
-    """Return a function that prints on stderr which part runs, and how many there are."""
-    numbers = count(1)
-    return lambda part: notice(f"check {next(numbers)}/{total}: {part}")

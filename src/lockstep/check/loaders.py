@@ -76,7 +76,7 @@ def adapted(
     if trains:
         fixed = getattr(batch_sampler if has_batches else loader, "batch_size", None)
         facts |= facts_of(loader) | {"varies": varies(dataset, getattr(loader, "collate_fn", list))}
-        facts |= {"order": "own"} if has_batches and batch_sampler is not None else {}
+        facts |= {"has_batches": has_batches} | ({"order": "own"} if has_batches and batch_sampler is not None else {})
         facts["batch"] = size if is_plain and (aligns or not has_batches) else fixed
     if not is_plain:
         return loader

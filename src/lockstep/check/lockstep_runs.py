@@ -10,6 +10,7 @@ from typing import Any
 from lockstep.base.config_error import ConfigError, shorten
 from lockstep.check.questions import Evidence
 from lockstep.check.report import OURS, Answer, Finding
+from lockstep.check.subject import Subject
 from lockstep.command.job import run
 from lockstep.launch.failure import RankFailed
 from lockstep.runs.compare import compare
@@ -23,30 +24,36 @@ class LockstepRuns:
     """The runs of one check, each made once.
 
     words: the overrides of all runs. code: the module and the data, if they were passed from Python.
-    differs: whether training draws random numbers, or a layer has statistics of a rank: only virtual ranks have the
-    same. runs: by strategy and number of ranks.
+    runs: by strategy and number of ranks.
     """
 
     words: Sequence[str]
     code: Mapping[str, Any]
     folder: Path
-    differs: bool
     progress: Callable[[str], None]
     runs: dict[str, Outcome] = field(default_factory=dict)
 
-    def answers(self, worlds: Sequence[int], strategies: Sequence[str]) -> Iterator[Answer]:
+    def answers(
+        self, evidence: Evidence, subject: Subject, worlds: Sequence[int], strategies: Sequence[str]
+    ) -> Iterator[Answer]:
+        """Yield the answers about all runs of as many steps as the stock Trainer's."""
+        self.words = [*self.words, f"trainer.limit_train_batches={subject.batches}", f"precision={subject.precision}"]
+        if not evidence.plain["facts"]["has_batches"]:
+            self.words += [f"batch_size={subject.batch_size}"]
         for world, name in ((world, name) for world in worlds for name in strategies):
-            ranks, title = self.run(name, world, engine="both"), f"{OURS}{name} on {world} ranks"
-            inner, raw = (ranks / each if isinstance(ranks, Path) else ranks for each in ("lightning", "raw"))
+            both, title = self.run(name, world, engine="both"), f"{OURS}{name} on {world} ranks"
+            inner, raw = (both / each if isinstance(both, Path) else both for each in ("lightning", "raw"))
+            if isinstance(both, Answer):
+                inner = self.run(name, world)
             yield self.compared(f"{title} and virtual ranks", world, inner, self.run("virtual", world))
-            if not self.differs:
+            if not evidence.differs:
                 yield self.compared(f"{title} and one process", world, inner, self.run("single", 1))
             yield self.compared(f"{title}, by Lightning and by raw", world, inner, raw)
 
     def run(self, strategy: str, world: int, engine: str = "lightning") -> Outcome:
-        key = f"{strategy}_{world}"
+        key = f"{strategy}_{world}{'_both' * (engine == 'both')}"
         if key not in self.runs:
-            self.progress(f"Lockstep: {strategy} on {world}")
+            self.progress(f"{OURS}{strategy} on {world}")
             words = [*self.words, f"strategy={strategy}", f"devices={world}", f"engine={engine}"]
             words += ["strategy.in_process=false"] * (strategy in ("single", "virtual"))  # as at no terminal
             self.runs[key] = self.folder / key
@@ -56,7 +63,8 @@ class LockstepRuns:
             except (ConfigError, RankFailed) as error:
                 last = shorten(str(error).strip().splitlines()[-1])
                 reason = last if isinstance(error, ConfigError) else "its run fails"
-                self.runs[key] = Answer("", "undecided", reason=f"Lockstep does not run it: {reason}", error=last)
+                verdict: Any = "not applicable" if "virtual" in key or "both" in key else "undecided"
+                self.runs[key] = Answer("", verdict, reason=f"Lockstep does not run it: {reason}", error=last)
         return self.runs[key]
 
     def compared(self, question: str, world: int, one: Outcome, other: Outcome) -> Answer:
@@ -89,7 +97,8 @@ def settled(answer: Answer, evidence: Evidence, stock: Sequence[Answer]) -> Answ
         return answer
     reason = "the module calls collectives itself" if calls else "a stock Trainer's ranks show no such mistake"
     reason += f", and Lockstep's cannot be compared: {answer.finding.place()}"
-    return replace(answer, verdict="undecided", finding=None, reason=reason)
+    verdict: Any = "not applicable" if calls and answer.question.endswith("virtual ranks") else "undecided"
+    return replace(answer, verdict=verdict, finding=None, reason=reason)
 
 
 def corrected(answer: Answer, ours: Sequence[Answer]) -> Answer:

@@ -1,5 +1,7 @@
 """What one rank does at each optimizer step of a stock Trainer, as plain values that are compared afterwards."""
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -32,20 +34,35 @@ COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "broadcast"
 PASSING = "a generator that a call is passed"
 
 
+class TooSlowError(Exception):
+    """A batch takes too long. share: of that time, which it may take."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__(f"a batch takes {1 / share:.1f} times too long")
+        self.share = share
+
+
 class Probe(Callback):
     """Notes each step in `trace`. It comes before the module's hooks.
 
     seed: of the generators of all ranks; where the module leaves them alone, each rank gets another before training.
     noise: what the steps draw, frozen or noted. moves: move the inputs (without floats among them, the weights) by one
     unit in the last place. stops: end training after the first epoch. save: the checkpoint to write before the other
-    hooks at the end of training, as a Trainer writes it after an epoch.
+    hooks at the end of training, as a Trainer writes it after an epoch. limit: CPU seconds that a batch may take.
     """
 
     def __init__(
-        self, seed: int, noise: Noise, moves: bool = False, stops: bool = False, save: Path | None = None
+        self,
+        seed: int,
+        noise: Noise,
+        moves: bool = False,
+        stops: bool = False,
+        save: Path | None = None,
+        limit: float = math.inf,
     ) -> None:
         self.trace: Trace = {"steps": [], "validations": [], "facts": {}, "end": {}}
         self.seed, self.noise, self.moves, self.stops, self.save = seed, noise, moves, stops, save
+        self.limit, self.clock = limit, 0.0
         self.step, self.validation = dict[str, Any](), dict[str, Any]()
         self.calls, self.known, self.names = list[str](), set[str](), set[str]()
         self.generators: dict[str, str] = {}
@@ -63,7 +80,6 @@ class Probe(Callback):
         if torch.initial_seed() == self.seed:
             seed_all(self.seed + 1 + trainer.global_rank)
         self.trace["facts"] |= {
-            "manual": not module.automatic_optimization,
             "frozen": [name for name, parameter in module.named_parameters() if not parameter.requires_grad],
         }
         replace_method(module, "log", self.note_logged)
@@ -76,12 +92,15 @@ class Probe(Callback):
         if self.validation and not isinstance(value, nn.Module | Mapping):
             size = options["batch_size"] if options.get("batch_size") is not None else self.validation["size"]
             self.validation["logged"].append([name, float(value), size])
+        count = len(self.calls)
         log(name, value, *arguments, **options)
+        del self.calls[count:]  # sync_dist
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
         self.trace["facts"] |= {
             "sampler": type(getattr(trainer.train_dataloader, "sampler", None)).__name__,
             "norms": [name for name, part in module.named_modules() if isinstance(part, BATCHNORM)],
+            "monitors": [each.monitor for each in trainer.lr_scheduler_configs if each.reduce_on_plateau],
         }
         for name, layer in module.named_modules():
             owns = next(layer.parameters(recurse=False), None) is not None or not [*layer.children()]
@@ -112,6 +131,9 @@ class Probe(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
         self.batches, self.size = self.batches + 1, batch_size_of(batch)
+        if self.batches == 3 and (seconds := time.process_time() - self.clock) > self.limit:
+            raise TooSlowError(self.limit / seconds)
+        self.clock = time.process_time()
         self.begin(trainer, module)
         self.step["samples"] += sample_hashes(batch)
         self.step["sizes"].append(self.size)

@@ -113,7 +113,8 @@ def failed(*needed: Sequence[Trace] | None) -> Answer | None:
     """Return the answer to a question if a training that it needs has failed or is missing."""
     errors = [trace for traces in needed for trace in traces or () if "error" in trace]
     if errors:
-        return undecided(errors[0].get("reason", FAILED), errors[0]["error"])
+        reason, error = errors[0].get("reason", FAILED), errors[0]["error"]
+        return undecided(reason, error) if error else not_applicable(reason)
     return None if all(needed) else not_applicable("there is nothing to compare")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lockstep.check.causes import Pair, cause_between, near, ratio_of
 from lockstep.check.comparison import DATASET, LOGGED, ORDER, Part, Trace, compare, first_layer, relative, together
-from lockstep.check.questions import NO_VALUE, Evidence, answered, failed, finding_of, not_applicable, workers
+from lockstep.check.questions import NO_VALUE, Evidence, answered, epochs, failed, finding_of, not_applicable, workers
 from lockstep.check.report import Answer, Finding
 from lockstep.check.subject import Results
 
@@ -43,6 +43,7 @@ def of_world(evidence: Evidence, world: int, results: Results) -> dict[str, Answ
     return {
         f"samples of {question}": divided(evidence, results),
         question: trained,
+        f"the order of two epochs on {world} ranks": epochs(evidence, results["plain"][0]),
         f"random numbers of {world} ranks": drawn(evidence, results["plain"]),
         f"validation on {question}": logged(evidence, alone, ranks, trained),
     }
@@ -117,7 +118,7 @@ def training(evidence: Evidence, alone: Trace, ranks: Sequence[Trace]) -> Answer
     part, layer, more = comparison.parts[quantity], "", dict[str, Any](where="")
     kind = evidence.single.get("loss", [{}])[0].get("facts", {}).get("loss", "")
     pair = Pair(alone, ranks, among, kind)
-    if quantity in ("loss", "gradient", "applied") and part.step < min(map(len, pair.steps)):
+    if quantity in ("loss", "gradient", "applied") and part.step < pair.length:
         one, shared = pair.at(part.step)
         more["ratio"] = ratio_of(one, shared[0])
         if quantity != "applied" and not reason:
@@ -130,6 +131,8 @@ def training(evidence: Evidence, alone: Trace, ranks: Sequence[Trace]) -> Answer
         more["ranks"] = "ranks part from each other"
     elif quantity in AMONG:
         more["ranks"] = "all ranks alike"
+    if cause == "state in attribute":
+        more["facts"] = ", ".join((pair.hidden(part.step) or pair.hidden(part.step + 1))[:3])
     if cause == "rate times world":
         rates = [trace["steps"][0]["rate"][0] for trace in (ranks[0], alone)]
         more["usual"] = any(near(rates[0] / (rates[1] or math.inf), len(ranks) ** power) for power in (1, 0.5))
@@ -175,7 +178,9 @@ def logged(evidence: Evidence, alone: Trace, ranks: Sequence[Trace], trained: An
             difference = max(difference, among, 0.0 if is_apart else distance)
             if difference > LOGGED:
                 cause = "sync_dist missing" if among > LOGGED else cause_of_value(name, single, shared)
-                finding = finding_of(cause, "validation", where=name, facts=f"validation {number + 1}")
+                steers = "; ReduceLROnPlateau reads it, so ranks may have other rates"
+                facts = f"validation {number + 1}{steers * (among > LOGGED and name in ranks[0]['facts']['monitors'])}"
+                finding = finding_of(cause, "validation", where=name, facts=facts)
                 return answered(max(among, distance), LOGGED, finding)
     return answered(difference, LOGGED, None, reason)
 

@@ -14,7 +14,7 @@ from lockstep.runs.run_files import REPORT
 Verdict = Literal["identical", "within", "apart", "noted", "undecided", "not applicable"]
 """`within`: no further apart than a multiple of what inputs moved by one unit in the last place make. `noted`: apart
 by what a Trainer does to everybody's code, or what is usual; no mistake. `not applicable`: left out of the text."""
-CORRECTED = "corrected here, wrong in a stock Trainer: "
+CORRECTED = "; Lockstep's runs are right as it is"
 LABELS = {"batch": "batches that a step comes after", "applied": "gradient before the step"}
 """Quantities whose names do not say what they are."""
 OURS = "Lockstep: "
@@ -84,6 +84,11 @@ class Answer:
         """Return the reason, with the error unless it is in there."""
         return self.reason if self.error in self.reason else f"{self.reason}: {self.error}"
 
+    def line(self) -> str:
+        """Return the verdict in a line."""
+        first = next(self.lines(), f"{self.question}{': ' * bool(self.reason)}{self.explanation}")
+        return f"  {self.verdict:<10} {first}"
+
     def lines(self) -> Iterator[str]:
         """Yield of what is apart or noted where, why, and what to change."""
         if self.finding is None:
@@ -91,9 +96,9 @@ class Answer:
         yield f"{self.question}: {self.finding.place(self.difference)}"
         expected = f"; expected up to {self.tolerance:.0e}" if self.tolerance else ""
         cause = self.finding.cause or f"not known{expected}. Until then all that was compared agrees"
-        yield f"{CORRECTED if self.corrected else 'likely cause: ' if self.finding.cause else 'cause: '}{cause}."
+        yield f"{'likely ' * bool(self.finding.cause)}cause: {cause}."
         if self.finding.advice:
-            yield f"to change: {self.finding.advice}."
+            yield f"to change: {self.finding.advice}{CORRECTED * self.corrected}."
 
     def follows(self, earlier: "Answer") -> bool:
         """Whether this difference is a consequence of another, or another sight of it."""
@@ -113,14 +118,18 @@ class Answer:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Report:
-    """All answers about a module and its data, in the folder with check.json and report.html."""
+    """The answers about a module and its data, in the folder with check.json and report.html.
+
+    left: the parts of the check that have not ended, as it was interrupted.
+    """
 
     folder: Path
-    title: str
-    precision: str
-    answers: tuple[Answer, ...]
+    title: str = ""
+    precision: str = ""
+    answers: Sequence[Answer] = ()
+    left: Sequence[str] = ()
 
     @property
     def is_apart(self) -> bool:
@@ -143,6 +152,9 @@ class Report:
         return f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart"
 
     def text(self) -> str:
+        interrupted = [f"Interrupted: nothing is known of {', '.join(self.left)}."] * bool(self.left)
+        if not self.answers:
+            return "".join(interrupted)
         lines, groups = [f"{self.title}, {self.precision}", ""], dict[tuple[Verdict, str], list[Answer]]()
         for answer, others in self.findings():
             first, *rest = answer.lines()
@@ -156,7 +168,8 @@ class Report:
             groups.setdefault((answer.verdict, answer.explanation), []).append(answer)
         lines += [indented(verdict, listed(group)) for (verdict, _), group in groups.items()]
         undecided = len(self.having("undecided"))
-        return "\n".join([*lines, "", self.summary + f"; {undecided} undecided" * bool(undecided), f"  {self.folder}"])
+        summary = self.summary + f"; {undecided} undecided" * bool(undecided)
+        return "\n".join([*lines, "", summary, *interrupted, f"  {self.folder}"])
 
     def save(self) -> None:
         from jinja2 import Environment, FileSystemLoader
@@ -165,6 +178,7 @@ class Report:
         answers = [finite(asdict(answer)) for answer in self.answers]
         follows = {other.question: first.question for first, others in groups for other in others}
         content = {"title": self.title, "precision": self.precision, "differences": len(groups)}
+        content |= {"interrupted": [*self.left]} if self.left else {}
         save_json(self.folder / "check.json", {**content, "follows_from": follows, "answers": answers})
         loader = FileSystemLoader([TEMPLATES, Path(__file__).parent])
         environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)

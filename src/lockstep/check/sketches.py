@@ -103,7 +103,9 @@ def hidden_state(module: nn.Module) -> Sketches:
         elif isinstance(value, LRScheduler):
             hidden[name] = torch.tensor(value.last_epoch)
         elif isinstance(value, list | dict) and not name.rpartition(".")[2].startswith("_"):
-            hidden |= {f"{name}[{n}]": each for n, each in enumerate(tensors_in(value)[:LONGEST])}
+            parts = value.values() if isinstance(value, dict) else value
+            states = [part.state_dict() if isinstance(part, nn.Module) else part for part in parts]
+            hidden |= {f"{name}[{n}]": each for n, each in enumerate(tensors_in(states)[:LONGEST])}
     return sketch(hidden.items())
 
 

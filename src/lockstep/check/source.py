@@ -146,8 +146,13 @@ def rank_0_alone(calls: Calls, tree: ast.AST) -> Mistakes:
     for call in (call for call in calls if call.ranks == "0"):
         if call.has("sync_dist=True") and not call.has("rank_zero_only=True"):
             yield call, "rank 0 alone logs with sync_dist, and waits for the other ranks", "log on every rank"
-        elif COLLECTIVE.search(call.name) and call.name not in others:
+        elif (COLLECTIVE.search(call.name) or is_metric(call)) and call.name not in others:
             yield call, f"rank 0 alone calls {call.name}, and waits for the other ranks", "call it on every rank"
+
+
+def is_metric(call: Call) -> bool:
+    """Whether a call computes a metric, probably of torchmetrics, which gathers its state from all ranks."""
+    return call.method == "compute" and call.owner.startswith("self.") and not call.node.args + call.node.keywords
 
 
 def train_missing(calls: Calls, tree: ast.AST) -> Mistakes:

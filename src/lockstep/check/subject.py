@@ -7,13 +7,18 @@ from lockstep.check.comparison import Trace
 from lockstep.plan.world import World
 
 VAL_BATCHES = 10
+BUDGET = 6.0
+"""CPU seconds of a training's steps: about a twentieth of a check."""
 Results = dict[str, list[Trace]]
 """The traces of all ranks by training; one with an `error` in place of steps has failed."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is trained: calls of the module and the data, the global batch size, and the batches of each epoch."""
+    """What is trained: calls of the module and the data, the global batch size, and the batches of each epoch.
+
+    budget: CPU seconds that the steps of one training may take.
+    """
 
     model: dict[str, Any]
     data: dict[str, Any]
@@ -22,6 +27,7 @@ class Subject:
     seed: int = 0
     precision: str = "64-true"
     sync_batchnorm: bool = False
+    budget: float = BUDGET
 
 
 @dataclass(frozen=True)

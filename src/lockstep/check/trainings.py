@@ -22,7 +22,7 @@ from lockstep.check.comparison import Trace
 from lockstep.check.loaders import adapt
 from lockstep.check.loss import LossProbe
 from lockstep.check.noise import Noise
-from lockstep.check.probe import Probe, noted_collectives
+from lockstep.check.probe import Probe, TooSlowError, noted_collectives
 from lockstep.check.sketches import reading
 from lockstep.check.source import look
 from lockstep.check.subject import VAL_BATCHES, Results, Subject, Work
@@ -32,6 +32,11 @@ from lockstep.plan.targets.frames import user_traceback
 from lockstep.plan.targets.locate import create, locate, parameters_of
 from lockstep.strategies.parallel.sync_batchnorm import convert_batchnorm
 
+INTERVENTIONS = {
+    "accumulated": "it does not train by accumulated batches",
+    "unvalidated": "it does not train without validation",
+}
+"""Trainings that differ from the user's, and what their failure says."""
 QUIET: dict[str, Any] = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 
 
@@ -56,13 +61,18 @@ def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence
             return False
         try:
             trace = fit(subject, world, create, probes or {}, **{**keys, **options})
+        except TooSlowError as error:
+            trace = {"error": str(error), "share": error.share}
         except Exception as error:  # of the user's code
             reason = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
             trace = {"error": reason, "traceback": user_traceback(error)}
+            if name in INTERVENTIONS:  # no error of the user's
+                trace = {"error": "", "reason": INTERVENTIONS[name]}
         results[name] = all_gather_json(trace)
         return all("error" not in each for each in results[name])
 
-    if not train("plain", again=True, reads=True):
+    limit = {"limit": subject.budget / subject.batches / 2} if world == 1 else {}
+    if not train("plain", again=True, reads=True, probes=limit):
         return results
     facts = results["plain"][0]["facts"]
     if facts["varies"] or any(step["drew"] for trace in results["plain"] for step in trace["steps"]):
@@ -81,10 +91,7 @@ def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence
         results["source"] = [{"findings": [asdict(finding) for finding in look(model, data)]}]
         train("moved", probes={"moves": True})
         train("loss", LossProbe)
-        if facts["manual"]:
-            results["accumulated"] = [{"error": "", "reason": "manual optimization accumulates batches by itself"}]
-        else:
-            train("accumulated", accumulate=2)
+        train("accumulated", accumulate=2)
         train("workers", workers=2, calm=False, aligns=False)
         if results["straight"][0]["validations"]:
             train("unvalidated", validates=False, calm=False, aligns=False)
