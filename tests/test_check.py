@@ -13,16 +13,14 @@ from torch import nn
 import lockstep
 from lockstep.check.__main__ import main
 from lockstep.check.causes import CAUSES
-from lockstep.check.comparison import compare, distances, first_layer, measured
+from lockstep.check.comparison import Results, Subject, compare, distances, first_layer, measured
 from lockstep.check.lockstep_runs import settled
 from lockstep.check.noise import Noise
-from lockstep.check.progress import Progress
 from lockstep.check.questions import Evidence, answers
 from lockstep.check.ranks import answers_of_ranks
-from lockstep.check.report import Answer, Finding, Report
+from lockstep.check.report import Answer, Finding, Progress, Report
 from lockstep.check.sketches import sketch, sums
 from lockstep.check.source import look
-from lockstep.check.subject import Results, Subject
 from lockstep.check.trainings import traces_of
 from tests.conftest import IN_PROCESS, ROOT
 from tests.silent_bugs.base import Regression

@@ -15,13 +15,11 @@ from omegaconf import open_dict
 from lockstep.base.config_error import ConfigError, config_error, option_error, require
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.base.streams import redirect_to_null
-from lockstep.check.comparison import measured
+from lockstep.check.comparison import VAL_BATCHES, Results, Subject, Work, measured
 from lockstep.check.lockstep_runs import LockstepRuns, corrected, settled
-from lockstep.check.progress import ALONE, MODULE, Progress, on_ranks
 from lockstep.check.questions import Evidence, answers
 from lockstep.check.ranks import answers_of_ranks
-from lockstep.check.report import Answer, Report
-from lockstep.check.subject import VAL_BATCHES, Results, Subject, Work
+from lockstep.check.report import ALONE, MODULE, Answer, Progress, Report, on_ranks
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
 from lockstep.command.entry_point import make_output_dir, output_dir
@@ -83,50 +81,27 @@ def check(
             plan = planned(words, code, folder)
             make_output_dir(folder)
             report.title = f"{plan.model.name} on {plan.data.name}"
-            runs = LockstepRuns([*words, *FIXED], code, folder / "lockstep", progress.begin)
-            ask(plan, worlds, names, max(1, step_count // 2), progress, report, runs)
+            progress.begin(ALONE)
+            evidence, subject = in_one_process(plan, max(1, step_count // 2), math.lcm(2, *worlds), report)
+            report.answers = progress.show(stock(evidence))
+            hangs = [answer.cause for answer in report.answers if HANGS in answer.cause]
+            for world in worlds:
+                progress.begin(on_ranks(world))
+                failure = [{"error": cause, "reason": f"ranks are not started: {cause}"} for cause in hangs]
+                evidence.worlds[world] = {"plain": failure} if failure else traces_of(subject, world, folder)
+                report.answers = progress.show(stock(evidence))
+            runs = LockstepRuns([*words, *FIXED], code, folder / "lockstep", evidence, subject, progress.begin)
+            known, ours = report.answers, list[Answer]()
+            for answer in runs.answers(worlds, names) if not hangs else ():
+                ours.append(settled(answer, evidence, known))
+                report.answers = progress.show([*known, *ours])
+            report.answers = [*(corrected(answer, ours) for answer in known), *ours]
     except (KeyboardInterrupt, SystemExit):
         report.left = progress.left
         raise
     finally:
-        if report.answers:
-            report.save()
-        if report.answers or report.left:
-            print(report.text(), flush=True)
+        report.end()
     return report
-
-
-def ask(
-    plan: Plan,
-    worlds: Sequence[int],
-    names: Sequence[str],
-    batches: int,
-    progress: Progress,
-    report: Report,
-    runs: LockstepRuns,
-) -> None:
-    """Train and compare; the report has all answers that are known after each part."""
-    progress.begin(ALONE)
-    unit, call, folder = math.lcm(2, *worlds), (plan.model.call, plan.data.call), Path(plan.run_dir)
-    wanted = Subject(*call, divisible(plan.batch_size, unit), batches, plan.seed, sync_batchnorm=plan.sync_batchnorm)
-    single, subject = in_one_process(wanted, folder, unit)
-    straight, shared = single["straight"][0], dict[int, Results]()
-    evidence = Evidence(single, shared, measured(straight, single["moved"][0], subject.precision))
-    report.precision = f"{subject.precision}, {len(straight['steps'])} steps of {subject.batch_size} samples"
-    if (subject.batch_size, subject.batches) != (wanted.batch_size, batches):
-        report.precision += f", in place of {batches * 2} of {wanted.batch_size}, as the module is slow"
-    report.answers = progress.show(stock(evidence))
-    hangs = [each["cause"] for each in single["source"][0]["findings"] if HANGS in each["cause"]]
-    for world in worlds:
-        progress.begin(on_ranks(world))
-        failure = [{"error": cause, "reason": f"ranks are not started: {cause}"} for cause in hangs]
-        shared[world] = {"plain": failure} if failure else traces_of(subject, world, folder)
-        report.answers = progress.show(stock(evidence))
-    ours = list[Answer]()
-    for answer in runs.answers(evidence, subject, worlds, names) if not hangs else ():
-        ours.append(settled(answer, evidence, stock(evidence)))
-        report.answers = progress.show([*stock(evidence), *ours])
-    report.answers = [*(corrected(answer, ours) for answer in stock(evidence)), *ours]
 
 
 def stock(evidence: Evidence) -> list[Answer]:
@@ -179,31 +154,38 @@ def divisible(size: float, unit: int) -> int:
     return max(1, int(size) // unit) * unit
 
 
-def in_one_process(subject: Subject, folder: Path, unit: int) -> tuple[Results, Subject]:
-    """Return the traces of one process, in float32 if the module does not train in float64.
+def in_one_process(plan: Plan, batches: int, unit: int, report: Report) -> tuple[Evidence, Subject]:
+    """Return what one process has computed; in float32 if the module does not train in float64.
 
-    Batches are smaller, or steps fewer, if training would take longer than the budget.
+    Batches are smaller, and then steps fewer, if training would take longer than the budget.
     """
-    results = traces_of(subject, 1, folder)
-    if share := results["plain"][0].get("share"):
-        return in_one_process(smaller(subject, share, unit), folder, unit)
-    if "error" in results.get("straight", results["plain"])[0] and subject.precision == "64-true":
-        return in_one_process(replace(subject, precision="32-true"), folder, unit)
-    if not results["plain"][0].get("steps", True):
+    size, folder = divisible(plan.batch_size, unit), Path(plan.run_dir)
+    subject = Subject(plan.model.call, plan.data.call, size, batches, plan.seed, sync_batchnorm=plan.sync_batchnorm)
+    while True:
+        results = traces_of(subject, 1, folder)
+        plain = results["plain"][0]
+        if share := plain.get("share"):
+            smaller = max(
+                divisible(subject.batch_size * share, unit), min(subject.batch_size, divisible(SMALLEST, unit))
+            )
+            fewer = {"batches": max(2, int(subject.batches * share)), "budget": math.inf}
+            is_smaller = smaller < subject.batch_size
+            subject = replace(subject, **({"batch_size": smaller} if is_smaller else fewer))
+        elif "error" in results.get("straight", [plain])[0] and subject.precision == "64-true":
+            subject = replace(subject, precision="32-true")
+        else:
+            break
+    if not plain.get("steps", True):
         raise ConfigError("model: no optimizer of it makes a step; call step() of self.optimizers().")
     for training in ("plain", "straight", "moved"):
         if (reason := results[training][0].get("error")) is not None:
             shown = results[training][0].get("traceback", reason)
             raise UserCodeError(f"{shown}\nmodel: a stock Trainer cannot train it in one process.")
-    return results, subject
-
-
-def smaller(subject: Subject, share: float, unit: int) -> Subject:
-    """Return the subject with a share of its work: of the samples of a batch, then of the steps."""
-    size = max(divisible(subject.batch_size * share, unit), min(subject.batch_size, divisible(SMALLEST, unit)))
-    if size < subject.batch_size:
-        return replace(subject, batch_size=size)
-    return replace(subject, batches=max(2, int(subject.batches * share)), budget=math.inf)
+    straight = results["straight"][0]
+    report.precision = f"{subject.precision}, {len(straight['steps'])} steps of {subject.batch_size} samples"
+    if (subject.batch_size, subject.batches) != (size, batches):
+        report.precision += f", in place of {batches * 2} of {size}, as the module is slow"
+    return Evidence(results, {}, measured(straight, results["moved"][0], subject.precision)), subject
 
 
 def traces_of(subject: Subject, world: int, folder: Path) -> Results:

@@ -1,4 +1,7 @@
-"""Compare traces of trainings, plain values by step: where each quantity parts first, beyond a measured tolerance."""
+"""Compare traces of trainings, plain values by step: where each quantity parts first, beyond a measured tolerance.
+
+All that the command and the ranks have in common is here, without torch: what a check trains, and what it gets of that.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,11 +9,15 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from lockstep.plan.world import World
+
 Sketches = dict[str, list[float]]
 """The norm and projections of each tensor, and of its sorted rows, by its name: they part if the tensors do."""
 Trace = dict[str, Any]
 """What a rank has computed. steps: a mapping for each optimizer step. end: the state afterwards. validations, again:
 those of training, and those of the trained module. facts: of the module and its loader."""
+Results = dict[str, list[Trace]]
+"""The traces of all ranks by training; one with an `error` in place of steps has failed."""
 Tolerance = Callable[[str, int], float]
 """Return how far a quantity may part until a step: infinitely from where it is not compared."""
 
@@ -24,6 +31,34 @@ DATASET, COUNT = "dataset.", "(a count)"
 """What the names of a dataset's generators begin with, and those of whole numbers, which may depend on the rank, end
 with."""
 EPSILON = {"64-true": 2.0**-52, "32-true": 2.0**-23}
+VAL_BATCHES, BUDGET = 10, 6.0
+"""Of each validation; CPU seconds of a training's steps, about a twentieth of a check."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is trained: calls of the module and the data, the global batch size, and the batches of each epoch.
+
+    budget: CPU seconds that the steps of one training may take.
+    """
+
+    model: dict[str, Any]
+    data: dict[str, Any]
+    batch_size: int
+    batches: int = 10
+    seed: int = 0
+    precision: str = "64-true"
+    sync_batchnorm: bool = False
+    budget: float = BUDGET
+
+
+@dataclass(frozen=True)
+class Work:
+    """The input of the ranks. folder: for checkpoints, which all ranks see."""
+
+    world: World
+    subject: Subject
+    folder: str
 
 
 @dataclass(frozen=True)

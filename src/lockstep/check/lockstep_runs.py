@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.base.config_error import ConfigError, shorten
+from lockstep.check.comparison import Subject
 from lockstep.check.questions import Evidence
 from lockstep.check.report import OURS, Answer, Finding
-from lockstep.check.subject import Subject
 from lockstep.command.job import run
 from lockstep.launch.failure import RankFailed
 from lockstep.runs.compare import compare
@@ -30,23 +30,22 @@ class LockstepRuns:
     words: Sequence[str]
     code: Mapping[str, Any]
     folder: Path
+    evidence: Evidence
+    subject: Subject
     progress: Callable[[str], None]
     runs: dict[str, Outcome] = field(default_factory=dict)
 
-    def answers(
-        self, evidence: Evidence, subject: Subject, worlds: Sequence[int], strategies: Sequence[str]
-    ) -> Iterator[Answer]:
-        """Yield the answers about all runs of as many steps as the stock Trainer's."""
+    def answers(self, worlds: Sequence[int], strategies: Sequence[str]) -> Iterator[Answer]:
+        subject, facts = self.subject, self.evidence.plain["facts"]
         self.words = [*self.words, f"trainer.limit_train_batches={subject.batches}", f"precision={subject.precision}"]
-        if not evidence.plain["facts"]["has_batches"]:
-            self.words += [f"batch_size={subject.batch_size}"]
+        self.words += [f"batch_size={subject.batch_size}"] * (not facts["has_batches"])
         for world, name in ((world, name) for world in worlds for name in strategies):
             both, title = self.run(name, world, engine="both"), f"{OURS}{name} on {world} ranks"
             inner, raw = (both / each if isinstance(both, Path) else both for each in ("lightning", "raw"))
             if isinstance(both, Answer):
                 inner = self.run(name, world)
             yield self.compared(f"{title} and virtual ranks", world, inner, self.run("virtual", world))
-            if not evidence.differs:
+            if not self.evidence.differs:
                 yield self.compared(f"{title} and one process", world, inner, self.run("single", 1))
             yield self.compared(f"{title}, by Lightning and by raw", world, inner, raw)
 

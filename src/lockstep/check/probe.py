@@ -2,11 +2,12 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -217,7 +218,6 @@ class Probe(Callback):
             self.known = {*trainer.callback_metrics}
         self.noise.drew = False
         self.validation = {"samples": [], "logged": [], "size": 0, "random": generators(module)}
-        self.validation |= {"state": self.state(trainer, module), "hidden": hidden_state(module)}
 
     def on_validation_batch_start(
         self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -260,22 +260,14 @@ def move(leaves: list[Tensor], module: LightningModule) -> None:
             tensor.copy_(torch.nextafter(tensor, torch.full_like(tensor, torch.inf)))
 
 
-@contextmanager
-def noted_collectives(calls: list[str]) -> Iterator[None]:
+def noted_collectives(calls: list[str]) -> AbstractContextManager[Any]:
     """Note in `calls` which functions of torch.distributed are called within the block."""
-    originals = {name: getattr(dist, name) for name in COLLECTIVES}
 
-    def noting(name: str) -> Any:
+    def noting(name: str, original: Any) -> Any:
         def noted(*arguments: Any, **options: Any) -> Any:
             calls.append(name)
-            return originals[name](*arguments, **options)
+            return original(*arguments, **options)
 
         return noted
 
-    for name in COLLECTIVES:
-        setattr(dist, name, noting(name))
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(dist, name, original)
+    return patch.multiple(dist, **{name: noting(name, getattr(dist, name)) for name in COLLECTIVES})

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -10,19 +10,17 @@ from typing import Any
 from lockstep.check.causes import CAUSES
 from lockstep.check.comparison import (
     LIMIT,
-    LOGGED,
     ORDER,
     STATE,
     Comparison,
     Part,
+    Results,
     Tolerance,
     Trace,
     compare,
     distances,
-    relative,
 )
 from lockstep.check.report import Answer, Finding, Verdict
-from lockstep.check.subject import Results
 
 WHOLE = "a batch is computed as a whole, or changes a state: its halves are another computation"
 NO_VALUE = "no validation logs a value"
@@ -35,7 +33,7 @@ class Evidence:
     """The traces of one process, those of several ranks by their number, and how far they may part."""
 
     single: Results
-    worlds: Mapping[int, Results]
+    worlds: dict[int, Results]
     tolerance: Tolerance
 
     @property
@@ -229,34 +227,10 @@ def validation(evidence: Evidence, other: Trace) -> Answer:
     return answered(comparison.largest, evidence.last, finding) if finding else evidence.agreed(comparison)
 
 
-def twice(evidence: Evidence, straight: Trace) -> Answer:
-    rounds = straight["again"]
-    if not rounds or not rounds[0]["values"]:
-        return not_applicable(NO_VALUE)
-    if reason := incomparable(rounds):
-        return undecided(reason)
-    one, other = (each["values"] for each in rounds)
-    pairs = {name: relative(value, other.get(name, math.nan)) for name, value in one.items()}
-    name, finding = max(pairs, key=lambda each: pairs[each]), None
-    changed = any(max(distances(*(each["state"][part] for each in rounds)).values(), default=0) for part in STATE)
-    if pairs[name] > LOGGED and (changed or any(distances(*(each["hidden"] for each in rounds)).values())):
-        finding = finding_of("eval not called" if changed else "", "validation", where=name)
-    reason = f"{name} is another each time, and no state of the module is" if pairs[name] > LOGGED else ""
-    return answered(pairs[name], LOGGED, finding, reason)
-
-
-def incomparable(rounds: Sequence[dict[str, Any]]) -> str:
-    """Return why two validations cannot be compared, or an empty text."""
-    if rounds[0]["samples"] != rounds[1]["samples"]:
-        return "setup has split the samples anew"
-    return "validation draws random numbers" if any(each["drew"] for each in rounds) else ""
-
-
 QUESTIONS = {
     "the order of two epochs": ("plain", epochs),
     "two workers and none": ("workers", workers),
     "one batch and two accumulated halves": ("accumulated", accumulation),
     "training with and without validation": ("unvalidated", validation),
-    "one validation and a second": ("straight", twice),
 }
 """The training that must not have failed, and the judge."""

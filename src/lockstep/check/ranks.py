@@ -8,10 +8,20 @@ from itertools import chain
 from typing import Any
 
 from lockstep.check.causes import Pair, cause_between, near, ratio_of
-from lockstep.check.comparison import DATASET, LOGGED, ORDER, Part, Trace, compare, first_layer, relative, together
+from lockstep.check.comparison import (
+    DATASET,
+    LOGGED,
+    ORDER,
+    Part,
+    Results,
+    Trace,
+    compare,
+    first_layer,
+    relative,
+    together,
+)
 from lockstep.check.questions import NO_VALUE, Evidence, answered, epochs, failed, finding_of, not_applicable, workers
 from lockstep.check.report import Answer, Finding
-from lockstep.check.subject import Results
 
 AMONG = tuple(name for name in ORDER if name not in ("samples", "loss"))
 """Quantities that ranks have in common."""

@@ -1,5 +1,6 @@
 """The answers of a check: what is apart in full, all else in a line, and the files check.json and report.html."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -8,6 +9,7 @@ from textwrap import fill
 from typing import Literal
 
 from lockstep.base.files import finite, save_json, save_text
+from lockstep.base.streams import notice
 from lockstep.runs.report import TEMPLATES
 from lockstep.runs.run_files import REPORT
 
@@ -17,6 +19,7 @@ by what a Trainer does to everybody's code, or what is usual; no mistake. `not a
 CORRECTED = "; Lockstep's runs are right as it is"
 LABELS = {"batch": "batches that a step comes after", "applied": "gradient before the step"}
 """Quantities whose names do not say what they are."""
+MODULE, ALONE = "the module and its data", "a stock Trainer in one process"
 OURS = "Lockstep: "
 """What the questions about Lockstep's own runs begin with."""
 
@@ -78,6 +81,10 @@ class Answer:
     error: str = ""
     world: int = 1
     corrected: bool = False
+
+    @property
+    def cause(self) -> str:
+        return self.finding.cause if self.finding else ""
 
     @property
     def explanation(self) -> str:
@@ -171,6 +178,13 @@ class Report:
         summary = self.summary + f"; {undecided} undecided" * bool(undecided)
         return "\n".join([*lines, "", summary, *interrupted, f"  {self.folder}"])
 
+    def end(self) -> None:
+        """Write and print the answers, if there are any."""
+        if self.answers:
+            self.save()
+        if self.answers or self.left:
+            print(self.text(), flush=True)
+
     def save(self) -> None:
         from jinja2 import Environment, FileSystemLoader
 
@@ -183,6 +197,34 @@ class Report:
         loader = FileSystemLoader([TEMPLATES, Path(__file__).parent])
         environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
         save_text(self.folder / REPORT, environment.get_template("check.html").render(report=self))
+
+
+class Progress:
+    """The parts of a check, and the answers that were shown. left: the parts that have not ended."""
+
+    def __init__(self, worlds: Sequence[int], strategies: Sequence[str]) -> None:
+        ours = [(name, world) for world in worlds for name in (*strategies, "virtual")]
+        self.parts = [MODULE, ALONE, *map(on_ranks, worlds), *(f"{OURS}{name} on {world}" for name, world in ours)]
+        self.parts.append(f"{OURS}single on 1")
+        self.left, self.shown = self.parts, set[tuple[str, Finding | None]]()
+
+    def begin(self, part: str) -> None:
+        number = self.parts.index(part)
+        self.left = self.parts[number:]
+        notice(f"check {number + 1}/{len(self.parts)}: {part}")
+
+    def show(self, answers: list[Answer]) -> list[Answer]:
+        """Print a line for each new answer, unless stdout is a terminal; return all."""
+        for answer in answers:
+            key = answer.question, answer.finding
+            if key not in self.shown and answer.verdict != "not applicable" and not sys.stdout.isatty():
+                print(answer.line(), flush=True)
+            self.shown.add(key)
+        return answers
+
+
+def on_ranks(world: int) -> str:
+    return f"a stock Trainer on {world} ranks"
 
 
 def indented(verdict: str, line: str) -> str:

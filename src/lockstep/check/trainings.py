@@ -18,14 +18,13 @@ from lightning.pytorch.strategies import DDPStrategy
 from lockstep.base.config_error import shorten
 from lockstep.base.messages import all_gather_json
 from lockstep.base.random_state import seed_all
-from lockstep.check.comparison import Trace
+from lockstep.check.comparison import VAL_BATCHES, Results, Subject, Trace, Work
 from lockstep.check.loaders import adapt
 from lockstep.check.loss import LossProbe
 from lockstep.check.noise import Noise
 from lockstep.check.probe import Probe, TooSlowError, noted_collectives
 from lockstep.check.sketches import reading
 from lockstep.check.source import look
-from lockstep.check.subject import VAL_BATCHES, Results, Subject, Work
 from lockstep.launch.topology import RankContext
 from lockstep.plan.schemas.target import KEY
 from lockstep.plan.targets.frames import user_traceback

@@ -82,9 +82,10 @@ class LanguageModel(NetModule):
         perplexity: Perplexity = getattr(self, f"{stage}_perplexity")
         perplexity.update(loss.detach(), len(targets))
         accuracy = (logits.detach().argmax(2) == targets).double().mean()
-        self.log(f"{stage}/loss", loss.detach(), on_step=False, on_epoch=True)
-        self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True)
+        evaluates = stage != "train"
+        self.log(f"{stage}/loss", loss.detach(), on_step=False, on_epoch=True, sync_dist=evaluates)
+        self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, sync_dist=evaluates)
         self.log(f"{stage}/perplexity", perplexity, on_step=False, on_epoch=True)
-        if stage != "train":
+        if evaluates:
             self.log_metrics(stage, logits.mT, targets)
         return loss
