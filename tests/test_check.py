@@ -16,8 +16,8 @@ from lockstep.check.causes import CAUSES
 from lockstep.check.comparison import Results, Subject, compare, distances, first_layer, measured
 from lockstep.check.lockstep_runs import settled
 from lockstep.check.noise import Noise
-from lockstep.check.questions import Evidence, answers
-from lockstep.check.ranks import answers_of_ranks
+from lockstep.check.questions import Evidence
+from lockstep.check.ranks import answers
 from lockstep.check.report import Answer, Finding, Progress, Report
 from lockstep.check.sketches import sketch, sums
 from lockstep.check.source import look
@@ -43,7 +43,7 @@ def subject_of(case: Case, correct: bool) -> Subject:
 def answers_of(single: Results, ranks: Results | None = None) -> list[Answer]:
     tolerance = measured(single["straight"][0], single["moved"][0], "64-true")
     evidence = Evidence(single, {2: ranks} if ranks else {}, tolerance)
-    return [*answers_of_ranks(evidence), *answers(evidence)]
+    return answers(evidence)
 
 
 def apart(found: list[Answer]) -> list[Answer]:

@@ -17,8 +17,8 @@ from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.base.streams import redirect_to_null
 from lockstep.check.comparison import VAL_BATCHES, Results, Subject, Work, measured
 from lockstep.check.lockstep_runs import LockstepRuns, corrected, settled
-from lockstep.check.questions import Evidence, answers
-from lockstep.check.ranks import answers_of_ranks
+from lockstep.check.questions import Evidence
+from lockstep.check.ranks import answers
 from lockstep.check.report import ALONE, MODULE, Answer, Progress, Report, on_ranks
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
@@ -83,13 +83,13 @@ def check(
             report.title = f"{plan.model.name} on {plan.data.name}"
             progress.begin(ALONE)
             evidence, subject = in_one_process(plan, max(1, step_count // 2), math.lcm(2, *worlds), report)
-            report.answers = progress.show(stock(evidence))
-            hangs = [answer.cause for answer in report.answers if HANGS in answer.cause]
+            report.answers = progress.show(answers(evidence))
+            hangs = [each.finding.cause for each in report.answers if each.finding and HANGS in each.finding.cause]
             for world in worlds:
                 progress.begin(on_ranks(world))
                 failure = [{"error": cause, "reason": f"ranks are not started: {cause}"} for cause in hangs]
                 evidence.worlds[world] = {"plain": failure} if failure else traces_of(subject, world, folder)
-                report.answers = progress.show(stock(evidence))
+                report.answers = progress.show(answers(evidence))
             runs = LockstepRuns([*words, *FIXED], code, folder / "lockstep", evidence, subject, progress.begin)
             known, ours = report.answers, list[Answer]()
             for answer in runs.answers(worlds, names) if not hangs else ():
@@ -102,11 +102,6 @@ def check(
     finally:
         report.end()
     return report
-
-
-def stock(evidence: Evidence) -> list[Answer]:
-    """Return the answers about a stock Trainer."""
-    return [*answers_of_ranks(evidence), *answers(evidence)]
 
 
 def names_of(strategies: object, typed: Mapping[str, str]) -> list[str]:
@@ -165,12 +160,11 @@ def in_one_process(plan: Plan, batches: int, unit: int, report: Report) -> tuple
         results = traces_of(subject, 1, folder)
         plain = results["plain"][0]
         if share := plain.get("share"):
-            smaller = max(
-                divisible(subject.batch_size * share, unit), min(subject.batch_size, divisible(SMALLEST, unit))
-            )
-            fewer = {"batches": max(2, int(subject.batches * share)), "budget": math.inf}
-            is_smaller = smaller < subject.batch_size
-            subject = replace(subject, **({"batch_size": smaller} if is_smaller else fewer))
+            smaller = divisible(max(subject.batch_size * share, SMALLEST), unit)
+            if smaller < subject.batch_size:
+                subject = replace(subject, batch_size=smaller)
+            else:
+                subject = replace(subject, batches=max(2, int(subject.batches * share)), budget=math.inf)
         elif "error" in results.get("straight", [plain])[0] and subject.precision == "64-true":
             subject = replace(subject, precision="32-true")
         else:
@@ -202,15 +196,15 @@ def traces_of(subject: Subject, world: int, folder: Path) -> Results:
 def silent_ranks() -> Iterator[None]:
     """Start a fork server whose ranks print nothing, and end it afterwards; errors come another way."""
     kill_forkserver()
-    streams = [(number, os.dup(number)) for number in (1, 2)]
     sys.stdout.flush()
-    for number, _ in streams:
-        redirect_to_null(number)
+    streams = [os.dup(1), os.dup(2)]
     try:
+        redirect_to_null(1)
+        redirect_to_null(2)
         forkserver.start_forkserver(*ENGINES.values(), *EVERY_RUN, TRAININGS)
         forkserver.ensure_forkserver()
     finally:
-        for number, stream in streams:
+        for number, stream in enumerate(streams, 1):
             os.dup2(stream, number)
             os.close(stream)
     try:

@@ -121,10 +121,7 @@ def differences(one: Trace, other: Trace, quantity: str, in_order: bool = True) 
 
 
 def compare(
-    pairs: Iterable[tuple[Trace, Trace]],
-    tolerance: Tolerance,
-    quantities: Sequence[str] = ORDER,
-    in_order: bool = True,
+    pairs: Iterable[tuple[Trace, Trace]], tolerance: Tolerance, quantities: Sequence[str] = ORDER, in_order: bool = True
 ) -> Comparison:
     """Compare pairs of traces; a quantity parts where it first does in any pair. in_order: of the rows of buffers."""
     parts, largest, skipped = dict[str, Part](), 0.0, 0.0

@@ -36,11 +36,7 @@ PASSING = "a generator that a call is passed"
 
 
 class TooSlowError(Exception):
-    """A batch takes too long. share: of that time, which it may take."""
-
-    def __init__(self, share: float) -> None:
-        super().__init__(f"a batch takes {1 / share:.1f} times too long")
-        self.share = share
+    """A batch takes too long; its argument is the share of that time that it may take."""
 
 
 class Probe(Callback):
@@ -48,21 +44,15 @@ class Probe(Callback):
 
     seed: of the generators of all ranks; where the module leaves them alone, each rank gets another before training.
     noise: what the steps draw, frozen or noted. moves: move the inputs (without floats among them, the weights) by one
-    unit in the last place. stops: end training after the first epoch. save: the checkpoint to write before the other
-    hooks at the end of training, as a Trainer writes it after an epoch. limit: CPU seconds that a batch may take.
+    unit in the last place. save: the checkpoint to write after the first epoch, before the other hooks at the end of
+    training, as a Trainer does. limit: CPU seconds that a batch may take.
     """
 
     def __init__(
-        self,
-        seed: int,
-        noise: Noise,
-        moves: bool = False,
-        stops: bool = False,
-        save: Path | None = None,
-        limit: float = math.inf,
+        self, seed: int, noise: Noise, moves: bool = False, save: Path | None = None, limit: float = math.inf
     ) -> None:
         self.trace: Trace = {"steps": [], "validations": [], "facts": {}, "end": {}}
-        self.seed, self.noise, self.moves, self.stops, self.save = seed, noise, moves, stops, save
+        self.seed, self.noise, self.moves, self.save = seed, noise, moves, save
         self.limit, self.clock = limit, 0.0
         self.step, self.validation = dict[str, Any](), dict[str, Any]()
         self.calls, self.known, self.names = list[str](), set[str](), set[str]()
@@ -80,9 +70,7 @@ class Probe(Callback):
     def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
         if torch.initial_seed() == self.seed:
             seed_all(self.seed + 1 + trainer.global_rank)
-        self.trace["facts"] |= {
-            "frozen": [name for name, parameter in module.named_parameters() if not parameter.requires_grad],
-        }
+        self.trace["facts"]["frozen"] = [name for name, each in module.named_parameters() if not each.requires_grad]
         replace_method(module, "log", self.note_logged)
         for owner in (module, trainer.datamodule):  # type: ignore[attr-defined]
             if owner is not None and overrides(owner, "on_after_batch_transfer"):
@@ -148,16 +136,9 @@ class Probe(Callback):
         """Begin a step, unless it has begun."""
         if not self.step:
             self.noise.drew = False
-            self.step = {
-                "samples": [],
-                "loss": 0.0,
-                "backwards": 0,
-                "sizes": [],
-                "random": self.generators,
-                "calls": [],
-            }
+            self.step = {"samples": [], "sizes": [], "calls": [], "loss": 0.0, "backwards": 0}
             self.step |= {"inputs": {}, "outputs": {}, "backward": {}, "epoch": trainer.current_epoch}
-            self.step |= self.state(trainer, module) | {"hidden": hidden_state(module)}
+            self.step |= {"random": self.generators, "hidden": hidden_state(module), **self.state(trainer, module)}
 
     def on_before_backward(self, trainer: Trainer, module: LightningModule, loss: Tensor) -> None:
         self.begin(trainer, module)
@@ -206,7 +187,7 @@ class Probe(Callback):
         }
 
     def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
-        trainer.should_stop = self.stops or trainer.should_stop
+        trainer.should_stop = self.save is not None or trainer.should_stop
 
     def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
         self.trace["end"] = self.state(trainer, module)
@@ -222,23 +203,20 @@ class Probe(Callback):
     def on_validation_batch_start(
         self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if self.validation:
-            self.validation["samples"] += sample_hashes(batch)
-            self.validation["size"] = batch_size_of(batch)
-            self.watch(True)
+        self.validation["samples"] += sample_hashes(batch)
+        self.validation["size"] = batch_size_of(batch)
+        self.watch(True)
 
     def on_validation_batch_end(self, *_: Any) -> None:
-        if self.validation:
-            self.validation["size"] = 0  # of what is logged after the last batch
-            self.watch(False)
+        self.validation["size"] = 0  # of what is logged after the last batch
+        self.watch(False)
 
     def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
-        if self.validation:
-            if not self.trace["validations"]:  # later ones also have what epochs of training have logged
-                self.names = {*trainer.callback_metrics} - self.known
-            values = {name: float(value) for name, value in trainer.callback_metrics.items() if name in self.names}
-            drew = drawn_since(self.validation["random"], generators(module), self.noise)
-            self.trace["validations"].append({**self.validation, "values": values, "drew": drew})
+        if not self.trace["validations"]:  # later ones also have what epochs of training have logged
+            self.names = {*trainer.callback_metrics} - self.known
+        values = {name: float(value) for name, value in trainer.callback_metrics.items() if name in self.names}
+        drew = drawn_since(self.validation["random"], generators(module), self.noise)
+        self.trace["validations"].append({**self.validation, "values": values, "drew": drew})
         self.validation = {}
 
 

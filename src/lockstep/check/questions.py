@@ -23,7 +23,6 @@ from lockstep.check.comparison import (
 from lockstep.check.report import Answer, Finding, Verdict
 
 WHOLE = "a batch is computed as a whole, or changes a state: its halves are another computation"
-NO_VALUE = "no validation logs a value"
 FAILED = "a training that it needs fails in a stock Trainer"
 QUANTITIES = [name for name in ORDER if name != "batch"]
 
@@ -54,11 +53,10 @@ class Evidence:
         steps = range(1, len(self.straight["steps"]) + 1)
         step = next((step for step in steps if self.tolerance("parameters", step) == math.inf), 0)
         limit = f"from step {step} on rounding alone moves the weights by more than {LIMIT * 100:g} %"
-        if not reason and step and comparison.skipped:
-            if step == 1:
-                return undecided(limit)
-            return Answer("", "within", comparison.largest, self.last, reason=limit)
-        return answered(comparison.largest, self.last, None, reason)
+        verdict: Verdict = "undecided" if step == 1 else "within"
+        is_limited = not reason and step and comparison.skipped
+        answer = answered(comparison.largest, self.last, None, reason)
+        return replace(answer, verdict=verdict, reason=limit) if is_limited else answer
 
     @property
     def varied(self) -> str:
@@ -87,10 +85,6 @@ def answered(difference: float, tolerance: float, finding: Finding | None = None
     return Answer("", verdict, difference, tolerance, finding, reason)
 
 
-def undecided(reason: str, error: str = "") -> Answer:
-    return Answer("", "undecided", reason=reason, error=error)
-
-
 def not_applicable(reason: str) -> Answer:
     return Answer("", "not applicable", reason=reason)
 
@@ -112,7 +106,7 @@ def failed(*needed: Sequence[Trace] | None) -> Answer | None:
     errors = [trace for traces in needed for trace in traces or () if "error" in trace]
     if errors:
         reason, error = errors[0].get("reason", FAILED), errors[0]["error"]
-        return undecided(reason, error) if error else not_applicable(reason)
+        return Answer("", "undecided", reason=reason, error=error) if error else not_applicable(reason)
     return None if all(needed) else not_applicable("there is nothing to compare")
 
 
@@ -121,7 +115,7 @@ def samples_of(trace: Trace, epoch: int) -> list[str]:
     return [*chain(*(step["samples"] for step in trace["steps"] if step["epoch"] == epoch))]
 
 
-def answers(evidence: Evidence) -> Iterator[Answer]:
+def answers_alone(evidence: Evidence) -> Iterator[Answer]:
     """Yield the answers to all questions about a stock Trainer in one process, and about a resume."""
     for values in evidence.single.get("source", [{"findings": []}])[0]["findings"]:
         yield Answer("the source", "apart", finding=Finding(**values))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -20,7 +20,16 @@ from lockstep.check.comparison import (
     relative,
     together,
 )
-from lockstep.check.questions import NO_VALUE, Evidence, answered, epochs, failed, finding_of, not_applicable, workers
+from lockstep.check.questions import (
+    Evidence,
+    answered,
+    answers_alone,
+    epochs,
+    failed,
+    finding_of,
+    not_applicable,
+    workers,
+)
 from lockstep.check.report import Answer, Finding
 
 AMONG = tuple(name for name in ORDER if name not in ("samples", "loss"))
@@ -31,11 +40,11 @@ HANG = ("imed out", "Connection closed")
 """In the error of a rank that waits for a collective that others do not call."""
 
 
-def answers_of_ranks(evidence: Evidence) -> Iterator[Answer]:
-    """Yield the answers to all questions about several ranks and a stock Trainer."""
-    for world, results in evidence.worlds.items():
-        for question, answer in of_world(evidence, world, results).items():
-            yield replace(answer, question=question, world=world)
+def answers(evidence: Evidence) -> list[Answer]:
+    """Return the answers to all questions about a stock Trainer."""
+    worlds = {world: of_world(evidence, world, results) for world, results in evidence.worlds.items()}
+    asked = [(world, question, answer) for world, each in worlds.items() for question, answer in each.items()]
+    return [*(replace(answer, question=name, world=world) for world, name, answer in asked), *answers_alone(evidence)]
 
 
 def of_world(evidence: Evidence, world: int, results: Results) -> dict[str, Answer]:
@@ -174,7 +183,7 @@ def logged(evidence: Evidence, alone: Trace, ranks: Sequence[Trace], trained: An
     again = evidence.straight["again"]
     rounds = [*zip(alone["validations"], *(rank["validations"] for rank in ranks), strict=False)]
     if not any(single["values"] for single, *_ in rounds):
-        return not_applicable(NO_VALUE)
+        return not_applicable("no validation logs a value")
     is_apart = trained.verdict not in ("within", "identical") or bool(trained.reason)
     difference, reason = 0.0, ANOTHER if trained.finding else trained.reason
     for number, (single, *shared) in enumerate(rounds):

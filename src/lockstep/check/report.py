@@ -26,18 +26,10 @@ OURS = "Lockstep: "
 
 @dataclass(frozen=True)
 class Finding:
-    """A difference.
+    """A difference: the quantity that parts first ("source": what no run shows), where, and the likely cause.
 
-    Attributes:
-        quantity: what parts first: samples, loss, gradient, …; "source" for what no run shows.
-        epoch, step: where it parts, from 1 and counted over all epochs, as `lockstep.compare` does. The state
-            (parameters, optimizer, buffers) is that after the step; after step 0 is before the first.
-        where: the first layer or tensor that parts, or a file and line.
-        ranks: whether the ranks part from each other, in words.
-        ratio: between the norms of all gradients, or None.
-        facts: what else is known.
-        cause, advice: the likely cause, in one sentence without its full stop, and what to change.
-        usual: whether it is a note, and no mistake.
+    epoch, step: from 1, and counted over all epochs; a state is that after the step, after step 0 before the first.
+    where: the layer or tensor, or a file and line. ratio: between the norms of all gradients. usual: no mistake.
     """
 
     quantity: str
@@ -62,14 +54,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Answer:
-    """The verdict on one question.
+    """The verdict on one question about a world.
 
-    Attributes:
-        difference: the largest relative difference of any quantity, or None if none was computed.
-        tolerance: the difference that was expected, as measured.
-        reason: why it is undecided, or compared for the first steps alone. error: that of the training that failed.
-        world: the ranks that were compared, if several were.
-        corrected: whether Lockstep's own runs agree where the stock Trainer's do not.
+    difference, tolerance: the largest relative difference, and the expected one. reason: why it is undecided, or
+    compared for the first steps alone. corrected: whether Lockstep's own runs agree where a stock Trainer's do not.
     """
 
     question: str
@@ -81,10 +69,6 @@ class Answer:
     error: str = ""
     world: int = 1
     corrected: bool = False
-
-    @property
-    def cause(self) -> str:
-        return self.finding.cause if self.finding else ""
 
     @property
     def explanation(self) -> str:
@@ -153,11 +137,6 @@ class Report:
             groups.append((answer, [])) if earlier is None else earlier.append(answer)
         return groups
 
-    @property
-    def summary(self) -> str:
-        count = len(self.findings())
-        return f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart"
-
     def text(self) -> str:
         interrupted = [f"Interrupted: nothing is known of {', '.join(self.left)}."] * bool(self.left)
         if not self.answers:
@@ -175,7 +154,9 @@ class Report:
             groups.setdefault((answer.verdict, answer.explanation), []).append(answer)
         lines += [indented(verdict, listed(group)) for (verdict, _), group in groups.items()]
         undecided = len(self.having("undecided"))
-        summary = self.summary + f"; {undecided} undecided" * bool(undecided)
+        count = len(self.findings())
+        summary = f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart"
+        summary += f"; {undecided} undecided" * bool(undecided)
         return "\n".join([*lines, "", summary, *interrupted, f"  {self.folder}"])
 
     def end(self) -> None:

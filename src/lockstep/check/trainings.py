@@ -61,7 +61,7 @@ def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence
         try:
             trace = fit(subject, world, create, probes or {}, **{**keys, **options})
         except TooSlowError as error:
-            trace = {"error": str(error), "share": error.share}
+            trace = {"error": "too slow", "share": error.args[0]}
         except Exception as error:  # of the user's code
             reason = shorten(" ".join(f"{type(error).__name__}: {error}".split()))
             trace = {"error": reason, "traceback": user_traceback(error)}
@@ -83,7 +83,7 @@ def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence
     results["straight"] = results["plain"]
     if keys and not train("straight", again=True, reads=facts["varies"]):
         keys, results["straight"] = {}, results["plain"]
-    if train("half", probes={"stops": True, "save": path}):
+    if train("half", probes={"save": path}):
         train("resumed", resume=path)
     if world == 1:
         model, data, _ = created(subject, subject.batch_size, 0)
