@@ -32,7 +32,6 @@ class Pair:
 
     @property
     def length(self) -> int:
-        """Return the number of steps that all have made."""
         return min(len(trace["steps"]) for trace in self.traces)
 
     def among(self, quantity: str, part: Part) -> bool:

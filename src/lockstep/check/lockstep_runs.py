@@ -41,9 +41,8 @@ class LockstepRuns:
         self.words += [f"batch_size={subject.batch_size}"] * (not facts["has_batches"])
         for world, name in ((world, name) for world in worlds for name in strategies):
             both, title = self.run(name, world, engine="both"), f"{OURS}{name} on {world} ranks"
-            inner, raw = (both / each if isinstance(both, Path) else both for each in ("lightning", "raw"))
-            if isinstance(both, Answer):
-                inner = self.run(name, world)
+            inner = both / "lightning" if isinstance(both, Path) else self.run(name, world)
+            raw = both / "raw" if isinstance(both, Path) else both
             yield self.compared(f"{title} and virtual ranks", world, inner, self.run("virtual", world))
             if not self.evidence.differs:
                 yield self.compared(f"{title} and one process", world, inner, self.run("single", 1))
@@ -62,7 +61,8 @@ class LockstepRuns:
             except (ConfigError, RankFailed) as error:
                 last = shorten(str(error).strip().splitlines()[-1])
                 reason = last if isinstance(error, ConfigError) else "its run fails"
-                verdict: Any = "not applicable" if "virtual" in key or "both" in key else "undecided"
+                is_refused = isinstance(error, ConfigError) and ("virtual" in key or "both" in key)  # not the module
+                verdict: Any = "not applicable" if is_refused else "undecided"
                 self.runs[key] = Answer("", verdict, reason=f"Lockstep does not run it: {reason}", error=last)
         return self.runs[key]
 
@@ -102,7 +102,7 @@ def settled(answer: Answer, evidence: Evidence, stock: Sequence[Answer]) -> Answ
 
 def corrected(answer: Answer, ours: Sequence[Answer]) -> Answer:
     """Mark what is apart in a stock Trainer and right in all of Lockstep's runs on as many ranks."""
-    runs = [each for each in ours if each.world == answer.world]
+    runs = [each for each in ours if each.world == answer.world and each.verdict != "not applicable"]
     right = bool(runs) and all(each.verdict in ("identical", "within") for each in runs)
     by_virtual = answer.finding is not None and answer.finding.quantity in ("samples", "random", "validation", "rate")
     right = right and (by_virtual or any(each.question.endswith("one process") for each in runs))

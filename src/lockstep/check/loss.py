@@ -8,6 +8,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
+from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.base.structures import map_tensors
 from lockstep.check.noise import Noise
 from lockstep.check.probe import Probe
@@ -31,6 +32,9 @@ class LossProbe(Probe):
         if "loss" in facts or size < 4:
             return
         replace_method(module, "log", lambda *_, **__: None)
+        for layer in module.modules():
+            if isinstance(layer, BATCHNORM):
+                layer.eval()  # or it mixes the samples, whatever the loss
         if not module.automatic_optimization:  # without gradients, no optimizer steps
             replace_method(module, "manual_backward", lambda _, loss, *__, **___: losses.append(float(loss.detach())))
         state = {name: tensor.clone() for name, tensor in module.state_dict().items()}

@@ -43,11 +43,6 @@ class Evidence:
     def plain(self) -> Trace:
         return self.single["plain"][0]
 
-    @property
-    def last(self) -> float:
-        """Return the tolerance of the last gradient that is compared."""
-        return min(self.tolerance("gradient", 10**6), LIMIT)
-
     def agreed(self, comparison: Comparison, reason: str = "") -> Answer:
         """Return the answer where no part was seen: undecided with a reason, or if rounding moves the first step."""
         steps = range(1, len(self.straight["steps"]) + 1)
@@ -55,7 +50,7 @@ class Evidence:
         limit = f"from step {step} on rounding alone moves the weights by more than {LIMIT * 100:g} %"
         verdict: Verdict = "undecided" if step == 1 else "within"
         is_limited = not reason and step and comparison.skipped
-        answer = answered(comparison.largest, self.last, None, reason)
+        answer = answered(comparison.largest, min(self.tolerance("gradient", 10**6), LIMIT), None, reason)
         return replace(answer, verdict=verdict, reason=limit) if is_limited else answer
 
     @property
@@ -111,7 +106,6 @@ def failed(*needed: Sequence[Trace] | None) -> Answer | None:
 
 
 def samples_of(trace: Trace, epoch: int) -> list[str]:
-    """Return the samples of an epoch in their order."""
     return [*chain(*(step["samples"] for step in trace["steps"] if step["epoch"] == epoch))]
 
 
@@ -142,10 +136,8 @@ def workers(evidence: Evidence, trace: Trace) -> Answer:
         return not_applicable("the loader of training has no workers")
     (once, again), without = ([Counter(samples_of(each, n)) for n in (0, 1)] for each in (trace, evidence.plain))
     cause, is_new = "", not {*without[0]} & {*without[1]}
-    if any(
-        max(few.values(), default=0) > max(one.values(), default=1)
-        for few, one in zip((once, again), without, strict=True)
-    ):
+    most = [max(each.values(), default=1) for each in (once, again, *without)]
+    if most[0] > most[2] or most[1] > most[3]:
         cause = "workers draw alike" if is_new else "stream repeated in workers"
     elif is_new and once == again and once:
         cause = "worker seeds repeated"
@@ -172,15 +164,11 @@ def resumed(evidence: Evidence, results: Results, is_right_alone: bool) -> Answe
     if failure := failed(results.get("half"), results.get("resumed")):
         return failure
     begin, reason, quantities = len(results["half"][0]["steps"]), evidence.draws, QUANTITIES
-    pairs = [
-        ({**straight, "steps": straight["steps"][begin:]}, rest)
-        for straight, rest in zip(results["straight"], results["resumed"], strict=True)
-    ]
+    ranks = zip(results["straight"], results["resumed"], strict=True)
+    pairs = [({**straight, "steps": straight["steps"][begin:]}, rest) for straight, rest in ranks]
     if reason:  # only the state that was loaded can be compared
-        pairs = [
-            ({**a, "steps": a["steps"][:1], "end": {}}, {**b, "steps": b["steps"][:1], "end": {}}) for a, b in pairs
-        ]
-        quantities = [*STATE]
+        first = [[{**trace, "steps": trace["steps"][:1], "end": {}} for trace in pair] for pair in pairs]
+        pairs, quantities = [(one, other) for one, other in first], [*STATE]
     comparison = compare(pairs, evidence.tolerance, quantities)
     quantity, parts = comparison.first, comparison.parts
     if quantity == "samples":  # from which all but the state that was loaded follows
@@ -202,23 +190,21 @@ def cause_of_resume(
         return "optimizer not restored", part.names[0]
     if quantity in STATE and part.step == 0:
         return "state not restored", part.names[0]
-    for pair in pairs:
-        for name, difference in distances(*(trace["steps"][0]["hidden"] for trace in pair)).items():
-            if difference:
-                cause = "optimizer of its own" if name.endswith("(optimizer)") else "attribute not saved"
-                return "rank 0's shard saved" if is_right_alone else cause, name
+    hidden = [distances(*(trace["steps"][0]["hidden"] for trace in pair)).items() for pair in pairs]
+    for name in (name for each in hidden for name, difference in each if difference):
+        cause = "optimizer of its own" if name.endswith("(optimizer)") else "attribute not saved"
+        return "rank 0's shard saved" if is_right_alone else cause, name
     return "", part.names[0]
 
 
 def validation(evidence: Evidence, other: Trace) -> Answer:
-    plain, finding = evidence.plain, None
-    comparison = compare([(plain, other)], evidence.tolerance)
-    if quantity := comparison.first:
-        drew = any(each["drew"] for each in plain["validations"])
-        cause = "eval not called" if quantity in STATE else "validation draws" if drew else ""
-        part = comparison.parts[quantity]
-        finding = finding_of(cause, quantity, plain, part.step, part.names[0])
-    return answered(comparison.largest, evidence.last, finding) if finding else evidence.agreed(comparison)
+    plain, comparison = evidence.plain, compare([(evidence.plain, other)], evidence.tolerance)
+    if not (quantity := comparison.first):
+        return evidence.agreed(comparison)
+    part, drew = comparison.parts[quantity], any(each["drew"] for each in plain["validations"])
+    cause = "eval not called" if quantity in STATE else "validation draws" if drew else ""
+    finding = finding_of(cause, quantity, plain, part.step, part.names[0])
+    return answered(part.difference, evidence.tolerance(quantity, part.step), finding)
 
 
 QUESTIONS = {

@@ -34,7 +34,6 @@ from lockstep.check.report import Answer, Finding
 
 AMONG = tuple(name for name in ORDER if name not in ("samples", "loss"))
 """Quantities that ranks have in common."""
-ANOTHER = "training is apart already"
 OTHER_ORDER = "each step has other samples than in one process"
 HANG = ("imed out", "Connection closed")
 """In the error of a rank that waits for a collective that others do not call."""
@@ -42,9 +41,12 @@ HANG = ("imed out", "Connection closed")
 
 def answers(evidence: Evidence) -> list[Answer]:
     """Return the answers to all questions about a stock Trainer."""
-    worlds = {world: of_world(evidence, world, results) for world, results in evidence.worlds.items()}
-    asked = [(world, question, answer) for world, each in worlds.items() for question, answer in each.items()]
-    return [*(replace(answer, question=name, world=world) for world, name, answer in asked), *answers_alone(evidence)]
+    known = [
+        replace(answer, question=question, world=world)
+        for world, results in evidence.worlds.items()
+        for question, answer in of_world(evidence, world, results).items()
+    ]
+    return [*known, *answers_alone(evidence)]
 
 
 def of_world(evidence: Evidence, world: int, results: Results) -> dict[str, Answer]:
@@ -185,7 +187,7 @@ def logged(evidence: Evidence, alone: Trace, ranks: Sequence[Trace], trained: An
     if not any(single["values"] for single, *_ in rounds):
         return not_applicable("no validation logs a value")
     is_apart = trained.verdict not in ("within", "identical") or bool(trained.reason)
-    difference, reason = 0.0, ANOTHER if trained.finding else trained.reason
+    difference, reason = 0.0, "training is apart already" if trained.finding else trained.reason
     for number, (single, *shared) in enumerate(rounds):
         for name in single["values"]:
             if len({each["values"].get(name, 0.0) for each in again}) > 1 or single["drew"]:

@@ -76,7 +76,6 @@ class Answer:
         return self.reason if self.error in self.reason else f"{self.reason}: {self.error}"
 
     def line(self) -> str:
-        """Return the verdict in a line."""
         first = next(self.lines(), f"{self.question}{': ' * bool(self.reason)}{self.explanation}")
         return f"  {self.verdict:<10} {first}"
 
@@ -160,7 +159,6 @@ class Report:
         return "\n".join([*lines, "", summary, *interrupted, f"  {self.folder}"])
 
     def end(self) -> None:
-        """Write and print the answers, if there are any."""
         if self.answers:
             self.save()
         if self.answers or self.left:
