@@ -15,11 +15,11 @@ from omegaconf import open_dict
 from lockstep.base.config_error import ConfigError, config_error, option_error, require
 from lockstep.base.private_api.cpython import kill_forkserver
 from lockstep.base.streams import redirect_to_null
-from lockstep.check.comparison import VAL_BATCHES, Results, Subject, Work, measured
+from lockstep.check.comparison import VAL_BATCHES, Results, Subject, measured
 from lockstep.check.lockstep_runs import LockstepRuns, corrected, settled
 from lockstep.check.questions import Evidence
 from lockstep.check.ranks import answers
-from lockstep.check.report import ALONE, MODULE, Answer, Progress, Report, on_ranks
+from lockstep.check.report import ALONE, MODULE, ON_RANKS, Answer, Progress, Report
 from lockstep.command.build import plan_from
 from lockstep.command.compose import compose_job
 from lockstep.command.entry_point import make_output_dir, output_dir
@@ -39,15 +39,12 @@ from lockstep.strategies import STRATEGIES
 
 TRAININGS = "lockstep.check.trainings"
 KEYS = {"devices": "2", "strategies": "ddp", "steps": "20"}
-FIXED = ("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false", "record.weights=step")
-FIXED += ("process_group.timeout=60",)
+FIXED = ("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false")
+FIXED += ("record.weights=step", "process_group.timeout=60")
 """Overrides of Lockstep's own runs."""
-HANGS = "waits for the other ranks"
-"""In a cause that the source shows: ranks are not started."""
-SMALLEST = 8
-"""Samples of a batch, below which steps are left out of slow trainings."""
-PATIENCE = 60.0
-"""Seconds that a rank waits for the others: a rank that fails alone leaves them in a collective."""
+HANGS, PATIENCE, SMALLEST = "waits for the other ranks", 60.0, 8
+"""In a cause that the source shows: ranks are not started. Seconds that a rank waits for the others, as one that fails
+alone leaves them in a collective. Samples of a batch, below which slow trainings have fewer steps instead."""
 
 
 def check(
@@ -86,7 +83,7 @@ def check(
             report.answers = progress.show(answers(evidence))
             hangs = [each.finding.cause for each in report.answers if each.finding and HANGS in each.finding.cause]
             for world in worlds:
-                progress.begin(on_ranks(world))
+                progress.begin(ON_RANKS.format(world))
                 failure = [{"error": cause, "reason": f"ranks are not started: {cause}"} for cause in hangs]
                 evidence.worlds[world] = {"plain": failure} if failure else traces_of(subject, world, folder)
                 report.answers = progress.show(answers(evidence))
@@ -187,7 +184,7 @@ def traces_of(subject: Subject, world: int, folder: Path) -> Results:
     group = ProcessGroup("gloo" if world > 1 else "auto", PATIENCE)
     described = World("check", world > 1, world, 1, "cpu", False, 1, group, str(folder))
     try:
-        return cast(Results, start_ranks(Work(described, subject, str(folder)), TRAININGS))
+        return cast(Results, start_ranks(cast(Any, replace(subject, world=described)), TRAININGS))
     except RankFailed as error:
         return {"plain": [{"error": error.reason}]}
 

@@ -39,7 +39,7 @@ VAL_BATCHES, BUDGET = 10, 6.0
 class Subject:
     """What is trained: calls of the module and the data, the global batch size, and the batches of each epoch.
 
-    budget: CPU seconds that the steps of one training may take.
+    budget: CPU seconds that the steps of one training may take. world: of the ranks that are started with it.
     """
 
     model: dict[str, Any]
@@ -50,15 +50,7 @@ class Subject:
     precision: str = "64-true"
     sync_batchnorm: bool = False
     budget: float = BUDGET
-
-
-@dataclass(frozen=True)
-class Work:
-    """The input of the ranks. folder: for checkpoints, which all ranks see."""
-
-    world: World
-    subject: Subject
-    folder: str
+    world: World | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from torch import Tensor
 
 from lockstep.base.private_api.torch import BATCHNORM
 from lockstep.base.structures import map_tensors
@@ -64,11 +63,7 @@ class LossProbe(Probe):
 def select_rows(batch: Any, size: int, rows: Sequence[int]) -> Any:
     """Return a batch of these rows."""
     index = torch.tensor(rows)
-
-    def selected(leaf: Tensor) -> Tensor:
-        return leaf[index] if leaf.dim() and len(leaf) == size else leaf
-
-    return map_tensors(selected, batch)
+    return map_tensors(lambda leaf: leaf[index] if leaf.dim() and len(leaf) == size else leaf, batch)
 
 
 def kind_of(loss: Callable[[Sequence[int]], float], rows: list[int], left: list[int], right: list[int]) -> str:

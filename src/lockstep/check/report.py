@@ -19,7 +19,7 @@ by what a Trainer does to everybody's code, or what is usual; no mistake. `not a
 CORRECTED = "; Lockstep's runs are right as it is"
 LABELS = {"batch": "batches that a step comes after", "applied": "gradient before the step"}
 """Quantities whose names do not say what they are."""
-MODULE, ALONE = "the module and its data", "a stock Trainer in one process"
+MODULE, ALONE, ON_RANKS = "the module and its data", "a stock Trainer in one process", "a stock Trainer on {} ranks"
 OURS = "Lockstep: "
 """What the questions about Lockstep's own runs begin with."""
 
@@ -152,10 +152,9 @@ class Report:
         for answer in chain(*map(self.having, verdicts)):
             groups.setdefault((answer.verdict, answer.explanation), []).append(answer)
         lines += [indented(verdict, listed(group)) for (verdict, _), group in groups.items()]
-        undecided = len(self.having("undecided"))
-        count = len(self.findings())
+        undecided, count = len(self.having("undecided")), len(self.findings())
         summary = f"{count} difference{'s' * (count > 1)}" if count else "nothing is apart"
-        summary += f"; {undecided} undecided" * bool(undecided)
+        summary += " by then" * bool(self.left) + f"; {undecided} undecided" * bool(undecided)
         return "\n".join([*lines, "", summary, *interrupted, f"  {self.folder}"])
 
     def end(self) -> None:
@@ -182,9 +181,8 @@ class Progress:
     """The parts of a check, and the answers that were shown. left: the parts that have not ended."""
 
     def __init__(self, worlds: Sequence[int], strategies: Sequence[str]) -> None:
-        ours = [(name, world) for world in worlds for name in (*strategies, "virtual")]
-        self.parts = [MODULE, ALONE, *map(on_ranks, worlds), *(f"{OURS}{name} on {world}" for name, world in ours)]
-        self.parts.append(f"{OURS}single on 1")
+        ours = [f"{name} on {world}" for world in worlds for name in (*strategies, "virtual")]
+        self.parts = [MODULE, ALONE, *map(ON_RANKS.format, worlds), *(OURS + each for each in (*ours, "single on 1"))]
         self.left, self.shown = self.parts, set[tuple[str, Finding | None]]()
 
     def begin(self, part: str) -> None:
@@ -200,10 +198,6 @@ class Progress:
                 print(answer.line(), flush=True)
             self.shown.add(key)
         return answers
-
-
-def on_ranks(world: int) -> str:
-    return f"a stock Trainer on {world} ranks"
 
 
 def indented(verdict: str, line: str) -> str:

@@ -18,7 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lockstep.base.config_error import shorten
 from lockstep.base.messages import all_gather_json
 from lockstep.base.random_state import seed_all
-from lockstep.check.comparison import VAL_BATCHES, Results, Subject, Trace, Work
+from lockstep.check.comparison import VAL_BATCHES, Results, Subject, Trace
 from lockstep.check.loaders import adapt
 from lockstep.check.loss import LossProbe
 from lockstep.check.noise import Noise
@@ -39,11 +39,11 @@ INTERVENTIONS = {
 QUIET: dict[str, Any] = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 
 
-def run(work: Work, context: RankContext) -> Results:
+def run(work: Any, context: RankContext) -> Results:
     """Run all trainings; return on every rank the traces of all ranks."""
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    return traces_of(work.subject, Path(work.folder))
+    return traces_of(work, Path(work.world.folder))
 
 
 def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence[str] = ()) -> Results:
