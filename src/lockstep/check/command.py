@@ -39,8 +39,8 @@ from lockstep.strategies import STRATEGIES
 
 TRAININGS = "lockstep.check.trainings"
 KEYS = {"devices": "2", "strategies": "ddp", "steps": "20"}
-FIXED = ("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false")
-FIXED += ("record.weights=step", "process_group.timeout=60")
+FIXED = ["max_epochs=2", "logger=none", "test=false", f"trainer.limit_val_batches={VAL_BATCHES}", "record.weights=step"]
+FIXED += ["process_group.timeout=60"]
 """Overrides of Lockstep's own runs."""
 HANGS, PATIENCE, SMALLEST = "waits for the other ranks", 60.0, 8
 """In a cause that the source shows: ranks are not started. Seconds that a rank waits for the others, as one that fails

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -238,7 +238,7 @@ def move(leaves: list[Tensor], module: LightningModule) -> None:
             tensor.copy_(torch.nextafter(tensor, torch.full_like(tensor, torch.inf)))
 
 
-def noted_collectives(calls: list[str]) -> AbstractContextManager[Any]:
+def noted_collectives(calls: list[str]) -> Any:
     """Note in `calls` which functions of torch.distributed are called within the block."""
 
     def noting(name: str, original: Any) -> Any:
