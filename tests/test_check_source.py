@@ -61,3 +61,13 @@ def test_objects_without_source_are_passed_over() -> None:
     namespace: dict[str, object] = {}
     exec("class Typed:\n    pass", namespace)
     assert look(len, 3, namespace["Typed"], import_module("math"), lambda: None, None) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "count"), [("self.f1.compute()", 1), ("self.f1.compute(x)", 0), ("plan.compute()", 0)]
+)
+def test_a_metric_that_rank_0_computes_alone_hangs(call: str, count: int, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        f"class Net:\n    def end(self):\n        if is_global_zero:\n            {call}\n"
+    )
+    assert len(look(module_of(tmp_path / "script.py"))) == count

@@ -134,6 +134,17 @@ def test_a_language_model_by_hand() -> None:
     assert isnan(measured(LanguageModel(net, Slow), torch.tensor([[0, 0], [1, 0]]), batch_size=1)["perplexity"])
 
 
+def test_a_language_model_logs_evaluations_over_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a stock Trainer, whose ranks else log their own share."""
+    model, synced = LanguageModel(Given(torch.zeros(2, 4, 3)), Slow), dict[str, bool]()
+    monkeypatch.setattr(model, "log", lambda name, *_, sync_dist=False, **__: synced.update({name: sync_dist}))
+    for stage in ("train", "val"):
+        model.measure(stage, (torch.zeros(2, 5, dtype=torch.long),))
+    assert [synced[f"{stage}/{name}"] for stage in ("train", "val") for name in ("loss", "acc")] == [False] * 2 + [
+        True
+    ] * 2
+
+
 FLOATS, CLASSES, SEQUENCES = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long), torch.zeros(4, 5, dtype=torch.long)
 ThreeClasses = partial(Classifier, num_classes=3)
 
