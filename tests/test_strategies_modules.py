@@ -117,6 +117,7 @@ def test_checkpoints_resume_under_other_strategies(make_user_plan: MakeUserPlan)
 
 
 OUTSIDE, LEFT_OUT = "model._target_=strange_with_net.Outside", "+model.kind=left_out"
+MIXED = "strategy=fsdp: ranks use different blocks or weights of WithNet.net in a step, which would be mixed"
 ALIASED = "model._target_=strange_with_net.Aliased"
 REFUSED = {
     "model=gan data=blobs_data strategy=dp devices=2": "strategy=dp: it computes the attribute `net` of a",
@@ -142,6 +143,8 @@ def test_what_does_not_fit_is_refused(words: str, make_user_plan: MakeUserPlan) 
     ("words", "sentence"),
     [
         (("+model.optimizer=Adafactor",), "strategy=fsdp: Adafactor computes with rows and columns of full weights"),
+        (("+model.kind=experts", "batch_size=2"), MIXED),
+        (("+model.kind=branches", "batch_size=2"), MIXED),
         ((ALIASED,), "strategy=fsdp: a step uses weights of net outside its forward"),
         (("model._target_=strange_with_net.Copied",), "strategy=fsdp: a hook copies net, of which each rank has a sh"),
         (("model._target_=strange_with_net.Averaging",), "strategy=fsdp: WeightAveraging may read or change weights"),

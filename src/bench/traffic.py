@@ -63,7 +63,8 @@ def expected_traffic(
 ) -> dict[str, Traffic]:
     """Return the traffic of a step of `model=transformer` in float32, of the first rank, by strategy.
 
-    Gradients of less than 1 MiB are one bucket, more are two. Sharded strategies add the squared norms of parameters.
+    Gradients of less than 1 MiB are one bucket, more are two. Sharded strategies add the squared norms of parameters;
+    fsdp what ranks have used.
     """
     block = 12 * width**2 + 13 * width  # four layers of attention, two of four times the width, two norms
     embedding, outer, norm = CHARACTERS * width, length * width, 2 * width
@@ -77,7 +78,7 @@ def expected_traffic(
         "zero1": {"all-reduce": (buckets, weights), "broadcast": (ranks, weights)},
         "fsdp": {
             "all-gather": (2 * groups + 1, 2 * divided + root),
-            "all-reduce": (1, norms),
+            "all-reduce": (2, norms + 16),
             "reduce-scatter": (groups + 1, weights),
         },
         "tensor_parallel": {"all-reduce": (6 * layers + 1, 6 * layers * activation + norms)},

@@ -19,9 +19,21 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "scalar": lambda: Recurrent(scalar=True),
     "staged": lambda: Staged(),
     "left_out": lambda: Staged(left_out=True),
+    "experts": lambda: Experts([nn.Linear(4, 3), nn.Linear(4, 3)]),
+    "branches": lambda: nn.Sequential(nn.Sequential(Experts([nn.Linear(4, 4), nn.Linear(4, 4)])), nn.Linear(4, 3)),
     "norm": lambda: nn.Sequential(nn.Linear(4, 16, bias=False), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3)),
     "conv": lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Upsample(scale_factor=8), SplitCNN((1, 16, 16), 3)),
 }
+
+
+class Experts(nn.ModuleList):
+    """Each sample is computed by one of two layers, of which a rank may use one alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        second = x[:, 0] > x[:, 1]
+        parts = [layer(x[rows]) for layer, rows in zip(self, (~second, second), strict=True) if rows.any()]
+        y: Tensor = torch.cat(parts)[torch.argsort(torch.argsort(second, stable=True))]
+        return y
 
 
 class Staged(nn.Module):

@@ -18,8 +18,11 @@ from lockstep.strategies.parallel.tensor_layout import (
     owners_of,
     parameters_of,
 )
+from lockstep.strategies.parallel.used_weights import UsedWeights
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lockstep.plan.plan import Plan
 
 
@@ -42,12 +45,17 @@ class ShardedStrategy(DDPStrategy):
         if not any(is_sharded(each) or owners_of(each) for each in self.model.parameters()):  # it is not laid out yet
             self.model_to_device()
             self.plan.strategy.lay_out(self.plan, self.lightning_module)
+            self.used = UsedWeights(self.plan, self.lightning_module)
         if trainer.state.fn == TrainerFn.FITTING:
             self.setup_optimizers(trainer)
             self.plan.strategy.prepare_optimizers(self.plan, self.optimizers)
         self.setup_precision_plugin()
         clip: Any = lambda optimizer, limit: clip_gradients(parameters_of(optimizer), limit)  # noqa: E731
         vars(self.precision_plugin)["clip_grad_by_norm"] = clip
+
+    def post_backward(self, closure_loss: "Tensor") -> None:
+        super().post_backward(closure_loss)
+        self.used.compare()
 
     def teardown(self) -> None:
         """Leave the module where it is: on the CPU a mesh of GPUs could not gather it, and parts are elsewhere."""
