@@ -33,6 +33,7 @@ def test_metrics_are_those_of_the_whole_split(engine: str, make_user_plan: MakeU
         for name, metric in metrics.values().items():
             widen_counts(metric)
             assert measured[f"{stage}/{name}"] == pytest.approx(float(metric.compute()), abs=1e-12), (stage, name)
+        assert measured[f"{stage}/by_hand"] == pytest.approx(measured[f"{stage}/f1"], abs=1e-12)
 
 
 def chosen(make_plan: MakePlan, metrics: str, *words: str) -> tuple[nn.Module, dict[str, float]]:

@@ -27,10 +27,11 @@ class Metrics(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.collection = MetricCollection({"auroc": MulticlassAUROC(3), "f1": MulticlassF1Score(3)})
-        self.r2, self.retrieval = R2Score(), RetrievalMAP()
+        self.r2, self.retrieval, self.by_hand = R2Score(), RetrievalMAP(), MulticlassF1Score(3)
 
     def update(self, logits: Tensor, classes: Tensor, groups: Tensor) -> None:
         self.collection.update(logits.softmax(1), classes)
+        self.by_hand.update(logits, classes)
         self.r2.update(logits[:, 0], classes.to(logits.dtype))
         self.retrieval.update(logits[:, 1], classes == 1, groups)
 
@@ -52,6 +53,12 @@ class Measured(pl.LightningModule):
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self.measure("test", batch)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("val/by_hand", self.by_stage["val"].by_hand.compute())  # type: ignore[union-attr, operator]
+
+    def on_test_epoch_end(self) -> None:
+        self.log("test/by_hand", self.by_stage["test"].by_hand.compute())  # type: ignore[union-attr, operator]
 
     def measure(self, stage: str, batch: Any) -> None:
         metrics: Any = self.by_stage[stage]

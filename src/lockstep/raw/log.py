@@ -140,6 +140,8 @@ class Log:
             entry = entries.setdefault(empty.name, empty)  # a rank without samples has logged nothing
             entry.metric = entry.metric or empty.metric
             pairs.setdefault(entry.name, []).append(values["epoch"])
+        for metric in self.metrics.values():  # those that a hook computes, too
+            widen_counts(metric)  # torchmetrics divides in float32
         in_order = [entries[name] for name in sorted(pairs)]
         compute_over_ranks([self.metrics[each.metric] for each in in_order if each.metric and each.on_epoch])
         for entry in in_order:
@@ -168,8 +170,6 @@ def preserved_metrics(module: nn.Module) -> Iterator[None]:
 
 def compute_over_ranks(metrics: Sequence[Metric]) -> None:
     """Compute metrics of their states on all ranks, in one message; each keeps its value until it is reset."""
-    for metric in metrics:
-        widen_counts(metric)  # torchmetrics divides in float32
     if metrics and dist.is_initialized():
         ranks = gather_values([states_of(metric) for metric in metrics], to_all=True)
         for metric, states in zip(metrics, zip(*ranks, strict=True), strict=True):
