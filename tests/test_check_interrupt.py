@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -14,14 +16,17 @@ PARTS = ["a stock Trainer on 2 ranks", "Lockstep: ddp on 2", "Lockstep: virtual 
 
 
 @pytest.mark.slow
-def test_an_interrupt_says_what_is_known(command: Command, tmp_path: Path) -> None:
+def test_an_interrupt_says_what_is_known(command: Command, request: pytest.FixtureRequest) -> None:
     """A terminal signals all processes of the command, and timeout(1) does it twice."""
-    (temporary := tmp_path / "tmp").mkdir()
+    temporary = Path(mkdtemp(prefix="check-"))  # the path of a socket has about 100 characters
+    request.addfinalizer(lambda: shutil.rmtree(temporary))
     words = [sys.executable, "-m", "lockstep.check", "model=mlp", "data=digits", "model.net.hidden=[8]", "steps=6"]
     process = command.popen(*words, TMPDIR=str(temporary))
     assert process.stderr is not None
-    while PARTS[0] not in process.stderr.readline():
-        assert process.poll() is None
+    lines = [process.stderr.readline()]
+    while PARTS[0] not in lines[-1]:
+        assert lines[-1], "".join(lines)
+        lines.append(process.stderr.readline())
     for _ in range(2):
         os.killpg(process.pid, signal.SIGINT)
     ended = command.wait(process)

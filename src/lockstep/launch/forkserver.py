@@ -8,6 +8,7 @@ import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,6 +47,9 @@ def ensure_forkserver() -> None:
     try:
         with block_signals(), hide_main_module():
             multiprocessing.forkserver.ensure_running()
+    except OSError as error:
+        folder, reason = tempfile.gettempdir(), f"its socket cannot be created there ({error})"
+        raise config_error("TMPDIR", folder, f"ranks are forked from a server, and {reason}", "TMPDIR=/tmp") from None
     finally:
         del os.environ[OF_COMMAND]
 
