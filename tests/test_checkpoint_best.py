@@ -32,12 +32,12 @@ def test_best_is_the_first_of_equals_and_nan_is_worst() -> None:
 def test_best_of_a_resumed_run_is_of_the_same_metric() -> None:
     before = BestMetric("val/acc")
     before.update(0.75, epoch=4)
-    for name, kept in (("val/acc", True), ("", True), ("val/f1", False)):
+    for name, is_same in (("val/acc", True), ("", True), ("val/f1", False)):
         after = BestMetric(name)
         after.restore(before.state())
-        assert after.metrics() == (before.metrics() if kept else {})
+        assert after.metrics() == (before.metrics() if is_same else {})
         after.update(0.7, epoch=5)
-        assert after.is_new == (not kept)
+        assert after.is_new == (not is_same)
 
 
 def test_best_in_a_new_folder_is_of_its_own_epochs(make_plan: MakePlan, tmp_path: Path) -> None:

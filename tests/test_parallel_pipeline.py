@@ -92,7 +92,7 @@ def test_parts_compute_what_the_net_does(tmp_path: Path) -> None:
 
 def compute_twice(plan: Plan, context: RankContext) -> Metrics:
     """On a rank: two batches with and without a second forward of each micro-batch are the same, bit for bit."""
-    kept, ends = [0, 0], []
+    saved, ends = [0, 0], []
     for recomputes in (False, True):
         torch.manual_seed(0)
         net = nn.Sequential(
@@ -102,7 +102,7 @@ def compute_twice(plan: Plan, context: RankContext) -> Metrics:
         pipeline.recomputes = recomputes
 
         def keep(tensor: Tensor, recomputes: bool = recomputes) -> Tensor:
-            kept[recomputes] += tensor.numel()
+            saved[recomputes] += tensor.numel()
             return tensor
 
         def forward(inputs: Tensor, part: PartOfPipeline = pipeline, pack: Any = keep) -> Any:
@@ -117,7 +117,7 @@ def compute_twice(plan: Plan, context: RankContext) -> Metrics:
     assert len(ends[0]) > 6
     assert all(torch.equal(first, second) for first, second in zip(*ends, strict=True))
     inputs = 2 * 16 * (4 if context.rank == 0 else 32)  # of the part
-    assert kept[0] > 3 * kept[1] == 3 * inputs, kept
+    assert saved[0] > 3 * saved[1] == 3 * inputs, saved
     return {}
 
 

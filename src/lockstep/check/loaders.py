@@ -131,9 +131,9 @@ def shuffles(holder: Any) -> bool:
         return True
     if callable(getattr(holder, "set_epoch", None)) and getattr(holder, "shuffle", True) is not False:
         return True
-    is_own = not type(holder).__module__.startswith(("torch.", "lightning."))
+    is_custom = not type(holder).__module__.startswith(("torch.", "lightning."))
     with suppress(AttributeError, OSError, TypeError):
-        return is_own and SHUFFLES.search(inspect.getsource(type(holder).__iter__)) is not None
+        return is_custom and SHUFFLES.search(inspect.getsource(type(holder).__iter__)) is not None
     return False
 
 

@@ -65,7 +65,7 @@ def run_hydra(arguments: list[str]) -> None:
     if typed.config_dir is None and (folder := user_folder()) is not None:
         arguments = [f"--config-dir={folder}", *arguments]
     folders = (Path(word.partition("=")[2]) for word in typed.overrides if word.startswith("hydra.run.dir="))
-    job.kept = {folder.absolute() for folder in folders if folder.is_dir()}
+    job.older = {folder.absolute() for folder in folders if folder.is_dir()}
     flags = [word for word in arguments if word not in typed.overrides]
     try:
         sys.argv[1:] = [*flags, *(word for word in with_earlier_words(arguments) if word not in flags)]
@@ -87,11 +87,11 @@ def run_hydra(arguments: list[str]) -> None:
 class Job:
     """The function that Hydra calls for each job.
 
-    count: how many jobs have begun. error: of the only job. kept: folders of the command that are older than it.
+    count: how many jobs have begun. error: of the only job. older: folders that were there before the command.
     """
 
     count = 0
-    kept: Collection[Path] = ()
+    older: Collection[Path] = ()
     error: ConfigError | RankFailed | None = None
 
     def __call__(self, config: DictConfig) -> object:
@@ -108,7 +108,7 @@ class Job:
             return None
         finally:
             with suppress(OSError):  # Hydra has created a folder, which stays if a run has left something there
-                if run_dir not in self.kept:
+                if run_dir not in self.older:
                     os.removedirs(os.path.relpath(run_dir))
         if metrics.get("within_tolerance") is False and not in_sweep():
             raise SystemExit(1)

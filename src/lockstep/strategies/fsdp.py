@@ -148,8 +148,8 @@ class FSDP(Sharded):
             return ""
         kind = "optimizes manually" if plan.model.manual else "has weights outside its net, or without dimensions"
         hint = "" if plan.model.manual else "; strategy.module=shard divides these, too"
-        kept = "each rank has all weights and gradients, and a part of the optimizer state"
-        return f"strategy=fsdp: {plan.model.name} {kind}, so {kept}{hint}"
+        stored = "each rank has all weights and gradients, and a part of the optimizer state"
+        return f"strategy=fsdp: {plan.model.name} {kind}, so {stored}{hint}"
 
     def lay_out(self, plan: "Plan", module: "nn.Module") -> None:
         mesh = mesh_of(plan, ranks=plan.world_size)
