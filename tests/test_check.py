@@ -140,7 +140,7 @@ def row_of(case: Case, finding: Finding | None) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(660)
+@pytest.mark.timeout(1200)
 def test_the_corpus(corpus: dict[tuple[str, bool], list[Answer]]) -> None:
     assert not {name: apart(found) for (name, correct), found in corpus.items() if correct and apart(found)}
     in_source = {case.name: look(locate(case.module)) for case in CASES if case not in RUNNABLE}

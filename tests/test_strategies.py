@@ -17,6 +17,7 @@ OTHER_MEANINGS = {
     "launch/start.py": {"single"},
     "check/command.py": {"ddp"},
     "check/lockstep_runs.py": {"single", "virtual"},
+    "check/report.py": {"virtual"},
     "runs/recorder.py": {"ddp", "fsdp", "single"},
 }
 """A way to average gradients; the world of a process that only inspects; the runs of a check, and of other programs."""
