@@ -98,8 +98,7 @@ def compute_twice(plan: Plan, context: RankContext) -> Metrics:
         net = nn.Sequential(
             nn.Linear(4, 32), nn.BatchNorm1d(32), nn.Dropout(0.5), nn.Linear(32, 32), nn.BatchNorm1d(32)
         )
-        pipeline = PartOfPipeline(net, [*net], 4, torch.device("cpu"))
-        pipeline.recomputes = recomputes
+        pipeline = PartOfPipeline(net, [*net], 4, torch.device("cpu"), recomputes)
 
         def keep(tensor: Tensor, recomputes: bool = recomputes) -> Tensor:
             saved[recomputes] += tensor.numel()

@@ -39,12 +39,17 @@ from lockstep.strategies import STRATEGIES
 
 TRAININGS = "lockstep.check.trainings"
 KEYS = {"devices": "2", "strategies": "ddp", "steps": "20"}
-FIXED = ["max_epochs=2", "logger=none", "test=false", f"trainer.limit_val_batches={VAL_BATCHES}", "record.weights=step"]
-FIXED += ["process_group.timeout=60"]
+PATIENCE = 60
+"""Seconds that a rank waits for the others: one that fails alone leaves them in a collective."""
+FIXED = [
+    *("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false", "record.weights=step"),
+    f"process_group.timeout={PATIENCE}",
+]
 """Overrides of Lockstep's own runs."""
-HANGS, PATIENCE, SMALLEST = "waits for the other ranks", 60.0, 8
-"""In a cause that the source shows: ranks are not started. Seconds that a rank waits for the others, as one that fails
-alone leaves them in a collective. Samples of a batch, below which slow trainings have fewer steps instead."""
+HANGS = "waits for the other ranks"
+"""In a cause that the source shows: ranks are not started."""
+SMALLEST = 8
+"""Samples of a batch, below which slow trainings have fewer steps instead."""
 
 
 def check(
@@ -181,7 +186,7 @@ def in_one_process(plan: Plan, batches: int, unit: int, report: Report) -> tuple
 
 def traces_of(subject: Subject, world: int, folder: Path) -> Results:
     """Return the traces of all trainings of a world, whose ranks are started once."""
-    group = ProcessGroup("gloo" if world > 1 else "auto", PATIENCE)
+    group = ProcessGroup("gloo" if world > 1 else "auto", float(PATIENCE))
     described = World("check", world > 1, world, 1, "cpu", False, 1, group, str(folder))
     try:
         return cast(Results, start_ranks(cast(Any, replace(subject, world=described)), TRAININGS))

@@ -10,7 +10,7 @@ from typing import Any
 from lockstep.base.config_error import ConfigError, shorten
 from lockstep.check.comparison import Subject
 from lockstep.check.questions import Evidence
-from lockstep.check.report import OURS, Answer, Finding
+from lockstep.check.report import OURS, Answer, Finding, Verdict
 from lockstep.command.job import run
 from lockstep.launch.failure import RankFailed
 from lockstep.runs.compare import compare
@@ -61,8 +61,9 @@ class LockstepRuns:
             except (ConfigError, RankFailed) as error:
                 last = shorten(str(error).strip().splitlines()[-1])
                 reason = last if isinstance(error, ConfigError) else "its run fails"
-                is_refused = isinstance(error, ConfigError) and ("virtual" in key or "both" in key)  # not the module
-                verdict: Any = "not applicable" if is_refused else "undecided"
+                is_other = strategy == "virtual" or engine == "both"  # which refuse what the user's ranks may do
+                is_refused = isinstance(error, ConfigError) and is_other
+                verdict: Verdict = "not applicable" if is_refused else "undecided"
                 self.runs[key] = Answer("", verdict, reason=f"Lockstep does not run it: {reason}", error=last)
         return self.runs[key]
 
@@ -96,7 +97,7 @@ def settled(answer: Answer, evidence: Evidence, stock: Sequence[Answer]) -> Answ
         return answer
     reason = "the module calls collectives itself" if calls else "a stock Trainer's ranks show no such mistake"
     reason += f", and Lockstep's cannot be compared: {answer.finding.place()}"
-    verdict: Any = "not applicable" if calls and answer.question.endswith("virtual ranks") else "undecided"
+    verdict: Verdict = "not applicable" if calls and answer.question.endswith("virtual ranks") else "undecided"
     return replace(answer, verdict=verdict, finding=None, reason=reason)
 
 

@@ -39,11 +39,12 @@ INTERVENTIONS = {
 QUIET: dict[str, Any] = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 
 
-def run(work: Any, context: RankContext) -> Results:
+def run(subject: Subject, context: RankContext) -> Results:
     """Run all trainings; return on every rank the traces of all ranks."""
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    return traces_of(work, Path(work.world.folder))
+    assert subject.world is not None
+    return traces_of(subject, Path(subject.world.folder))
 
 
 def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence[str] = ()) -> Results:

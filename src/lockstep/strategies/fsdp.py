@@ -76,9 +76,12 @@ class Sharded(Replicated):
         package, _, name = path.rpartition(".")
         fits = package.startswith("lockstep.")
         fits = fits or (package.startswith("lightning.pytorch.callbacks") and name in READS_NO_WEIGHTS)
-        part = plan.model.name if getattr(self, "module", "") == "shard" else f"{plan.model.name}.net"
-        reason = f"{name} may read or change weights, and each rank has a shard of {part}"
+        reason = f"{name} may read or change weights, and each rank has a shard of {self.sharded_part(plan)}"
         require(fits or not self.shards_weights(plan), "strategy", self.name, reason, "strategy=ddp")
+
+    def sharded_part(self, plan: "Plan") -> str:
+        """Return what each rank has a part of, for messages."""
+        return f"{plan.model.name}.net"
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -136,6 +139,9 @@ class FSDP(Sharded):
         reason = f"{plan.model.name} optimizes manually, within steps, where its weights are gathered"
         yield self.module != "shard" or not plan.model.manual, "strategy.module", reason, "strategy.module=auto"
         yield from super().rules(plan)
+
+    def sharded_part(self, plan: "Plan") -> str:
+        return plan.model.name if self.module == "shard" else super().sharded_part(plan)
 
     def explanations(self) -> tuple[Mapping[str, str], str]:
         if self.module == "shard":

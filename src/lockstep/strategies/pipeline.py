@@ -66,6 +66,6 @@ class Pipeline(Sharded):
 
         net = net_of(module)
         assert net is not None
-        pipeline = PartOfPipeline(net, stages_of(net), self.micro_batches, self.devices(plan)[0])
-        pipeline.recomputes = self.recompute
+        device = self.devices(plan)[0]
+        pipeline = PartOfPipeline(net, stages_of(net), self.micro_batches, device, self.recompute)
         replace_forward(module, net, pipeline)

@@ -33,11 +33,17 @@ class PartOfPipeline:
     shapes: the heads of messages by what was computed, so that each is sent once.
     """
 
-    recomputes = False
-
-    def __init__(self, net: nn.Module, stages: Sequence[nn.Module], micro_batches: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        stages: Sequence[nn.Module],
+        micro_batches: int,
+        device: torch.device,
+        recomputes: bool = False,
+    ) -> None:
         self.rank, self.last = dist.get_rank(), dist.get_world_size() - 1
-        self.micro_batches, self.device, self.draws = micro_batches, device, has_dropout(net)
+        self.micro_batches, self.device, self.recomputes = micro_batches, device, recomputes
+        self.draws = has_dropout(net)
         parts = [nn.ModuleList(part) for part in divide(stages, self.last + 1)]
         self.part, self.buffers = parts[self.rank], [[*part.buffers()] for part in parts]
         self.shared: dict[Tensor, Any] = {}

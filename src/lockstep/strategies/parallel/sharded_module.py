@@ -20,6 +20,7 @@ from lockstep.base.config_error import ConfigError, config_error, require
 from lockstep.base.messages import all_reduce_sums
 from lockstep.base.private_api.torch import complete_dtensors, has_hooks, version_of
 from lockstep.strategies.parallel.tensor_layout import is_sharded, local_shard
+from lockstep.strategies.parallel.used_weights import watch
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -98,10 +99,8 @@ class ShardedModule(nn.Module):
         """Call a method, and raise if it has changed a gathered weight."""
         weights = [*self.module.parameters()]
         versions = [*map(version_of, weights)]
-        for index, weight in enumerate(weights):
-            if weight.requires_grad and torch.is_grad_enabled() and weight not in self.watched:
-                self.watched.add(weight)
-                weight.register_post_accumulate_grad_hook(lambda _, index=index: self.used.add(index))
+        if torch.is_grad_enabled():
+            watch(enumerate(weights), self.watched, self.used.add)
         outputs = call()
         pairs = zip(self.shards.items(), self.module.parameters(), versions, strict=True)
         changed = {name: self._differs(shard, *rest) for (name, shard), *rest in pairs if is_sharded(shard)}

@@ -4,6 +4,7 @@ Each call of a block gathers its weights from all ranks, and its backward reduce
 blocks by their samples, as experts do, FSDP2 mixes the weights of one with those of another, without a word.
 """
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -43,12 +44,10 @@ class UsedWeights:
         self.calls = (self.calls * 31 + index + 1) % MODULUS
         if not torch.is_grad_enabled():
             return
-        for name, weight in block.named_parameters():  # which are gathered now, but for those of blocks within
-            if weight.requires_grad and weight not in self.watched and not is_sharded(weight):
-                self.watched.add(weight)
-                weight.register_post_accumulate_grad_hook(partial(self._used, crc32(f"{index} {name}".encode())))  # type: ignore[no-untyped-call]
+        gathered = ((name, weight) for name, weight in block.named_parameters() if not is_sharded(weight))
+        watch(((crc32(f"{index} {name}".encode()), weight) for name, weight in gathered), self.watched, self._used)
 
-    def _used(self, key: int, _: Tensor) -> None:
+    def _used(self, key: int) -> None:
         self.gradients = (self.gradients + key) % MODULUS
 
     def compare(self) -> None:
@@ -65,3 +64,11 @@ class UsedWeights:
         self.sums = used.clone(), used
         dist.all_reduce(self.sums[0])
         self.calls = self.gradients = 0
+
+
+def watch(weights: Iterable[tuple[int, Tensor]], watched: set[Tensor], used: Callable[[int], None]) -> None:
+    """Have the weights that are not `watched` yet call `used` with their key when a backward gives them a gradient."""
+    for key, weight in weights:
+        if weight.requires_grad and weight not in watched:
+            watched.add(weight)
+            weight.register_post_accumulate_grad_hook(lambda _, key=key: used(key))  # type: ignore[no-untyped-call]
