@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 import torch.distributed as dist
 
 import lockstep.engine
 import lockstep.raw.run
+from lockstep.base.errors import TrainingInterrupted
 from lockstep.command.job import raw_job, write_config
 from lockstep.launch.start import start_ranks
 from lockstep.launch.topology import RankContext, Stop
@@ -41,6 +43,17 @@ class StopAfter(Stop):
 
     def should_stop(self, batches: int) -> bool:
         return batches >= self.last
+
+
+def stop_after(batches: int, plan: Plan, context: RankContext) -> Plan:
+    """Stop a run on a rank after so many batches; return the plan that resumes it. at-the-stop.ckpt stays."""
+    with pytest.raises(TrainingInterrupted):
+        lockstep.engine.run(plan, replace(context, stop=StopAfter(batches)))
+    last = Path(plan.run_dir) / "checkpoints" / "last.ckpt"
+    if context.rank == 0:
+        os.link(last, last.with_name("at-the-stop.ckpt"))
+    dist.barrier()
+    return replace(plan, ckpt_path=str(last), resume=True)
 
 
 def run(plan: Plan, context: RankContext) -> Metrics:

@@ -1,6 +1,5 @@
 """strategy=fsdp computes what `single` computes: each rank with a shard of every weight."""
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.errors import TrainingInterrupted
 from lockstep.engine import run
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
@@ -21,7 +18,7 @@ from lockstep.strategies.fsdp import FSDP
 from tests.comparing import lines
 from tests.conftest import IN_PROCESS, MakePlan, require_refused
 from tests.inspections import plan_here
-from tests.rank_helpers import StopAfter, run_named
+from tests.rank_helpers import run_named, stop_after
 
 pytestmark = IN_PROCESS
 
@@ -45,13 +42,7 @@ def plan_of(folder: Path, *overrides: str) -> Plan:
 def run_one(name: str, plan: Plan, context: RankContext) -> None:
     """On a rank: run a plan; what is called stopped is stopped and gone on with in shards."""
     if name.startswith("stopped"):
-        with pytest.raises(TrainingInterrupted):
-            run(plan, replace(context, stop=StopAfter(STOPPED_AFTER)))
-        last = Path(plan.run_dir) / "checkpoints" / "last.ckpt"
-        if context.rank == 0:
-            os.link(last, last.with_name("at-the-stop.ckpt"))
-        dist.barrier()
-        plan = replace(plan, ckpt_path=str(last), resume=True, strategy=FSDP("fsdp"))
+        plan = replace(stop_after(STOPPED_AFTER, plan, context), strategy=FSDP("fsdp"))
     run(plan, context)
 
 

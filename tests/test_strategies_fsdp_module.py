@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from dataclasses import replace
@@ -11,13 +10,11 @@ from unittest.mock import patch
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.errors import TrainingInterrupted
 from lockstep.base.private_api.torch import complete_dtensors
 from lockstep.engine import run
 from lockstep.launch.topology import RankContext
@@ -28,7 +25,7 @@ from lockstep.strategies.parallel.sharded_module import ShardedModule
 from lockstep.strategies.parallel.tensor_layout import local_shard, parameters_of
 from tests.comparing import require_close
 from tests.conftest import IN_PROCESS, MakeUserPlan, require_refused
-from tests.rank_helpers import StopAfter, run_named, run_plan
+from tests.rank_helpers import run_named, run_plan, stop_after
 from tests.resuming import same_after_kill
 from tests.test_strategies_fsdp import furthest
 from tests.test_strategies_table import BOUND
@@ -129,13 +126,7 @@ def run_one(name: str, plan: Plan, context: RankContext) -> None:
             Path(plan.run_dir, f"refused_{context.rank}").write_text(str(error.value))
             return
         if name.startswith("stopped"):
-            with pytest.raises(TrainingInterrupted):
-                run(plan, replace(context, stop=StopAfter(STOPPED_AFTER)))
-            last = Path(plan.run_dir) / "checkpoints" / "last.ckpt"
-            if context.rank == 0:
-                os.link(last, last.with_name("at-the-stop.ckpt"))
-            dist.barrier()
-            plan = replace(plan, ckpt_path=str(last), resume=True)
+            plan = stop_after(STOPPED_AFTER, plan, context)
         run_plan(plan, context)
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from lockstep.base.config_error import ConfigError
-from lockstep.base.errors import TrainingInterrupted
 from lockstep.engine import run
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
@@ -27,7 +25,7 @@ from lockstep.strategies.parallel.tensor_layout import parameters_of
 from tests.comparing import require_close, require_identical
 from tests.conftest import IN_PROCESS
 from tests.inspections import plan_here
-from tests.rank_helpers import ALONE, StopAfter, run_named, run_raw
+from tests.rank_helpers import ALONE, run_named, run_raw, stop_after
 
 pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
 
@@ -93,10 +91,7 @@ def run_one(name: str, plan: Plan, context: RankContext) -> None:
     handle = register_optimizer_step_post_hook(lambda optimizer, *_: optimizers.add(optimizer))
     with handle, planted(name):
         if name in ("stopped", "begun"):
-            with pytest.raises(TrainingInterrupted):
-                run(plan, replace(context, stop=StopAfter(STOPPED_AFTER)))
-            last = str(Path(plan.run_dir) / "checkpoints" / "last.ckpt")
-            plan = replace(plan, ckpt_path=last, resume=True)
+            plan = stop_after(STOPPED_AFTER, plan, context)
         if name != "begun":
             run(plan, context)
     states = [state for optimizer in optimizers for state in optimizer.state.values()]
