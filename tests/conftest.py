@@ -34,7 +34,7 @@ from tests.zygote import MARK, Forked, one_forkserver, zygote
 if TYPE_CHECKING:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-GPUS = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+GPUS = os.environ.setdefault("LOCKSTEP_TEST_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "0"))  # for xdist's workers
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # all but test_gpu.py is of CPUs, and gives each its devices
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of commands would each compile the same sources
 sys.dont_write_bytecode = False

@@ -43,7 +43,7 @@ PATIENCE = 60
 """Seconds that a rank waits for the others: one that fails alone leaves them in a collective."""
 FIXED = [
     *("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false", "record.weights=step"),
-    f"process_group.timeout={PATIENCE}",
+    *(f"process_group.timeout={PATIENCE}", "accelerator=cpu"),
 ]
 """Overrides of Lockstep's own runs."""
 HANGS = "waits for the other ranks"
@@ -138,7 +138,7 @@ def listed(value: object) -> list[str]:
 def planned(words: Sequence[str], code: dict[str, Any], folder: Path) -> Plan:
     """Return the plan of a single process with the module and the data."""
     more, targets = words_of(code)
-    typed = [*words, *more, "strategy=single", "strategy.in_process=false", "logger=none"]
+    typed = [*words, *more, "strategy=single", "strategy.in_process=false", "logger=none", "accelerator=cpu"]
     with planning(typed):
         config, _ = compose_job(with_earlier_words(typed))
         with open_dict(config):

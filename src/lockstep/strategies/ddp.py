@@ -7,6 +7,7 @@ from lockstep.base.constraints import Rules
 from lockstep.strategies.strategy import Strategy
 
 if TYPE_CHECKING:
+    import torch
     from lightning.pytorch import Trainer
     from lightning.pytorch.strategies import Strategy as LightningStrategy
 
@@ -35,6 +36,10 @@ class Replicated(Strategy):
         reason = "gloo cannot send GPU tensors from rank to rank"
         yield fits, "engine.gradient_sync", reason, "engine.gradient_sync=bucket"
 
+    def parallel_devices(self, plan: "Plan") -> "list[torch.device] | None":
+        """Return the device of each rank of a machine, for Lightning; None: in order."""
+        return self.devices(plan) * plan.devices if self.share_device else None
+
     def lightning(self, plan: "Plan") -> "LightningStrategy":
         from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
         from lightning.pytorch.strategies import DDPStrategy
@@ -57,7 +62,7 @@ class Replicated(Strategy):
                 prepare_optimizers(plan, self.optimizers)
 
         return FixedBucketDDPStrategy(
-            parallel_devices=self.devices(plan) * plan.devices if self.share_device else None,
+            parallel_devices=self.parallel_devices(plan),
             cluster_environment=TorchElasticEnvironment(),
         )
 

@@ -70,7 +70,7 @@ class Sharded(Replicated):
         yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or strategy=ddp"
         fits, key = plan.accelerator != "gpu" or plan.world.backend != "gloo", "process_group.backend"
         reason = f"strategy={self.name} sends the shards of GPU tensors by nccl"
-        yield fits, key, reason, f"{key}=nccl, or accelerator=cpu"
+        yield fits or self.share_device, key, reason, f"{key}=nccl, or accelerator=cpu"
 
     def check_callback(self, plan: "Plan", path: str) -> None:
         package, _, name = path.rpartition(".")
@@ -110,7 +110,7 @@ class Sharded(Replicated):
             return super().lightning(plan)
         from lockstep.strategies.parallel.sharded_strategy import ShardedStrategy
 
-        return ShardedStrategy(plan)
+        return ShardedStrategy(plan, self.parallel_devices(plan))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class Pipeline(Sharded):
     micro_batches: PositiveInt
     schedule: str = "gpipe"
     recompute: bool = False
+    share_device: bool = False
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
     refuses_compiling: ClassVar[str] = "calls the stages of the net, and not the net"
     explained: ClassVar[Mapping[str, str]] = dict.fromkeys(

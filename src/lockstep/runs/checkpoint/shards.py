@@ -63,23 +63,30 @@ def write_shards(checkpoint: Mapping[str, Any], parent: Path, module: nn.Module)
 
 
 def _save(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, list[tuple[Sequence[int], str, int, int]]]:
-    """Write tensors, and return by key the offsets of each part in the tensor, its file, and its place there."""
+    """Write tensors; on rank 0 return by key the offsets of each part in the tensor, its file, and its place there."""
     from torch.distributed.checkpoint.api import CheckpointException  # slow to import
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
+    parts: dict[str, list[tuple[Sequence[int], str, int, int]]] = {}
+
+    class Writer(FileSystemWriter):
+        """A writer that notes where each part is: the metadata that `save` returns lacks it before torch 2.14."""
+
+        def finish(self, metadata: Any, results: Any) -> None:
+            super().finish(metadata, results)
+            for written in (each for rank in results for each in rank):
+                at, place = written.index, written.storage_data
+                parts.setdefault(at.fqn, []).append((tuple(at.offset), place.relative_path, place.offset, place.length))
+
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")  # a single process may save, too
-            writer, no_dist = FileSystemWriter(folder), not dist.is_initialized()
-            metadata = save({**tensors}, storage_writer=writer, no_dist=no_dist)
+            save({**tensors}, storage_writer=Writer(folder), no_dist=not dist.is_initialized())
     except CheckpointException as failed:
         shutil.rmtree(folder, ignore_errors=True)
         error = next(error for error, _ in failed.failures.values())
         raise disk_error(error, folder) from None
-    parts: dict[str, list[tuple[Sequence[int], str, int, int]]] = {}
-    for at, place in metadata.storage_data.items():
-        parts.setdefault(at.fqn, []).append((tuple(at.offset), place.relative_path, place.offset, place.length))
     return parts
 
 

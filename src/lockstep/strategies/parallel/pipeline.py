@@ -43,6 +43,7 @@ class PartOfPipeline:
     ) -> None:
         self.rank, self.last = dist.get_rank(), dist.get_world_size() - 1
         self.micro_batches, self.device, self.recomputes = micro_batches, device, recomputes
+        self.wire = device if dist.get_backend() == "nccl" else torch.device("cpu")  # gloo sends no GPU tensors
         self.draws = has_dropout(net)
         parts = [nn.ModuleList(part) for part in divide(stages, self.last + 1)]
         self.part, self.buffers = parts[self.rank], [[*part.buffers()] for part in parts]
@@ -117,7 +118,7 @@ class PartOfPipeline:
                 torch.autograd.backward(outputs, received)
             if self.rank:
                 leaving = torch.zeros_like(entering) if entering.grad is None else entering.grad
-                self.sent.append((dist.isend(leaving, self.rank - 1), leaving))
+                self.begin_send(leaving, self.rank - 1)
         self.wait()
         for buffer, value in buffers:  # BatchNorm has counted the micro-batches once more
             buffer.copy_(value)
@@ -136,28 +137,32 @@ class PartOfPipeline:
     def send(self, tensor: Tensor, to: int, key: Any) -> None:
         """Begin to send a tensor, which `wait` keeps until it is received."""
         self.head(tensor, key, [to])
-        tensor = tensor.contiguous()
+        self.begin_send(tensor, to)
+
+    def begin_send(self, tensor: Tensor, to: int) -> None:
+        tensor = tensor.to(self.wire).contiguous()
         self.sent.append((dist.isend(tensor, to), tensor))
 
     def receive(self, source: int, key: Any) -> Tensor:
         return self.receive_into(self.empty(source, key), source)
 
     def receive_into(self, tensor: Tensor, source: int) -> Tensor:
-        dist.recv(tensor, source)
-        return tensor
+        received = tensor.to(self.wire)
+        dist.recv(received, source)
+        return tensor.copy_(received)
 
     def head(self, tensor: Tensor, key: Any, to: Sequence[int]) -> None:
         """Send the type and the shape of what is computed of a batch of one shape, once."""
         if (key := (*key, "sent")) not in self.shapes:
             self.shapes[key] = tensor.dtype, (*tensor.shape,)
             numbers = [DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
-            head = torch.tensor(numbers + [0] * (MAX_DIM + 2 - len(numbers)), device=self.device)
+            head = torch.tensor(numbers + [0] * (MAX_DIM + 2 - len(numbers)), device=self.wire)
             self.sent += [(dist.isend(head, rank), head) for rank in to]
 
     def empty(self, source: int, key: Any) -> Tensor:
         """Return a tensor of the type and shape that a rank sends."""
         if (key := (*key, "received")) not in self.shapes:
-            head = torch.empty(MAX_DIM + 2, dtype=torch.int64, device=self.device)
+            head = torch.empty(MAX_DIM + 2, dtype=torch.int64, device=self.wire)
             dist.recv(head, source)
             kind, dim, *sizes = head.tolist()
             self.shapes[key] = DTYPES[kind], (*sizes[:dim],)

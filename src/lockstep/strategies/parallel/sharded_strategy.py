@@ -21,6 +21,7 @@ from lockstep.strategies.parallel.tensor_layout import (
 from lockstep.strategies.parallel.used_weights import UsedWeights
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from lockstep.plan.plan import Plan
@@ -31,8 +32,8 @@ class ShardedStrategy(DDPStrategy):
 
     lightning_restore_optimizer = False  # the session loads shards
 
-    def __init__(self, plan: "Plan") -> None:
-        super().__init__(cluster_environment=TorchElasticEnvironment())
+    def __init__(self, plan: "Plan", devices: "list[torch.device] | None") -> None:
+        super().__init__(parallel_devices=devices, cluster_environment=TorchElasticEnvironment())
         self.plan = plan
 
     def setup(self, trainer: Trainer) -> None:

@@ -88,7 +88,8 @@ def _of_owner(parameter: Any, tensor: Any) -> Tensor:
     """Return a tensor of a parameter's shape that the parameter's first owner has, on every rank."""
     owner, *_ = owners_of(parameter)
     here = dist.get_rank() == owner
-    full = tensor.detach().clone() if here else torch.empty_like(parameter, device=group_device())
+    device = group_device()
+    full = tensor.detach().to(device, copy=True) if here else torch.empty_like(parameter, device=device)
     dist.broadcast(full, src=owner)
     return full.detach()
 
@@ -110,7 +111,8 @@ def gradient_norms(parameters: Sequence[Tensor]) -> Sequence[Tensor]:
     squares = torch.zeros(len(parameters), dtype=torch.float64, device=group_device())
     gradients = {n: each.grad for n, each in enumerate(parameters) if each.grad is not None and counts_here(each)}
     if gradients:
-        squares[[*gradients]] = torch.stack([*norms([*map(local_shard, gradients.values())])]).double().square()
+        parts = torch.stack([*norms([*map(local_shard, gradients.values())])]).double().square()
+        squares[[*gradients]] = parts.to(squares.device)
     dist.all_reduce(squares)
     return squares.sqrt().unbind()
 
