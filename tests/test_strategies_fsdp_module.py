@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -31,7 +32,8 @@ from tests.test_strategies_fsdp import furthest
 from tests.test_strategies_table import BOUND
 from tests.test_strategies_table import furthest as furthest_step
 
-pytestmark = [*IN_PROCESS, pytest.mark.timeout(900)]
+IS_OLD = not hasattr(FSDPModule, "set_reduce_scatter_unused_params")
+pytestmark = [*IN_PROCESS, pytest.mark.timeout(900), pytest.mark.skipif(IS_OLD, reason="needs torch 2.13")]
 
 SHARDED = ("strategy=fsdp", "strategy.module=shard", "devices=2")
 JOB = ("model=teacher", "data=rows", "record.weights=step", "checkpoint.every_n_steps=1")

@@ -12,8 +12,8 @@ from lockstep.launch.signals import ENDING, signal_handlers
 
 HELP = """Whether N ranks compute what one process does:  python -m lockstep.check model=… data=… devices=2,3
 
-Trains your module for a few steps, as a stock Trainer runs it and as Lockstep does, and compares. The exit status is 1
-if anything is apart.
+Trains your module on the CPU for a few steps, as a stock Trainer runs it and as Lockstep does, and compares. The exit
+status is 1 if anything is apart.
 
   model, data, …       as for train.py: options of conf/, and keys such as optimizer.lr=0.1;
                        a module of your own, Net in mine.py: model='{_target_: mine.Net}'

@@ -71,7 +71,7 @@ def _save(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, list[tuple[S
     parts: dict[str, list[tuple[Sequence[int], str, int, int]]] = {}
 
     class Writer(FileSystemWriter):
-        """A writer that notes where each part is: the metadata that `save` returns lacks it before torch 2.14."""
+        """A writer that notes where each part is: the metadata that `save` returns lacks it in torch 2.11."""
 
         def finish(self, metadata: Any, results: Any) -> None:
             super().finish(metadata, results)
