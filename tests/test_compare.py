@@ -4,7 +4,6 @@ import json
 import math
 import re
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 
 import lockstep
 from lockstep.base.config_error import ConfigError
-from lockstep.compare import main
+from lockstep.compare import USAGE, main
 from lockstep.runs.compare import Comparison, compare
 from lockstep.runs.compare.comparison_rules import FILES
 from lockstep.runs.compare.tolerance import FLOAT64
@@ -106,20 +105,20 @@ def test_ranks_that_diverge_alike_in_both_runs_are_named(kind: str, copied: Path
     assert apart == {"ranks of one run"}, "all else is equal in both"
 
 
-def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def status(*words: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["compare", str(two_runs / "single"), *words])
-        return main()
+        return main([str(two_runs / "single"), *words])
 
     ddp = str(two_runs / "ddp")
     assert status(ddp) == 0
     assert "expected: within 1e-10 (sums in another order, in float64)" in capsys.readouterr().out
-    assert status(ddp, "--tolerance", "0") == 1
+    assert status(ddp, "tolerance=0") == 1
     text = capsys.readouterr().out
     assert "different; expected: identical (the tolerance that was given)" in text
     assert "They differ first in " in text
-    with pytest.raises(SystemExit, match="2"):
-        status(str(two_runs))
+    assert status(ddp, ddp) == 2
+    assert capsys.readouterr().err == f"{ddp}: this is one word too many; write {USAGE}.\n"
+    assert status(str(two_runs)) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)
 

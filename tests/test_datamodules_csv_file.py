@@ -1,7 +1,6 @@
 """`data=csv`: columns, targets and splits of a table, its scale, what is refused, and rows to predict."""
 
 import csv
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +109,7 @@ def test_invalid_tables_are_refused(sentence: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_rows_are_predicted_by_the_scale_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_are_predicted_by_the_scale_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file of the run is gone; the other has no target, and its columns in another order."""
     file, values = table(tmp_path / "a.csv")
     data = CSV(file, "kind", ignore=["id"])
@@ -129,9 +126,8 @@ def test_rows_are_predicted_by_the_scale_of_the_run(
     Path(file).unlink()
     lines = ["c,b,other,a", *(f"{c!r},{b!r},x,{a!r}" for a, b, c in (values[:9] + 0.5).tolist())]
     new = write(tmp_path / "new.csv", "\n".join(lines))
-    monkeypatch.setattr(sys, "argv", ["predict", str(tmp_path / "run"), new])
     capsys.readouterr()
-    main()
+    assert main([str(tmp_path / "run"), new]) == 0
     printed = [*csv.DictReader(capsys.readouterr().out.splitlines())]
     with torch.no_grad():
         inputs = data.on_after_batch_transfer([torch.from_numpy(values[:9] + 0.5)], 0)[0]
@@ -144,8 +140,7 @@ def test_rows_are_predicted_by_the_scale_of_the_run(
         ("a,b,c\n1,2,?", "line 2, column c: '?' is not a finite number; write a number there."),
     ):
         write(Path(new), text)
-        with pytest.raises(SystemExit, match="2"):
-            main()
+        assert main([str(tmp_path / "run"), new]) == 2
         assert capsys.readouterr().err == f"INPUT={new}: {sentence}\n"
 
 

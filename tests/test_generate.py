@@ -1,6 +1,5 @@
 """`python -m lockstep.generate`, and experiment=char_lm."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -52,18 +51,18 @@ def test_each_token_is_drawn_by_the_logits_of_the_window_before_it() -> None:
     ("run", "words", "sentence"),
     [
         ("text", ["7"], "text=7: the characters that the net has learned are \"\\n !',-"),
-        ("text", ["a", "--tokens", "0"], "--tokens=0: it must be 1 or more; write --tokens 400."),
-        ("text", ["a", "--temperature", "nan"], "--temperature=nan: it must be 0 or more; write --temp"),
+        ("text", ["a", "tokens=0"], "tokens=0: it must be 1 or more; write tokens=400."),
+        ("text", ["a", "temperature=-1"], "temperature=-1.0: it must be 0 or more; write temperature=0.8."),
+        ("text", ["a", "--tokens", "4"], "--tokens: keys have no dashes; write tokens=VALUE."),
+        ("text", [], 'TEXT is missing; write python -m lockstep.generate RUN "TEXT".'),
         ("digits", ["a"], "digits: its data, Digits, is no text; write a run with data=text."),
         ("none", ["a"], "there is no checkpoint: "),
     ],
 )
 def test_invalid_input_is_refused_in_one_line(
-    run: str, words: list[str], sentence: str, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    run: str, words: list[str], sentence: str, runs: Path, capsys: Capture
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["generate", str(runs / run), *words])
-    with pytest.raises(SystemExit, match="2"):
-        main()
+    assert main([str(runs / run), *words]) == 2
     ended = capsys.readouterr()
     assert ended.out == ""
     assert ended.err.count("\n") == 1

@@ -1,7 +1,6 @@
 """`python -m lockstep.predict`: pictures and arrays."""
 
 import csv
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,12 +75,7 @@ def predicted(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     monkeypatch.chdir(tmp_path)
 
     def command(*words: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["predict", str(run), *words])
-        try:
-            main()
-        except SystemExit as ended:
-            return int(str(ended))
-        return 0
+        return main([str(run), *words])
 
     return command
 
@@ -119,7 +113,7 @@ def test_pictures_go_through_the_transform_of_the_dataset(tmp_path: Path) -> Non
         (["small.npy"], "INPUT=small.npy: the run's transform or module does not take it (mat1 and mat2 shapes "),
         (["empty.npy"], "INPUT=empty.npy: there is no picture and no row in it; "),
         (["text.png"], "data: text.png is no image that can be read"),
-        (["small.npy", "--device", "toaster"], "device=toaster: "),
+        (["small.npy", "device=toaster"], "device=toaster: "),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(
@@ -147,8 +141,7 @@ def test_class_names_of_folders_reach_every_place(
     assert plan.data.class_names == ("Käfer", "cat")
     with (tmp_path / "run" / "confusion.csv").open() as file:
         assert file.readline() == "true,predicted Käfer,predicted cat\n"
-    monkeypatch.setattr(sys, "argv", ["predict", str(tmp_path / "run"), str(tmp_path / "images")])
     capsys.readouterr()
-    main()
+    assert main([str(tmp_path / "run"), str(tmp_path / "images")]) == 0
     rows = [*csv.DictReader(capsys.readouterr().out.splitlines())]
     assert {(Path(row["input"]).parent.name, row["class"]) for row in rows} == {("Käfer",) * 2, ("cat",) * 2}

@@ -160,14 +160,11 @@ def test_both_engines_have_one_page(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [str(write_run(tmp_path / name)) for name in "abc"]
     monkeypatch.chdir(tmp_path)
-    for typed, path in (([folders[0]], "a/report.html"), (folders, "report.html"), ([*folders[:2], "--out", "x"], "x")):
-        monkeypatch.setattr("sys.argv", ["report", *typed])
-        lockstep.report.main()
+    for typed, path in (([folders[0]], "a/report.html"), (folders, "report.html"), ([*folders[:2], "out=x"], "x")):
+        assert lockstep.report.main(typed) == 0
         assert capsys.readouterr().out == f"{path}\n"
         assert (tmp_path / path).is_file()
-    monkeypatch.setattr("sys.argv", ["report", str(tmp_path / "none")])
-    with pytest.raises(SystemExit, match="2"):
-        lockstep.report.main()
+    assert lockstep.report.main([str(tmp_path / "none")]) == 2
     assert capsys.readouterr().err.startswith(f"FOLDER={tmp_path}/none: it has neither record.jsonl nor runs in it")
 
 

@@ -1,7 +1,9 @@
 """`python -m lockstep.generate RUN "…"`: how the language model of a run with data=text continues a text."""
 
-import argparse
 import math
+import sys
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +11,44 @@ import torch
 from torch import Tensor
 
 from lockstep.base.config_error import require
-from lockstep.base.streams import ended_in_a_line
+from lockstep.command.entry_point import arguments, run_command
 from lockstep.command.inference import load_with_plan
 from lockstep.runs.checkpoint.files import read_checkpoint
 
+USAGE = 'python -m lockstep.generate RUN "TEXT"'
+HELP = f"""How the language model of a run with data=text continues a text:  {USAGE}
 
-def main() -> None:
-    """Print a text and its continuation; exit with 2 for invalid input."""
-    parser = argparse.ArgumentParser(prog="python -m lockstep.generate", description="Continue a text.")
-    parser.add_argument("run", help="the folder of a run with data=text, or a checkpoint")
-    parser.add_argument("text", help="the beginning, of characters that the net has learned")
-    parser.add_argument("--tokens", type=int, default=400, help="characters to add (400)")
-    parser.add_argument("--temperature", type=float, default=0.8, help="0: the likeliest; 1: as learned (0.8)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (0)")
-    with ended_in_a_line():
-        print(continued(**vars(parser.parse_args())))
+RUN is the folder of a run or a checkpoint; TEXT has characters that the net has learned.
+
+  tokens: 400        characters to add
+  temperature: 0.8   0: the likeliest; 1: as learned
+  seed: 0            of what is drawn
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    run: str
+    text: str
+    tokens: int = 400
+    temperature: float = 0.8
+    seed: int = 0
+
+
+def show(words: Sequence[str]) -> int:
+    print(continued(*astuple(arguments(Options, words, USAGE))))
+    return 0
+
+
+def main(words: Sequence[str]) -> int:
+    """Return exit status 0, or 2 for invalid input."""
+    return run_command(show, words, HELP)
 
 
 def continued(run: str, text: str, tokens: int, temperature: float, seed: int) -> str:
     """Return a text with its continuation by the net of a run; raise a ConfigError for invalid input."""
-    require(tokens > 0, "--tokens", tokens, "it must be 1 or more", "--tokens 400")
-    require(0 <= temperature < math.inf, "--temperature", temperature, "it must be 0 or more", "--temperature 0.8")
+    require(tokens > 0, "tokens", tokens, "it must be 1 or more", "tokens=400")
+    require(0 <= temperature < math.inf, "temperature", temperature, "it must be 0 or more", "temperature=0.8")
     plan, module = load_with_plan(run)
     characters = read_checkpoint(Path(str(plan.ckpt_path)), mmap=True).get("Text", {}).get("characters", "")
     require(bool(characters), "run", run, f"its data, {plan.data.name}, is no text", "a run with data=text")
@@ -51,4 +70,4 @@ def generate(module: Any, tokens: Tensor, window: int, count: int, temperature: 
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main(sys.argv[1:]))

@@ -6,12 +6,14 @@ They are the files of the example (`src/example/`) under another name; outside a
 import importlib.util
 import keyword
 import re
-from argparse import ArgumentParser
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.base.config_error import ConfigError, require
 from lockstep.base.files import CONF
-from lockstep.base.streams import ended_in_a_line
+from lockstep.command.entry_point import arguments, run_command
 
 PACKAGED = Path(__file__).parent / "template"
 TEMPLATE = PACKAGED if PACKAGED.is_dir() else Path(__file__).resolve().parents[2]
@@ -51,14 +53,31 @@ INVALID = {"null", "true", "false", "yes", "no", "on", "off", "none", "example",
 """Names that YAML reads as values, keywords of Python, and the example's own name."""
 
 
-def main() -> None:
-    """Write the files; exit with status 2 if nothing is written."""
-    parser = ArgumentParser(prog="python -m lockstep.new", description="Write a package for your own code.")
-    parser.add_argument("name", help="of the package, and of its options: model=NAME data=NAME")
-    parser.add_argument("folder", nargs="?", type=Path, default=Path(), help="where train.py is, or any (.)")
-    typed = parser.parse_args()
-    with ended_in_a_line():
-        print(*write(typed.name, typed.folder), "", command(typed.name, typed.folder), sep="\n")
+USAGE = "python -m lockstep.new NAME"
+HELP = f"""A package for your own code, its YAML files and a test:  {USAGE}
+
+NAME is that of the package, and of its options: model=NAME data=NAME.
+
+  folder: .   where train.py is, or any
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    name: str
+    folder: str = "."
+
+
+def show(words: Sequence[str]) -> int:
+    typed = arguments(Options, words, USAGE)
+    folder = Path(typed.folder)
+    print(*write(typed.name, folder), "", command(typed.name, folder), sep="\n")
+    return 0
+
+
+def main(words: Sequence[str]) -> int:
+    """Return exit status 0, or 2 if nothing is written."""
+    return run_command(show, words, HELP)
 
 
 def write(name: str, folder: Path) -> list[Path]:
@@ -99,4 +118,4 @@ def command(name: str, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main(sys.argv[1:]))

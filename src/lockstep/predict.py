@@ -1,9 +1,9 @@
 """`python -m lockstep.predict RUN INPUT…`: what the module of a run predicts for pictures, arrays or rows, as CSV."""
 
-import argparse
 import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from torchvision.datasets.folder import IMG_EXTENSIONS as SUFFIXES
 
 from lockstep.base.config_error import ConfigError, config_error, errors_as, require
 from lockstep.base.precision import MIXED
-from lockstep.base.streams import ended_in_a_line
+from lockstep.command.entry_point import arguments, run_command
 from lockstep.command.inference import load_with_plan
 from lockstep.datamodules.csv_file import CSV
 from lockstep.datamodules.image_folder import read_image
@@ -31,16 +31,27 @@ BATCH = 64
 INPUTS = "a picture, a folder of them, a .npy file, or for data=csv a .csv file"
 
 
-def main() -> None:
-    """Print the likeliest class of each input and its probability, or the outputs; exit with 2 for invalid input."""
-    parser = argparse.ArgumentParser(prog="python -m lockstep.predict", description="Print the predictions of a net.")
-    parser.add_argument("run", help="the folder of a run, or a checkpoint")
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help=INPUTS)
-    parser.add_argument("--device", default="cpu", help="cpu (the default), cuda, …")
-    arguments = parser.parse_args()
-    with ended_in_a_line():
-        plan, module = load_with_plan(arguments.run, arguments.device)
-        names, outputs = predict(plan, module, arguments.inputs)
+USAGE = "python -m lockstep.predict RUN INPUT…"
+HELP = f"""What the module of a run predicts, as CSV:  {USAGE}
+
+RUN is the folder of a run or a checkpoint, INPUT {INPUTS}.
+Prints the likeliest class of each input and its probability, or the outputs.
+
+  device: cpu   or cuda, …
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    run: str
+    inputs: tuple[str, ...]
+    device: str = "cpu"
+
+
+def show(words: Sequence[str]) -> int:
+    typed = arguments(Options, words, USAGE)
+    plan, module = load_with_plan(typed.run, typed.device)
+    names, outputs = predict(plan, module, typed.inputs)
     classes = plan.data.class_names or tuple(map(str, range(plan.data.num_classes or 0)))
     table, rows = csv.writer(sys.stdout), outputs.reshape(len(names), -1)
     if outputs.dim() == 2 and outputs.shape[1] == len(classes):
@@ -51,6 +62,12 @@ def main() -> None:
     else:
         table.writerow(("input", *(f"output {n}" for n in range(rows.shape[1]))))
         table.writerows((name, *row) for name, row in zip(names, rows.tolist(), strict=True))
+    return 0
+
+
+def main(words: Sequence[str]) -> int:
+    """Return exit status 0, or 2 for invalid input."""
+    return run_command(show, words, HELP)
 
 
 @torch.no_grad()
@@ -135,4 +152,4 @@ def _prepared(inputs: Tensor, data: Any, module: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main(sys.argv[1:]))

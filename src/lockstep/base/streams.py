@@ -3,11 +3,7 @@
 import io
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
-
-from lockstep.base.config_error import ConfigError
 
 
 class SafeFile(io.FileIO):
@@ -33,17 +29,6 @@ def outlive_readers() -> None:
             os.set_blocking(descriptor, True)
             file = io.BufferedWriter(SafeFile(descriptor, "wb", closefd=False))
             setattr(sys, name, io.TextIOWrapper(file, stream.encoding, "backslashreplace", line_buffering=True))
-
-
-@contextmanager
-def ended_in_a_line() -> Iterator[None]:
-    """Exit with status 2 and the line of a ConfigError, as argparse does for wrong arguments."""
-    outlive_readers()
-    try:
-        yield
-    except ConfigError as error:
-        notice(str(error))
-        raise SystemExit(2) from None
 
 
 def redirect_to_null(descriptor: int) -> None:

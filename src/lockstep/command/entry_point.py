@@ -1,15 +1,15 @@
-"""The common part of all commands: exit status, and arguments and a folder of `collectives` and `bench`."""
+"""The common part of all commands: exit status, words, and the folder of those that write one."""
 
 import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from datetime import datetime
 from pathlib import Path
 from traceback import print_exception, walk_stack
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -98,13 +98,35 @@ def make_output_dir(path: Path) -> None:
         raise write_error(path, error, f"logs/{path.parent.name}") from None
 
 
-def options(cls: type[Options], words: Sequence[str]) -> Options:
-    """Return an instance of `cls` from KEY=VALUE words, as OmegaConf reads them."""
+def options(cls: type[Options], words: Sequence[str], **given: object) -> Options:
+    """Return an instance of `cls` from KEY=VALUE words, as OmegaConf reads them, and values that are given."""
     defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
     try:
         values: Any = OmegaConf.to_container(OmegaConf.from_dotlist([*words]), resolve=True)
     except (YAMLError, OmegaConfBaseException) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{' '.join(words)}: this cannot be parsed ({reason}); write KEY=VALUE.") from None
-    filled: Options = coerce(cls, "", {**defaults, **values})
+    filled: Options = coerce(cls, "", {**defaults, **values, **given})
     return filled
+
+
+def arguments(cls: type[Options], words: Sequence[str], usage: str) -> Options:
+    """Return an instance of `cls`: fields without a default take the words in order, the others KEY=VALUE.
+
+    The last field without a default takes all words that follow if it is a tuple. usage: the command, for messages.
+    """
+    names = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]
+    keys = {field.name for field in fields(cls)} - {*names}  # type: ignore[arg-type]
+    for key, _, value in (word.partition("=") for word in words):
+        if key[:2] == "--" and key[2:] in keys:
+            raise ConfigError(f"{key}: keys have no dashes; write {key[2:]}={value or 'VALUE'}.")
+    keyed = [word for word in words if word.partition("=")[0] in keys]
+    given: list[Any] = [word for word in words if word not in keyed]
+    if len(given) < len(names):
+        missing = usage.split()[len(given) - len(names)].strip('"…')
+        raise ConfigError(f"{missing} is missing; write {usage}.")
+    if get_origin(get_type_hints(cls)[names[-1]]) is tuple:
+        given[len(names) - 1 :] = [tuple(given[len(names) - 1 :])]
+    if len(given) > len(names):
+        raise ConfigError(f"{given[len(names)]}: this is one word too many; write {usage}.")
+    return options(cls, keyed, **dict(zip(names, given, strict=True)))
