@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lockstep.base.files import save_text
@@ -42,9 +43,7 @@ def show(words: Sequence[str]) -> int:
     return 0 if comparison.within_tolerance else 1
 
 
-def main(words: Sequence[str]) -> int:
-    """Return exit status 0: the runs agree within the tolerance; 1: they differ; 2: there is nothing to compare."""
-    return run_command(show, words, HELP)
+main = partial(run_command, show, help_page=HELP)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,7 @@ def show(words: Sequence[str]) -> int:
     return 0
 
 
-def main(words: Sequence[str]) -> int:
-    """Return exit status 0, or 2 for invalid input."""
-    return run_command(show, words, HELP)
+main = partial(run_command, show, help_page=HELP)
 
 
 def continued(run: str, text: str, tokens: int, temperature: float, seed: int) -> str:

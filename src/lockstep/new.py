@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lockstep.base.config_error import ConfigError, require
@@ -75,9 +76,7 @@ def show(words: Sequence[str]) -> int:
     return 0
 
 
-def main(words: Sequence[str]) -> int:
-    """Return exit status 0, or 2 if nothing is written."""
-    return run_command(show, words, HELP)
+main = partial(run_command, show, help_page=HELP)
 
 
 def write(name: str, folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ import csv
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,9 +66,7 @@ def show(words: Sequence[str]) -> int:
     return 0
 
 
-def main(words: Sequence[str]) -> int:
-    """Return exit status 0, or 2 for invalid input."""
-    return run_command(show, words, HELP)
+main = partial(run_command, show, help_page=HELP)
 
 
 @torch.no_grad()

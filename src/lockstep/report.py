@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lockstep.base.config_error import ConfigError
@@ -37,9 +38,7 @@ def show(words: Sequence[str]) -> int:
     return 0
 
 
-def main(words: Sequence[str]) -> int:
-    """Return exit status 0, or 2 if there is nothing to report."""
-    return run_command(show, words, HELP)
+main = partial(run_command, show, help_page=HELP)
 
 
 if __name__ == "__main__":
