@@ -118,6 +118,11 @@ def test_command(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "They differ first in " in text
     assert status(ddp, ddp) == 2
     assert capsys.readouterr().err == f"{ddp}: this is one word too many; write {USAGE}.\n"
+    assert status(ddp, "report=/proc/none/page.html") == 2
+    assert (
+        capsys.readouterr().err
+        == "/proc/none/page.html cannot be written: No such file or directory; write another file.\n"
+    )
     assert status(str(two_runs)) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)

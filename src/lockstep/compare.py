@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lockstep.base.files import save_text
 from lockstep.base.lazy import callable_module
 from lockstep.command.entry_point import arguments, run_command
 from lockstep.runs.compare import compare
-from lockstep.runs.report import render
+from lockstep.runs.report import save_page
 from lockstep.runs.report.pages import pair_page
 
 callable_module(__name__, "lockstep.runs.compare.compare")  # lockstep.compare(A, B), once this is imported
@@ -37,8 +36,7 @@ def show(words: Sequence[str]) -> int:
     typed = arguments(Options, words, USAGE)
     comparison = compare(typed.run_a, typed.run_b, typed.tolerance)
     if typed.report is not None:
-        page = pair_page(Path(typed.run_a), Path(typed.run_b), comparison.content())
-        save_text(Path(typed.report), render(page))
+        save_page(Path(typed.report), pair_page(Path(typed.run_a), Path(typed.run_b), comparison.content()))
     print(comparison.text())
     return 0 if comparison.within_tolerance else 1
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lockstep.base.config_error import ConfigError
-from lockstep.base.files import save_text, short_path
+from lockstep.base.files import short_path
 from lockstep.command.entry_point import arguments, run_command
-from lockstep.runs.report import page_of, page_of_several, render
+from lockstep.runs.report import page_of, page_of_several, save_page
 from lockstep.runs.run_files import REPORT
 
 USAGE = "python -m lockstep.report FOLDER…"
@@ -29,11 +28,7 @@ def show(words: Sequence[str]) -> int:
     typed = arguments(Options, words, USAGE)
     [first, *others] = folders = [*map(Path, typed.folders)]
     path = Path(typed.out) if typed.out else Path(REPORT) if others else first / REPORT
-    page = render(page_of_several(folders) if others else page_of(first))
-    try:
-        save_text(path, page)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+    save_page(path, page_of_several(folders) if others else page_of(first))
     print(short_path(path.absolute()))
     return 0
 

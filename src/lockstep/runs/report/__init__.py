@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lockstep.base.config_error import config_error, is_number
+from lockstep.base.config_error import ConfigError, config_error, is_number
 from lockstep.base.files import save_text
 from lockstep.base.streams import notice
 from lockstep.runs.report.jobs import jobs_page
@@ -27,6 +27,14 @@ def render(content: Mapping[str, Any]) -> str:
     """Return the HTML of a page."""
     page: str = _template().render(**content, written=time.strftime("%Y-%m-%d %H:%M:%S"))
     return page
+
+
+def save_page(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the HTML of a page; raise a ConfigError if that cannot be."""
+    try:
+        save_text(path, render(content))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; write another file.") from None
 
 
 @cache
