@@ -10,7 +10,7 @@ from typing import Literal
 
 from lockstep.base.files import finite, save_json, save_text
 from lockstep.base.streams import notice
-from lockstep.runs.report import TEMPLATES
+from lockstep.runs.report import render
 from lockstep.runs.run_files import REPORT
 
 Verdict = Literal["identical", "within", "apart", "noted", "undecided", "not applicable"]
@@ -146,8 +146,8 @@ class Report:
             rest += [f"follows from it: {', '.join(each.question for each in others)}"] * bool(others)
             lines += [indented("apart", first), *(indented("", line) for line in rest)]
         for answer in self.having("noted"):
-            first, cause, *_ = answer.lines()
-            lines.append(indented("noted", f"{first.partition(':')[0]}: {cause.partition(': ')[2]}"))
+            cause = answer.finding.cause if answer.finding else ""
+            lines.append(indented("noted", f"{answer.question}: {cause}."))
         verdicts: tuple[Verdict, ...] = ("identical", "within", "undecided")
         for answer in chain(*map(self.having, verdicts)):
             groups.setdefault((answer.verdict, answer.explanation), []).append(answer)
@@ -164,17 +164,13 @@ class Report:
             print(self.text(), flush=True)
 
     def save(self) -> None:
-        from jinja2 import Environment, FileSystemLoader
-
         groups = self.findings()
         answers = [finite(asdict(answer)) for answer in self.answers]
         follows = {other.question: first.question for first, others in groups for other in others}
         content = {"title": self.title, "precision": self.precision, "differences": len(groups)}
         content |= {"interrupted": [*self.left]} if self.left else {}
         save_json(self.folder / "check.json", {**content, "follows_from": follows, "answers": answers})
-        loader = FileSystemLoader([TEMPLATES, Path(__file__).parent])
-        environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        save_text(self.folder / REPORT, environment.get_template("check.html").render(report=self))
+        save_text(self.folder / REPORT, render({"title": self.title, "report": self}, "check.html"))
 
 
 class Progress:

@@ -20,12 +20,10 @@ from lockstep.runs.report.jobs import jobs_page
 from lockstep.runs.report.pages import FOLDERS, both_page, pair_page, run_page
 from lockstep.runs.run_files import COMPARISON, CONFIG, METRICS, RECORD, REPORT
 
-TEMPLATES = Path(__file__).parent / "templates"
 
-
-def render(content: Mapping[str, Any]) -> str:
+def render(content: Mapping[str, Any], template: str = "page.html") -> str:
     """Return the HTML of a page."""
-    page: str = _template().render(**content, written=time.strftime("%Y-%m-%d %H:%M:%S"))
+    page: str = _templates().get_template(template).render(**content, written=time.strftime("%Y-%m-%d %H:%M:%S"))
     return page
 
 
@@ -38,14 +36,14 @@ def save_page(path: Path, content: Mapping[str, Any]) -> None:
 
 
 @cache
-def _template() -> Any:
+def _templates() -> Any:
     from jinja2 import Environment, FileSystemLoader
 
-    loader = FileSystemLoader(TEMPLATES)
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["figures"] = figures
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    return environment.get_template("page.html")
+    return environment
 
 
 def figures(value: object) -> str:
