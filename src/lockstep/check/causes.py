@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep.check.comparison import COUNT, Part, Trace, distances
+from lockstep.check.comparison import COUNT, STATE, Part, Trace, distances
 
 CAUSES: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "causes.toml").read_text())
-"""The sentence and what to change, by the name of a cause."""
+"""The sentence, advice on what to change, and whether it is usual, by the name of a cause."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Pair:
     def length(self) -> int:
         return min(len(trace["steps"]) for trace in self.traces)
 
-    def among(self, quantity: str, part: Part) -> bool:
+    def among(self, part: Part) -> bool:
         """Whether the ranks have parted from each other by then."""
-        return quantity in self.parts and self.parts[quantity].step <= part.step
+        return part.quantity in self.parts and self.parts[part.quantity].step <= part.step
 
     def at(self, step: int) -> tuple[Any, list[Any]]:
         """Return a step of one process and of all ranks; a last one that is not there is the state at the end."""
@@ -53,10 +53,10 @@ class Pair:
         apart = [name for each in shared for name, difference in distances(alone, each).items() if difference]
         return [name for name in dict.fromkeys(apart) if not name.endswith(COUNT)]
 
-    def changed_by(self, quantity: str, part: Part) -> list[bool]:
+    def changed_by(self, part: Part) -> list[bool]:
         """Return for each rank whether it has changed these tensors until a step."""
         pairs = zip(self.at(0)[1], self.at(part.step)[1], strict=True)
-        changes = [distances(before[quantity], now[quantity]) for before, now in pairs]
+        changes = (distances(before[part.quantity], now[part.quantity]) for before, now in pairs)
         return [any(map(each.get, part.names)) for each in changes]
 
 
@@ -70,29 +70,26 @@ def near(value: float | None, expected: float) -> bool:
     return value is not None and abs(value / expected - 1) < 1e-4
 
 
-def cause_between(pair: Pair, quantity: str, part: Part) -> str:
+def cause_between(pair: Pair, part: Part) -> str:
     """Return the name of the cause, or an empty text if no rule fits."""
     if "batch" in pair.parts:
         return "decided by rank"
-    is_state = quantity in ("parameters", "buffers")
-    if part.step >= pair.length + is_state:
+    if part.quantity not in RULES or part.step >= pair.length + (part.quantity in STATE):
         return ""
-    if is_state:
-        return of_state(pair, quantity, part)
-    cause = RULES[quantity](pair, part) if quantity in RULES else ""
-    return cause or "state in attribute" * (quantity in ("loss", "gradient") and bool(pair.hidden(part.step + 1)))
+    cause = RULES[part.quantity](pair, part)
+    return cause or "state in attribute" * (part.quantity in ("loss", "gradient") and bool(pair.hidden(part.step + 1)))
 
 
-def of_state(pair: Pair, quantity: str, part: Part) -> str:
+def of_state(pair: Pair, part: Part) -> str:
     """Return the cause of different parameters or buffers."""
-    are_buffers, names = quantity == "buffers", {*part.names}
+    are_buffers, names = part.quantity == "buffers", {*part.names}
     if are_buffers and {name.rpartition(".")[0] for name in names} <= {*pair.single["facts"]["norms"]}:
         return "BatchNorm per rank"
-    if not pair.among(quantity, part):
+    if not pair.among(part):
         return ""
     if not are_buffers and part.step == 0:
         return "other initial weights"
-    first, *others = pair.changed_by(quantity, part)
+    first, *others = pair.changed_by(part)
     if first and not any(others):
         return "rank 0 alone"
     if are_buffers:
@@ -125,7 +122,7 @@ def of_loss(pair: Pair, part: Part) -> str:
 def of_gradient(pair: Pair, part: Part) -> str:
     alone, shared = pair.at(part.step)
     ratio, calls = ratio_of(alone, shared[0]), shared[0]["calls"]
-    if pair.among("gradient", part):
+    if pair.among(part):
         if {*pair.parts["gradient"].names} <= {*shared[0]["unfrozen"]}:
             return "unfrozen after wrapping"
         is_past = not alone["backwards"] or any(distances(*(step["reduced"] for step in shared[:2])).values())
@@ -141,7 +138,7 @@ def of_gradient(pair: Pair, part: Part) -> str:
 
 
 def of_applied(pair: Pair, part: Part) -> str:
-    if pair.among("applied", part):
+    if pair.among(part):
         return "changed on each rank"
     alone, shared = pair.at(part.step)
     return "scaled by world" if pair.is_off(ratio_of(alone, shared[0], "applied")) else ""
@@ -162,4 +159,11 @@ def of_rate(pair: Pair, part: Part) -> str:
     return "schedule too long" if moved[1] < moved[0] else "schedule stepped per rank"
 
 
-RULES = {"loss": of_loss, "gradient": of_gradient, "applied": of_applied, "rate": of_rate}
+RULES = {
+    "parameters": of_state,
+    "buffers": of_state,
+    "loss": of_loss,
+    "gradient": of_gradient,
+    "applied": of_applied,
+    "rate": of_rate,
+}

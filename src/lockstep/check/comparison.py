@@ -55,11 +55,16 @@ class Subject:
 
 @dataclass(frozen=True)
 class Part:
-    """Where a quantity parts: the step, the names of its tensors that do, and the largest relative difference."""
+    """Where a quantity parts: the step, the names of its tensors that do, the largest relative difference.
 
+    tolerance: that of the step.
+    """
+
+    quantity: str
     step: int
     names: tuple[str, ...]
     difference: float
+    tolerance: float
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,13 @@ class Comparison:
     skipped: float = 0.0
 
     @property
-    def first(self) -> str:
-        """Return the quantity that parts first, or an empty text."""
-        return min(self.parts, key=lambda name: (self.parts[name].step, ORDER.index(name)), default="")
+    def first(self) -> Part | None:
+        return first_of(self.parts.values())
+
+
+def first_of(parts: Iterable[Part]) -> Part | None:
+    """Return the earliest of several parts."""
+    return min(parts, key=lambda part: (part.step, ORDER.index(part.quantity)), default=None)
 
 
 def relative(one: float, other: float, scale: float = 0.0) -> float:
@@ -126,7 +135,7 @@ def compare(
                 largest = max(largest, difference)
             names = tuple(name for name, value in values.items() if value > limit)
             if names and (quantity not in parts or step < parts[quantity].step):
-                parts[quantity] = Part(step, names, difference)
+                parts[quantity] = Part(quantity, step, names, difference, limit)
     return Comparison(parts, largest, skipped)
 
 

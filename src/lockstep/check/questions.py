@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from lockstep.check.causes import CAUSES
@@ -47,11 +46,11 @@ class Evidence:
         """Return the answer where no part was seen: undecided with a reason, or if rounding moves the first step."""
         steps = range(1, len(self.straight["steps"]) + 1)
         step = next((step for step in steps if self.tolerance("parameters", step) == math.inf), 0)
-        limit = f"from step {step} on rounding alone moves the weights by more than {LIMIT * 100:g} %"
-        verdict: Verdict = "undecided" if step == 1 else "within"
-        is_limited = not reason and step and comparison.skipped
         answer = answered(comparison.largest, min(self.tolerance("gradient", 10**6), LIMIT), None, reason)
-        return replace(answer, verdict=verdict, reason=limit) if is_limited else answer
+        if reason or not step or not comparison.skipped:
+            return answer
+        limit = f"from step {step} on rounding alone moves the weights by more than {LIMIT * 100:g} %"
+        return replace(answer, verdict="undecided" if step == 1 else "within", reason=limit)
 
     @property
     def varied(self) -> str:
@@ -84,29 +83,23 @@ def not_applicable(reason: str) -> Answer:
     return Answer("", "not applicable", reason=reason)
 
 
-def finding_of(
-    cause: str, quantity: str, trace: Trace | None = None, step: int | None = None, where: str = "", **more: Any
-) -> Finding:
+def finding_of(cause: str, quantity: str, trace: Trace, step: int, **more: Any) -> Finding:
     """Return a finding at a step of a trace, which counts them from 0; a state is that before the step."""
-    known: dict[str, Any] = {"cause": "", "change": "", "usual": False, **CAUSES.get(cause, {})}
-    epoch, number, usual = None, None, more.pop("usual", known["usual"])
-    if trace is not None and step is not None:
-        number = step + (quantity not in STATE)
-        epoch = trace["steps"][min(max(number - 1, 0), len(trace["steps"]) - 1)]["epoch"] + 1
-    return Finding(quantity, epoch, number, where, cause=known["cause"], advice=known["change"], usual=usual, **more)
+    number, steps = step + (quantity not in STATE), trace["steps"]
+    epoch = steps[min(max(number - 1, 0), len(steps) - 1)]["epoch"] + 1
+    return Finding(quantity, epoch, number, **{**CAUSES.get(cause, {}), **more})
 
 
 def failed(*needed: Sequence[Trace] | None) -> Answer | None:
     """Return the answer to a question if a training that it needs has failed or is missing."""
-    errors = [trace for traces in needed for trace in traces or () if "error" in trace]
-    if errors:
-        reason, error = errors[0].get("reason", FAILED), errors[0]["error"]
+    for trace in (trace for traces in needed for trace in traces or () if "error" in trace):
+        reason, error = trace.get("reason", FAILED), trace["error"]
         return Answer("", "undecided", reason=reason, error=error) if error else not_applicable(reason)
     return None if all(needed) else not_applicable("there is nothing to compare")
 
 
 def samples_of(trace: Trace, epoch: int) -> list[str]:
-    return [*chain(*(step["samples"] for step in trace["steps"] if step["epoch"] == epoch))]
+    return [sample for step in trace["steps"] if step["epoch"] == epoch for sample in step["samples"]]
 
 
 def answers_alone(evidence: Evidence) -> Iterator[Answer]:
@@ -145,18 +138,16 @@ def workers(evidence: Evidence, trace: Trace) -> Answer:
 
 
 def accumulation(evidence: Evidence, other: Trace) -> Answer:
-    alone = evidence.straight
-    comparison = compare([(alone, other)], evidence.tolerance, QUANTITIES)
-    quantity, cause = comparison.first, ""
-    if not quantity or evidence.draws:
+    comparison, cause = compare([(evidence.straight, other)], evidence.tolerance, QUANTITIES), ""
+    part, sizes = comparison.first, [sum(step["sizes"]) for step in evidence.straight["steps"]]
+    if part is None or evidence.draws:
         return evidence.agreed(comparison, evidence.draws)
-    part, sizes = comparison.parts[quantity], [sum(step["sizes"]) for step in alone["steps"]]
-    if quantity == "loss" and part.step < len(sizes) and 0 < sizes[part.step] < sizes[0]:
+    if part.quantity == "loss" and part.step < len(sizes) and 0 < sizes[part.step] < sizes[0]:
         cause = "ragged accumulation"
     elif any(step.get("changed") for step in other["steps"][: part.step + 1]):
         cause = "clipped each batch"
-    finding = finding_of(cause, quantity, other, part.step) if cause else None
-    return answered(part.difference, evidence.tolerance(quantity, part.step), finding, WHOLE)
+    finding = finding_of(cause, part.quantity, other, part.step) if cause else None
+    return answered(part.difference, part.tolerance, finding, WHOLE)
 
 
 def resumed(evidence: Evidence, results: Results, is_right_alone: bool) -> Answer:
@@ -170,41 +161,41 @@ def resumed(evidence: Evidence, results: Results, is_right_alone: bool) -> Answe
         first = [[{**trace, "steps": trace["steps"][:1], "end": {}} for trace in pair] for pair in pairs]
         pairs, quantities = [(one, other) for one, other in first], [*STATE]
     comparison = compare(pairs, evidence.tolerance, quantities)
-    quantity, parts = comparison.first, comparison.parts
-    if quantity == "samples":  # from which all but the state that was loaded follows
+    part = comparison.first
+    if part and part.quantity == "samples":  # from which all but the state that was loaded follows
         reason = "the order of samples after a resume is another: nothing restores the state of its sampler"
-        quantity = next((name for name in STATE if name in parts and parts[name].step == 0), "")
-    if not quantity:
+        states = (comparison.parts[name] for name in STATE if name in comparison.parts)
+        part = next((state for state in states if state.step == 0), None)
+    if part is None:
         return evidence.agreed(comparison, reason)
-    cause, where = cause_of_resume(pairs, quantity, parts[quantity], is_right_alone)
-    finding = finding_of(cause, quantity, results["straight"][0], begin + parts[quantity].step, where)
-    limit = evidence.tolerance(quantity, parts[quantity].step)
-    return answered(parts[quantity].difference, limit, finding)
+    cause, where = cause_of_resume(pairs, part, is_right_alone)
+    finding = finding_of(cause, part.quantity, results["straight"][0], begin + part.step, where=where)
+    return answered(part.difference, part.tolerance, finding)
 
 
-def cause_of_resume(
-    pairs: Sequence[tuple[Trace, Trace]], quantity: str, part: Part, is_right_alone: bool
-) -> tuple[str, str]:
+def cause_of_resume(pairs: Sequence[tuple[Trace, Trace]], part: Part, is_right_alone: bool) -> tuple[str, str]:
     """Return the cause of a difference after a resume, and the tensor or attribute."""
-    if quantity == "optimizer":
+    if part.quantity == "optimizer":
         return "optimizer not restored", part.names[0]
-    if quantity in STATE and part.step == 0:
+    if part.quantity in STATE and part.step == 0:
         return "state not restored", part.names[0]
-    hidden = [distances(*(trace["steps"][0]["hidden"] for trace in pair)).items() for pair in pairs]
-    for name in (name for each in hidden for name, difference in each if difference):
-        cause = "optimizer of its own" if name.endswith("(optimizer)") else "attribute not saved"
-        return "rank 0's shard saved" if is_right_alone else cause, name
+    for one, other in pairs:
+        for name, difference in distances(one["steps"][0]["hidden"], other["steps"][0]["hidden"]).items():
+            if difference:
+                cause = "optimizer of its own" if name.endswith("(optimizer)") else "attribute not saved"
+                return "rank 0's shard saved" if is_right_alone else cause, name
     return "", part.names[0]
 
 
 def validation(evidence: Evidence, other: Trace) -> Answer:
-    plain, comparison = evidence.plain, compare([(evidence.plain, other)], evidence.tolerance)
-    if not (quantity := comparison.first):
+    plain = evidence.plain
+    comparison = compare([(plain, other)], evidence.tolerance)
+    if (part := comparison.first) is None:
         return evidence.agreed(comparison)
-    part, drew = comparison.parts[quantity], any(each["drew"] for each in plain["validations"])
-    cause = "eval not called" if quantity in STATE else "validation draws" if drew else ""
-    finding = finding_of(cause, quantity, plain, part.step, part.names[0])
-    return answered(part.difference, evidence.tolerance(quantity, part.step), finding)
+    drew = any(each["drew"] for each in plain["validations"])
+    cause = "eval not called" if part.quantity in STATE else "validation draws" if drew else ""
+    finding = finding_of(cause, part.quantity, plain, part.step, where=part.names[0])
+    return answered(part.difference, part.tolerance, finding)
 
 
 QUESTIONS = {

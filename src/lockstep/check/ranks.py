@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from lockstep.check.causes import Pair, cause_between, near, ratio_of
+from lockstep.check.causes import CAUSES, Pair, cause_between, near, ratio_of
 from lockstep.check.comparison import (
     DATASET,
     LOGGED,
@@ -17,6 +17,7 @@ from lockstep.check.comparison import (
     Trace,
     compare,
     first_layer,
+    first_of,
     relative,
     together,
 )
@@ -132,33 +133,30 @@ def training(evidence: Evidence, alone: Trace, ranks: Sequence[Trace]) -> Answer
         quantities = [name for name in quantities if name == "rate" and is_as_long]
     with_one = compare([(alone, joined)], tolerance, quantities, in_order=False)
     among = compare([(ranks[0], rank) for rank in ranks[1:]], tolerance, AMONG).parts
-    earlier = [name for name in among if name not in with_one.parts or among[name].step < with_one.parts[name].step]
-    comparison = replace(with_one, parts=with_one.parts | {name: among[name] for name in earlier})
-    if not (quantity := comparison.first):
+    part = first_of([*with_one.parts.values(), *among.values()])
+    if part is None:
         return evidence.agreed(with_one, reason)
-    part, layer, more = comparison.parts[quantity], "", dict[str, Any](where="")
     kind = evidence.single.get("loss", [{}])[0].get("facts", {}).get("loss", "")
-    pair = Pair(alone, ranks, among, kind)
-    if quantity in ("loss", "gradient", "applied") and part.step < pair.length:
+    pair, more = Pair(alone, ranks, among, kind), dict[str, Any](where=part.names[0])
+    if part.quantity in ("loss", "gradient", "applied") and part.step < pair.length:
         one, shared = pair.at(part.step)
         more["ratio"] = ratio_of(one, shared[0])
-        if quantity != "applied" and not reason:
-            more["where"], layer = first_layer(one, shared, max(1e-9, tolerance("loss", part.step)))
-            if not more["where"] and one["outputs"]:
-                more["where"] = "the loss itself" if quantity == "loss" else "after the backward pass"
-    more["where"] = more["where"] or part.names[0]
-    cause = cause_between(replace(pair, layer=layer), quantity, part)
-    if pair.among(quantity, part):
+        if part.quantity != "applied" and not reason:
+            where, layer = first_layer(one, shared, max(1e-9, tolerance("loss", part.step)))
+            beyond = "the loss itself" if part.quantity == "loss" else "after the backward pass"
+            more["where"] = where or (beyond if one["outputs"] else part.names[0])
+            pair = replace(pair, layer=layer)
+    cause = cause_between(pair, part)
+    if pair.among(part):
         more["ranks"] = "ranks part from each other"
-    elif quantity in AMONG:
+    elif part.quantity in AMONG:
         more["ranks"] = "all ranks alike"
     if cause == "state in attribute":
         more["facts"] = ", ".join((pair.hidden(part.step) or pair.hidden(part.step + 1))[:3])
     if cause == "rate times world":
         rates = [trace["steps"][0]["rate"][0] for trace in (ranks[0], alone)]
         more["usual"] = any(near(rates[0] / (rates[1] or math.inf), len(ranks) ** power) for power in (1, 0.5))
-    finding = finding_of(cause, quantity, alone, part.step, **more)
-    return answered(part.difference, tolerance(quantity, part.step), finding)
+    return answered(part.difference, part.tolerance, finding_of(cause, part.quantity, alone, part.step, **more))
 
 
 def drawn(evidence: Evidence, ranks: Sequence[Trace]) -> Answer:
@@ -169,7 +167,7 @@ def drawn(evidence: Evidence, ranks: Sequence[Trace]) -> Answer:
         names = {*chain(*(step["drew"] for step in steps)), *([] if copied else drawn_by_data(ranks[0], number))}
         for name in sorted(names):
             if len({step["random"].get(name, rank) for rank, step in enumerate(steps)}) == 1:
-                return answered(math.inf, 0.0, finding_of("equal seeds", "random", ranks[0], number, name))
+                return answered(math.inf, 0.0, finding_of("equal seeds", "random", ranks[0], number, where=name))
     return answered(0.0, 0.0)
 
 
@@ -201,7 +199,7 @@ def logged(evidence: Evidence, alone: Trace, ranks: Sequence[Trace], trained: An
                 cause = "sync_dist missing" if among > LOGGED else cause_of_value(name, single, shared)
                 steers = "; ReduceLROnPlateau reads it, so ranks may have other rates"
                 facts = f"validation {number + 1}{steers * (among > LOGGED and name in ranks[0]['facts']['monitors'])}"
-                finding = finding_of(cause, "validation", where=name, facts=facts)
+                finding = Finding("validation", where=name, facts=facts, **CAUSES[cause])
                 return answered(max(among, distance), LOGGED, finding)
     return answered(difference, LOGGED, None, reason)
 
