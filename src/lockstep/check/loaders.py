@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch.utils.data import (
 )
 
 from lockstep.base.random_state import preserve_generators, seed_by, seeded
+from lockstep.base.structures import is_structure, map_leaves
 from lockstep.check.sketches import sample_hashes
 from lockstep.plan.targets.kinds import overrides, replace_method
 
@@ -45,51 +47,57 @@ class Steady(Dataset[Any]):
             return self.dataset[index]
 
 
-def adapt(owner: Any, seed: int, *arguments: Any) -> None:
+def adapt(owner: Any, seed: int, **options: Any) -> None:
     """Replace the loaders of a module or data module by adapted ones, which are created alike on every rank."""
+
+    def created(create: Any, trains: bool) -> Any:
+        loaders = seeded(seed, create)
+        return map_leaves(lambda each: adapted(each, trains, **options), lambda each: not is_structure(each), loaders)
+
     for name in ("train_dataloader", "val_dataloader"):
         if overrides(owner, name):
-            stage = name.partition("_")[0]
-            replace_method(owner, name, lambda create, stage=stage: adapted(seeded(seed, create), stage, *arguments))
+            replace_method(owner, name, partial(created, trains=name == "train_dataloader"))
 
 
 def adapted(
-    loader: Any, stage: str, size: int, world: int, workers: int, facts: dict[str, Any], aligns: bool, calm: bool
+    loader: Any, trains: bool, size: int, world: int, workers: int, facts: dict[str, Any], aligns: bool, calm: bool
 ) -> Any:
     """Return a plain loader with other batches and workers; another object is returned as it is.
 
     facts: to note some of training's. aligns: read in order, whatever the sampler. calm: a sample draws the same each
     time.
     """
-    rest = (stage, size, world, workers, facts, aligns, calm)
-    if isinstance(loader, list | tuple):
-        return [adapted(each, *rest) for each in loader]
-    if isinstance(loader, dict):
-        return {name: adapted(each, *rest) for name, each in loader.items()}
-    dataset: Any = getattr(loader, "dataset", None)
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    is_plain, is_stream, trains = type(loader) is DataLoader, isinstance(dataset, IterableDataset), stage == "train"
+    dataset, batch_sampler = (getattr(loader, name, None) for name in ("dataset", "batch_sampler"))
+    is_plain, is_stream = type(loader) is DataLoader, isinstance(dataset, IterableDataset)
+    given = batch_sampler if type(batch_sampler) is BatchSampler else loader
+    sampler, has_batches = getattr(given, "sampler", None), is_plain and loader.batch_size is None and given is loader
     if calm and is_plain and not is_stream:
         dataset = Steady(dataset)
-    has_batches = is_plain and loader.batch_size is None and type(batch_sampler) is not BatchSampler
     aligns = aligns and trains and is_plain and not is_stream
     if trains:
-        fixed = getattr(batch_sampler if has_batches else loader, "batch_size", None)
-        facts |= facts_of(loader) | {"varies": varies(dataset, getattr(loader, "collate_fn", list))}
-        facts |= {"has_batches": has_batches} | ({"order": "own"} if has_batches and batch_sampler is not None else {})
-        facts["batch"] = size if is_plain and (aligns or not has_batches) else fixed
+        has_size = is_plain and (aligns or not has_batches)
+        order = ORDERS.get(type(sampler), "own") if isinstance(loader, DataLoader) else "other"
+        order = "own" if has_batches and batch_sampler is not None else "stream" if is_stream else order
+        facts |= {
+            "order": order,
+            "sampler_given": type(sampler).__name__,
+            "shuffles": any(map(shuffles, holders_of(loader))),
+            "workers": getattr(loader, "num_workers", 0),
+            "varies": varies(dataset, getattr(loader, "collate_fn", list)),
+            "has_batches": has_batches,
+            "batch": size if has_size else getattr(batch_sampler if has_batches else loader, "batch_size", None),
+        }
     if not is_plain:
         return loader
-    given = batch_sampler if type(batch_sampler) is BatchSampler else loader
-    batches: dict[str, Any] = {"batch_size": size, "sampler": given.sampler, "drop_last": given.drop_last}
+    batches: dict[str, Any] = {"batch_size": size, "sampler": sampler, "drop_last": given.drop_last}
     if is_stream:
         del batches["sampler"]
     elif aligns:
         rank = dist.get_rank() if world > 1 else 0
         batches["sampler"] = DistributedSampler(dataset, world, rank, shuffle=False)
     elif has_batches:
-        batches = {"batch_sampler": batch_sampler} if batch_sampler else {"batch_size": None, "sampler": loader.sampler}
-    elif type(given.sampler) is RandomSampler and world == 1:  # as a Trainer shuffles for several ranks
+        batches = {"batch_sampler": batch_sampler} if batch_sampler else {"batch_size": None, "sampler": sampler}
+    elif type(sampler) is RandomSampler and world == 1:  # as a Trainer shuffles for several ranks
         batches["sampler"] = DistributedSampler(loader.dataset, 1, 0, shuffle=trains)
     count = workers if trains and loader.num_workers else 0
     return DataLoader(
@@ -102,19 +110,6 @@ def adapted(
         # each start of a validation's iteration would draw from training's
         generator=loader.generator or (None if trains else torch.Generator()),
     )
-
-
-def facts_of(loader: Any) -> dict[str, Any]:
-    """Return the kind of order that a loader has, and whether it shuffles."""
-    dataset, batch_sampler = getattr(loader, "dataset", None), getattr(loader, "batch_sampler", None)
-    sampler = getattr(batch_sampler if type(batch_sampler) is BatchSampler else loader, "sampler", None)
-    order = ORDERS.get(type(sampler), "own") if isinstance(loader, DataLoader) else "other"
-    return {
-        "order": "stream" if isinstance(dataset, IterableDataset) else order,
-        "sampler_given": type(sampler).__name__,
-        "shuffles": any(map(shuffles, holders_of(loader))),
-        "workers": getattr(loader, "num_workers", 0),
-    }
 
 
 def holders_of(loader: Any) -> Iterator[Any]:

@@ -1,10 +1,12 @@
 """The trainings of a check on the ranks of one world: the user's code as a stock Trainer runs it, several times."""
 
 import logging
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,8 @@ INTERVENTIONS = {
     "unvalidated": "it does not train without validation",
 }
 """Trainings that differ from the user's, and what their failure says."""
-QUIET: dict[str, Any] = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+OPTIONS: dict[str, Any] = {"accelerator": "cpu", "max_epochs": 2, "num_sanity_val_steps": 0}
+OPTIONS |= dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 
 
 def run(subject: Subject, context: RankContext) -> Results:
@@ -56,11 +59,11 @@ def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence
     world, results = dist.get_world_size() if dist.is_initialized() else 1, Results()
     path, keys = folder / f"{number}_{world}.ckpt", dict[str, Any]()
 
-    def train(name: str, create: Callable[..., Probe] = Probe, probes: Any = None, **options: Any) -> bool:
+    def train(name: str, create_probe: Callable[..., Probe] = Probe, **options: Any) -> bool:
         if name in without:
             return False
         try:
-            trace = fit(subject, world, create, probes or {}, **{**keys, **options})
+            trace = fit(subject, world, create_probe, **{**keys, **options})
         except TooSlowError as error:
             trace = {"error": "too slow", "share": error.args[0]}
         except Exception as error:  # of the user's code
@@ -71,8 +74,8 @@ def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence
         results[name] = all_gather_json(trace)
         return all("error" not in each for each in results[name])
 
-    limit = {"limit": subject.budget / subject.batches / 2} if world == 1 else {}
-    if not train("plain", again=True, reads=True, probes=limit):
+    limit = subject.budget / subject.batches / 2 if world == 1 else math.inf
+    if not train("plain", partial(Probe, limit=limit), again=True):
         return results
     facts = results["plain"][0]["facts"]
     if facts["varies"] or any(step["drew"] for trace in results["plain"] for step in trace["steps"]):
@@ -82,14 +85,14 @@ def traces_of(subject: Subject, folder: Path, number: int = 0, without: Sequence
     if is_divided or is_replaced or facts["order"] in ("own", "drawn"):
         keys["aligns"] = True
     results["straight"] = results["plain"]
-    if keys and not train("straight", again=True, reads=facts["varies"]):
+    if keys and not train("straight", again=True):
         keys, results["straight"] = {}, results["plain"]
-    if train("half", probes={"save": path}):
+    if train("half", partial(Probe, save=path)):
         train("resumed", resume=path)
     if world == 1:
         model, data, _ = created(subject, subject.batch_size, 0)
         results["source"] = [{"findings": [asdict(finding) for finding in look(model, data)]}]
-        train("moved", probes={"moves": True})
+        train("moved", partial(Probe, moves=True))
         train("loss", LossProbe)
         train("accumulated", accumulate=2)
         train("workers", workers=2, calm=False, aligns=False)
@@ -102,12 +105,10 @@ def fit(
     subject: Subject,
     world: int,
     create_probe: Callable[..., Probe],
-    probes: dict[str, Any],
     accumulate: int = 1,
     workers: int = 0,
     validates: bool = True,
     again: bool = False,
-    reads: bool = False,
     resume: Path | None = None,
     aligns: bool = False,
     calm: bool = False,
@@ -116,31 +117,37 @@ def fit(
 ) -> Trace:
     """Train on global batches for two epochs, unless the probe stops it; return the trace of this rank.
 
-    probes: arguments of the probe. reads, again: afterwards read an epoch, and validate twice in one process.
-    aligns, calm: see `adapted`; what a calm step draws is the same for all samples. distributes, finds_unused: the
-    Trainer's use_distributed_sampler, and DDP's find_unused_parameters, changed for modules that fail as it is.
+    again: afterwards read an epoch, and validate twice in one process. aligns, calm: see `adapted`; what a calm step
+    draws is the same for all samples. distributes, finds_unused: the Trainer's use_distributed_sampler, and DDP's
+    find_unused_parameters, changed for modules that fail as it is.
     """
     keys = dict(locals())
     size = subject.batch_size // world // accumulate
     model, data, owner = created(subject, size, workers)
-    probe = create_probe(**probes, noise=Noise(freezes=calm), seed=subject.seed)
+    probe = create_probe(noise=Noise(freezes=calm), seed=subject.seed)
     facts = probe.trace["facts"]
-    adapt(owner, subject.seed, size, world, workers, facts, aligns, calm)
+    adapt(owner, subject.seed, size=size, world=world, workers=workers, facts=facts, aligns=aligns, calm=calm)
     torch.manual_seed(subject.seed)
-    options: dict[str, Any] = {
-        **{"precision": subject.precision, "devices": world, "accumulate_grad_batches": accumulate},
-        **{"max_epochs": 2, "limit_train_batches": subject.batches * accumulate, "num_sanity_val_steps": 0},
-        **{"limit_val_batches": VAL_BATCHES * accumulate if validates else 0, "use_distributed_sampler": distributes},
-    }
-    if world > 1:
-        group: dict[str, Any] = {"cluster_environment": LightningEnvironment(), "process_group_backend": "gloo"}
-        options["strategy"] = DDPStrategy(**group, find_unused_parameters=finds_unused)
-    trainer = Trainer(accelerator="cpu", callbacks=[probe], logger=DummyLogger(), **options, **QUIET)
+    ddp = DDPStrategy(
+        cluster_environment=LightningEnvironment(), process_group_backend="gloo", find_unused_parameters=finds_unused
+    )
+    trainer = Trainer(
+        **OPTIONS,
+        strategy=ddp if world > 1 else "auto",
+        devices=world,
+        precision=subject.precision,  # type: ignore[arg-type]
+        callbacks=[probe],
+        logger=DummyLogger(),
+        limit_train_batches=subject.batches * accumulate,
+        limit_val_batches=VAL_BATCHES * accumulate if validates else 0,
+        accumulate_grad_batches=accumulate,
+        use_distributed_sampler=distributes,
+    )
     try:
         with noted_collectives(probe.calls):
             trainer.fit(model, data, ckpt_path=resume)
             seen = len(probe.trace["validations"])
-            if reads and not facts["varies"]:
+            if again and not facts["varies"]:
                 probe.trace["reading"] = reading(trainer.train_dataloader)
             for _ in range(2 if again and seen and world == 1 else 0):
                 trainer.validate(model, data, verbose=False)
