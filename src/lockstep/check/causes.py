@@ -167,3 +167,17 @@ RULES = {
     "applied": of_applied,
     "rate": of_rate,
 }
+
+
+def cause_of_resume(pairs: Sequence[tuple[Trace, Trace]], part: Part, is_right_alone: bool) -> tuple[str, str]:
+    """Return the cause of a difference after a resume, and the tensor or attribute."""
+    if part.quantity == "optimizer":
+        return "optimizer not restored", part.names[0]
+    if part.quantity in STATE and part.step == 0:
+        return "state not restored", part.names[0]
+    for one, other in pairs:
+        for name, difference in distances(one["steps"][0]["hidden"], other["steps"][0]["hidden"]).items():
+            if difference:
+                cause = "optimizer of its own" if name.endswith("(optimizer)") else "attribute not saved"
+                return "rank 0's shard saved" if is_right_alone else cause, name
+    return "", part.names[0]

@@ -6,7 +6,6 @@ All that the command and the ranks have in common is here, without torch: what a
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from lockstep.plan.world import World
@@ -24,9 +23,9 @@ Tolerance = Callable[[str, int], float]
 STATE = ("parameters", "optimizer", "buffers")
 ORDER = ("batch", "samples", *STATE, "loss", "gradient", "applied", "rate")
 """Quantities in the order in which they part within a step; a state is that before it."""
-FACTOR, FLOOR, LIMIT, LOGGED = 100.0, 1000.0, 1e-3, 2e-6
+FACTOR, FLOOR, LIMIT = 100.0, 1000.0, 1e-3
 """Of the tolerance: times the measured difference; at least, in units of the last place; where it passes the limit,
-nothing is compared any more; of logged values (float32)."""
+nothing is compared any more."""
 DATASET, COUNT = "dataset.", "(a count)"
 """What the names of a dataset's generators begin with, and those of whole numbers, which may depend on the rank, end
 with."""
@@ -154,19 +153,6 @@ def measured(straight: Trace, moved: Trace, precision: str) -> Tolerance:
         return expected if expected <= LIMIT else math.inf
 
     return tolerance
-
-
-def together(ranks: Sequence[Trace]) -> Trace:
-    """Return the trace of all ranks: their samples, the mean of their losses, and the rest of rank 0."""
-    steps = [
-        {
-            **parts[0],
-            "samples": [*chain(*(part["samples"] for part in parts))],
-            "loss": sum(part["loss"] for part in parts) / len(parts),
-        }
-        for parts in zip(*(rank["steps"] for rank in ranks), strict=False)
-    ]
-    return {**ranks[0], "steps": steps}
 
 
 def first_layer(alone: Any, ranks: Sequence[Any], close: float) -> tuple[str, str]:

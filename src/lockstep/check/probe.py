@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,7 @@ from lockstep.base.random_state import seed_all
 from lockstep.base.structures import tensors_in
 from lockstep.check.comparison import Sketches, Trace
 from lockstep.check.noise import Noise
-from lockstep.check.sketches import (
-    batch_size_of,
-    generators,
-    gradients,
-    hidden_state,
-    optimizer_state,
-    sample_hashes,
-    sketch,
-    sums,
-)
+from lockstep.check.sketches import batch_size_of, generators, gradients, hidden_state, sample_hashes, sketch, sums
 from lockstep.plan.targets.kinds import overrides, replace_method
 
 COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_reduce", "broadcast", "reduce_scatter_tensor", "reduce")
@@ -218,6 +209,15 @@ class Probe(Callback):
         drew = drawn_since(self.validation["random"], generators(module), self.noise)
         self.trace["validations"].append({**self.validation, "values": values, "drew": drew})
         self.validation = {}
+
+
+def optimizer_state(trainer: Trainer) -> Iterator[tuple[str, Tensor]]:
+    for number, optimizer in enumerate(trainer.optimizers):
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        for place, parameter in enumerate(parameters):
+            for name, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    yield f"{number}.{place}.{name}", value
 
 
 def drawn_since(before: Mapping[str, str], now: Mapping[str, str], noise: Noise) -> list[str]:

@@ -6,19 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lockstep.check.causes import CAUSES
-from lockstep.check.comparison import (
-    LIMIT,
-    ORDER,
-    STATE,
-    Comparison,
-    Part,
-    Results,
-    Tolerance,
-    Trace,
-    compare,
-    distances,
-)
+from lockstep.check.causes import CAUSES, cause_of_resume
+from lockstep.check.comparison import LIMIT, ORDER, STATE, Comparison, Results, Tolerance, Trace, compare
 from lockstep.check.report import Answer, Finding, Verdict
 
 WHOLE = "a batch is computed as a whole, or changes a state: its halves are another computation"
@@ -79,10 +68,6 @@ def answered(difference: float, tolerance: float, finding: Finding | None = None
     return Answer("", verdict, difference, tolerance, finding, reason)
 
 
-def not_applicable(reason: str) -> Answer:
-    return Answer("", "not applicable", reason=reason)
-
-
 def finding_of(cause: str, quantity: str, trace: Trace, step: int, **more: Any) -> Finding:
     """Return a finding at a step of a trace, which counts them from 0; a state is that before the step."""
     number, steps = step + (quantity not in STATE), trace["steps"]
@@ -94,8 +79,8 @@ def failed(*needed: Sequence[Trace] | None) -> Answer | None:
     """Return the answer to a question if a training that it needs has failed or is missing."""
     for trace in (trace for traces in needed for trace in traces or () if "error" in trace):
         reason, error = trace.get("reason", FAILED), trace["error"]
-        return Answer("", "undecided", reason=reason, error=error) if error else not_applicable(reason)
-    return None if all(needed) else not_applicable("there is nothing to compare")
+        return Answer("", "undecided" if error else "not applicable", reason=reason, error=error)
+    return None if all(needed) else Answer("", "not applicable", reason="there is nothing to compare")
 
 
 def samples_of(trace: Trace, epoch: int) -> list[str]:
@@ -126,7 +111,7 @@ def epochs(evidence: Evidence, plain: Trace) -> Answer:
 
 def workers(evidence: Evidence, trace: Trace) -> Answer:
     if not trace["facts"].get("workers"):
-        return not_applicable("the loader of training has no workers")
+        return Answer("", "not applicable", reason="the loader of training has no workers")
     (once, again), without = ([Counter(samples_of(each, n)) for n in (0, 1)] for each in (trace, evidence.plain))
     cause, is_new = "", not {*without[0]} & {*without[1]}
     most = [max(each.values(), default=1) for each in (once, again, *without)]
@@ -171,20 +156,6 @@ def resumed(evidence: Evidence, results: Results, is_right_alone: bool) -> Answe
     cause, where = cause_of_resume(pairs, part, is_right_alone)
     finding = finding_of(cause, part.quantity, results["straight"][0], begin + part.step, where=where)
     return answered(part.difference, part.tolerance, finding)
-
-
-def cause_of_resume(pairs: Sequence[tuple[Trace, Trace]], part: Part, is_right_alone: bool) -> tuple[str, str]:
-    """Return the cause of a difference after a resume, and the tensor or attribute."""
-    if part.quantity == "optimizer":
-        return "optimizer not restored", part.names[0]
-    if part.quantity in STATE and part.step == 0:
-        return "state not restored", part.names[0]
-    for one, other in pairs:
-        for name, difference in distances(one["steps"][0]["hidden"], other["steps"][0]["hidden"]).items():
-            if difference:
-                cause = "optimizer of its own" if name.endswith("(optimizer)") else "attribute not saved"
-                return "rank 0's shard saved" if is_right_alone else cause, name
-    return "", part.names[0]
 
 
 def validation(evidence: Evidence, other: Trace) -> Answer:

@@ -8,33 +8,14 @@ from itertools import chain
 from typing import Any
 
 from lockstep.check.causes import CAUSES, Pair, cause_between, near, ratio_of
-from lockstep.check.comparison import (
-    DATASET,
-    LOGGED,
-    ORDER,
-    Part,
-    Results,
-    Trace,
-    compare,
-    first_layer,
-    first_of,
-    relative,
-    together,
-)
-from lockstep.check.questions import (
-    Evidence,
-    answered,
-    answers_alone,
-    epochs,
-    failed,
-    finding_of,
-    not_applicable,
-    workers,
-)
+from lockstep.check.comparison import DATASET, ORDER, Part, Results, Trace, compare, first_layer, first_of, relative
+from lockstep.check.questions import Evidence, answered, answers_alone, epochs, failed, finding_of, workers
 from lockstep.check.report import Answer, Finding
 
 AMONG = tuple(name for name in ORDER if name not in ("samples", "loss"))
 """Quantities that ranks have in common."""
+LOGGED = 2e-6
+"""The tolerance of logged values (float32)."""
 OTHER_ORDER = "each step has other samples than in one process"
 HANG = ("imed out", "Connection closed")
 """In the error of a rank that waits for a collective that others do not call."""
@@ -69,6 +50,15 @@ def of_world(evidence: Evidence, world: int, results: Results) -> dict[str, Answ
         f"random numbers of {world} ranks": drawn(evidence, results["plain"]),
         f"validation on {question}": logged(evidence, alone, ranks, trained),
     }
+
+
+def together(ranks: Sequence[Trace]) -> Trace:
+    """Return the trace of all ranks: their samples, the mean of their losses, and the rest of rank 0."""
+    steps = []
+    for parts in zip(*(rank["steps"] for rank in ranks), strict=False):
+        samples, loss = chain(*(part["samples"] for part in parts)), sum(part["loss"] for part in parts) / len(parts)
+        steps.append({**parts[0], "samples": [*samples], "loss": loss})
+    return {**ranks[0], "steps": steps}
 
 
 def divided(evidence: Evidence, results: Results) -> Answer:
@@ -183,7 +173,7 @@ def logged(evidence: Evidence, alone: Trace, ranks: Sequence[Trace], trained: An
     again = evidence.straight["again"]
     rounds = [*zip(alone["validations"], *(rank["validations"] for rank in ranks), strict=False)]
     if not any(single["values"] for single, *_ in rounds):
-        return not_applicable("no validation logs a value")
+        return Answer("", "not applicable", reason="no validation logs a value")
     is_apart = trained.verdict not in ("within", "identical") or bool(trained.reason)
     difference, reason = 0.0, "training is apart already" if trained.finding else trained.reason
     for number, (single, *shared) in enumerate(rounds):

@@ -109,15 +109,6 @@ def hidden_state(module: nn.Module) -> Sketches:
     return sketch(hidden.items())
 
 
-def optimizer_state(trainer: Trainer) -> Iterator[tuple[str, Tensor]]:
-    for number, optimizer in enumerate(trainer.optimizers):
-        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-        for place, parameter in enumerate(parameters):
-            for name, value in optimizer.state.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    yield f"{number}.{place}.{name}", value
-
-
 def gradients(module: nn.Module) -> Sketches:
     return sketch((name, parameter.grad) for name, parameter in module.named_parameters())
 
