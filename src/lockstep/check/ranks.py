@@ -163,9 +163,9 @@ def drawn(evidence: Evidence, ranks: Sequence[Trace]) -> Answer:
 
 def drawn_by_data(trace: Trace, number: int) -> list[str]:
     """Return the generators of the dataset that are in another state at the next step, without those of workers."""
-    one, other = ([each["random"] for each in trace["steps"][number : number + 2]] * 2)[:2]
-    names = [] if trace["facts"].get("workers") else one
-    return [name for name in names if name.startswith(DATASET) and one[name] != other.get(name)]
+    one, *later = (step["random"] for step in trace["steps"][number : number + 2])
+    names = one if later and not trace["facts"].get("workers") else ()
+    return [name for name in names if name.startswith(DATASET) and one[name] != later[0].get(name)]
 
 
 def logged(evidence: Evidence, alone: Trace, ranks: Sequence[Trace], trained: Answer) -> Answer:
