@@ -67,7 +67,8 @@ def adapted(
     facts: to note some of training's. aligns: read in order, whatever the sampler. calm: a sample draws the same each
     time.
     """
-    dataset, batch_sampler = (getattr(loader, name, None) for name in ("dataset", "batch_sampler"))
+    dataset: Any = getattr(loader, "dataset", None)
+    batch_sampler = getattr(loader, "batch_sampler", None)
     is_plain, is_stream = type(loader) is DataLoader, isinstance(dataset, IterableDataset)
     given = batch_sampler if type(batch_sampler) is BatchSampler else loader
     sampler, has_batches = getattr(given, "sampler", None), is_plain and loader.batch_size is None and given is loader
