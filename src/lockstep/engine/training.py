@@ -153,8 +153,8 @@ class TrainingCallback(Callback):
             return
         self.stop, interrupts = progress.should_stop(), progress.update_interrupted(trainer)
         if progress.epoch_goes_on(trainer) and not progress.is_validation_due(trainer):
-            position = progress.position
-            is_due = ends_step(trainer, position.batch) and progress.is_save_due()
+            position, every = progress.position, self.plan.checkpoint.every_n_steps
+            is_due = every is not None and position.steps % every == 0 and ends_step(trainer, position.batch)
             if interrupts or is_due or self.stop:
                 self._save(self.stop)
 
