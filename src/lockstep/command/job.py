@@ -38,6 +38,7 @@ from lockstep.plan.targets.locate import FROM_DATA, importing, targets_within
 from lockstep.plan.world import Launchable
 from lockstep.raw import Job
 from lockstep.runs.checkpoint.files import choose_checkpoint, typed_words
+from lockstep.runs.compare import compare
 from lockstep.runs.git_commit import git_commit
 from lockstep.runs.report import reported
 from lockstep.runs.run_files import METRICS, Metrics, clear_records, removed_if_refused, run_of, save_config
@@ -221,8 +222,6 @@ def _run_both(plan: Plan, began: float) -> tuple[Metrics, str]:
     metrics |= {f"{name}/train_seconds": result["train_seconds"] for name, result in results.items() if plan.train}
     if not is_rank_zero():
         return metrics, ""
-    from lockstep.runs.compare import compare
-
     comparison = compare(folder / "lightning", folder / "raw")
     comparison.save(folder)
     metrics |= {name: getattr(comparison, name) for name in ("verdict", "within_tolerance", "max_diff")}

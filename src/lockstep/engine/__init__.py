@@ -16,7 +16,6 @@ from lockstep.base.messages import all_gather_json
 from lockstep.base.private_api import lightning as private
 from lockstep.base.streams import notice
 from lockstep.base.timeline import timeline
-from lockstep.engine import hooks
 from lockstep.engine.callbacks import Bar, ConfusionMatrix
 from lockstep.engine.checkpoint_io import SessionCheckpointIO, save_on_every_rank
 from lockstep.engine.evaluation import EvaluationCallback
@@ -25,7 +24,7 @@ from lockstep.engine.notes import SamplePictures
 from lockstep.engine.results import STOPPING, look_at
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState
-from lockstep.engine.training import BatchCallback, TrainingCallback
+from lockstep.engine.training import BatchCallback, TrainingCallback, attach
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
 from lockstep.plan.schemas.target import tensorboard_of
@@ -64,10 +63,9 @@ def run(plan: Plan, context: RankContext) -> Metrics:
                 if isinstance(each, EarlyStopping) and each.monitor == STOPPING:
                     look_at(each, start.content["best"][0])
         session.results.prints_epochs = not any(isinstance(each, ProgressBar) for each in callbacks)
-        shows_layers = plan.model_summary
-        summaries = [ModelSummary(max_depth=-1)] if shows_layers else []  # it may draw: before ranks are seeded
+        summaries = [ModelSummary(max_depth=-1)] if plan.model_summary else []  # it may draw: before ranks are seeded
         trainer = create_trainer(session, state, [*summaries, *first, *callbacks])
-        hooks.attach(trainer, *first)
+        attach(trainer, *first)
         if start.checkpoint is not None and start.is_finished:  # Lightning would not even restore it
             session.begin([])
             require_net(plan, session.module, start.checkpoint)

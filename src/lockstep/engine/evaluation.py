@@ -18,7 +18,7 @@ def stage_of(trainer: pl.Trainer) -> str:
 
 
 class EvaluationCallback(Callback):
-    """Seeds and measures evaluations. Runs before all other callbacks; its methods follow hooks by engine/hooks.py."""
+    """Seeds and measures evaluations. Runs before all other callbacks; its methods follow hooks, see `attach`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

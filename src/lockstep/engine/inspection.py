@@ -22,6 +22,7 @@ from lockstep.plan.schemas.target import BATCH_SIZE, KEY, RECURSIVE
 from lockstep.plan.step_plan import StepPlan
 from lockstep.plan.targets.kinds import overridden_hooks, overrides
 from lockstep.plan.targets.locate import FROM_DATA, check, check_partials, filled, locate, user_errors
+from lockstep.runs.loggers import check_logger
 from lockstep.strategies.strategy import NET, net_of, stages_of
 
 NAMES = ("max_epochs", "accumulate_grad_batches", "gradient_clip_val", "precision", "log_every_n_steps")
@@ -43,8 +44,6 @@ def inspect_options(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a plan with facts about its module and data; raise a ConfigError if these do not work."""
     model, data, seed = options["model"], options["data"], options["seed"]
     for logger in options["logger"]:
-        from lockstep.runs.loggers import check_logger
-
         check_logger(logger)
     for callback in options["callbacks"]:
         target = check(callback.key, callback.call)

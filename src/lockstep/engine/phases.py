@@ -16,7 +16,8 @@ class Phases:
 
     On a GPU these are the times of the calls, unless it `waits` for the GPU at each mark. `communication` is what a
     rank waits for others within backward, after its own gradients are ready.
-    totals: seconds of all complete epochs by phase, and of what is not training. marks: those of profiler=timeline.
+    totals: seconds by phase, and of what is not training; before_epoch: those when the last epoch ended.
+    marks: those of profiler=timeline.
     """
 
     since: float
@@ -26,7 +27,7 @@ class Phases:
     def __init__(self, device: torch.device, waits: bool = False) -> None:
         self.device, self.waits = device, waits
         self.totals = dict.fromkeys(("start", *PHASES), 0.0)
-        self.by_phase = dict.fromkeys(PHASES, 0.0)
+        self.before_epoch = {**self.totals}
         self.steps = self.samples = 0
         self.begin()
 
@@ -44,7 +45,7 @@ class Phases:
         if self.waits:
             synchronize(self.device)
         now = time.perf_counter()
-        self.by_phase[phase] += now - self.since
+        self.totals[phase] += now - self.since
         if self.marks is not None:
             self.marks.append((phase, self.since, now))
         self.since = now
@@ -72,13 +73,12 @@ class Phases:
     @property
     def seconds(self) -> float:
         """Return the seconds of training."""
-        return sum(self.totals[phase] + self.by_phase[phase] for phase in PHASES)
+        return sum(self.totals[phase] for phase in PHASES)
 
     @property
     def total_seconds(self) -> dict[str, float]:
         """Return the seconds of the run by phase, without phases that took no time."""
-        seconds = {name: value + self.by_phase.get(name, 0.0) for name, value in self.totals.items()}
-        return {name: value for name, value in seconds.items() if value}
+        return {name: seconds for name, seconds in self.totals.items() if seconds}
 
     def synchronize(self) -> None:
         """Count what a GPU still computes as training."""
@@ -89,10 +89,9 @@ class Phases:
     def end_epoch(self) -> dict[str, float]:
         """Return the mean seconds of a batch by phase, without phases that took no time."""
         self.synchronize()
-        for name, seconds in self.by_phase.items():
-            self.totals[name] += seconds
-        means = {name: seconds / self.steps for name, seconds in self.by_phase.items() if seconds}
-        self.by_phase, self.steps = dict.fromkeys(PHASES, 0.0), 0
+        seconds = {phase: self.totals[phase] - self.before_epoch[phase] for phase in PHASES}
+        means = {phase: value / self.steps for phase, value in seconds.items() if value}
+        self.before_epoch, self.steps = {**self.totals}, 0
         self.begin()
         return means
 

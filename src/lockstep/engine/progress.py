@@ -36,11 +36,6 @@ class RunProgress:
         self.interrupted_epoch = is_over and not trainer.should_stop
         return self.interrupted_epoch
 
-    def is_save_due(self) -> bool:
-        """Whether a checkpoint is due after an optimizer step, whatever its place in the epoch."""
-        every = self.plan.checkpoint.every_n_steps
-        return every is not None and self.position.steps % every == 0
-
     def is_validation_due(self, trainer: Any) -> bool:
         """Whether a validation follows the current batch; as in Lightning, also where a callback stops training."""
         plan, epoch = self.plan, self.position.epochs + 1

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ from lockstep.base.precision import convert, default_dtype
 from lockstep.base.random_state import seed_rank, seeded
 from lockstep.base.streams import notice
 from lockstep.base.structures import tensors_in
-from lockstep.engine.loaders.source import LoaderSource, RankData, create_module
+from lockstep.engine.compiling import compile_nets
+from lockstep.engine.loaders.source import LoaderSource, RankData, create_data, create_module
 from lockstep.engine.log import ExactLog, attach_log
 from lockstep.engine.notes import RunNotes
 from lockstep.engine.phases import Phases
 from lockstep.engine.progress import RunProgress
 from lockstep.engine.results import Results
 from lockstep.engine.step import ModuleStep
+from lockstep.engine.virtual import VirtualSteps
 from lockstep.launch.memory import keep_freed_memory, memory_format_of
 from lockstep.launch.topology import RankContext
 from lockstep.plan.plan import Plan
@@ -32,6 +34,7 @@ from lockstep.runs.checkpoint.files import FOLDER, LAST
 from lockstep.runs.checkpoint.reading import read_start
 from lockstep.runs.loggers import create_loggers
 from lockstep.runs.record import StepRecorder
+from lockstep.strategies.parallel.sync_batchnorm import convert_batchnorm
 from lockstep.strategies.parallel.tensor_layout import load_full_state_dict
 from lockstep.strategies.strategy import net_of
 
@@ -53,11 +56,13 @@ class Session:
         self.start = read_start(plan)
         self.device, *_ = plan.strategy.devices(plan)
         self.module = prepared_module(plan)
-        source = LoaderSource(plan.data, self.module, plan.seed, plan.batch_size)
+        data_module = create_data(plan.data, plan.seed) if plan.data.is_module else None
+        source = LoaderSource(plan.data, self.module, plan.seed, plan.batch_size, data_module)
         self.data = RankData(plan, context, source, self.start.position)
         self.log = ExactLog(self.module, plan.data_rank(context.rank), plan.reports(context.rank))
         self.loggers = create_loggers(plan, context.rank, self.start.position.steps)
-        self.step = step_type(plan)(plan, self.module, self.log, self.data, plan.reports(context.rank))
+        step_type = VirtualSteps if plan.strategy.virtual_ranks(plan) > 1 else ModuleStep
+        self.step = step_type(plan, self.module, self.log, self.data, plan.reports(context.rank))
         self.step.phases = self.phases = Phases(self.device, waits=plan.profiler == "simple")
         attach_log(self.module, self.log)
         self.progress = RunProgress(plan, context, self.start.position, self.data.runs("val"))
@@ -77,8 +82,13 @@ class Session:
         """Close the loggers if the run fails, and restore the flags of torch that the Trainer sets."""
         before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
         try:
-            with self.loggers, closing(self.notes), self.plan.strategy.errors():
+            with closing(self.notes), self.plan.strategy.errors():
                 yield
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to show
+                self.loggers.flush()
+                self.loggers.close("failed")
+            raise
         finally:
             torch.set_deterministic_debug_mode(before[0])
             torch.backends.cudnn.benchmark = before[1]
@@ -101,21 +111,11 @@ class Session:
         self.recorder = self.results.recorder = StepRecorder(plan, rank, self.module, at.epochs, at.batch, offset)
         self.recorder.seconds = lambda: self.phases.total_seconds
         if plan.compile:
-            from lockstep.engine.compiling import compile_nets
-
             compile_nets(plan, rank, self.module)
 
     def load_weights(self, checkpoint: Mapping[str, Any]) -> None:
         weights = named_as_in(self.module, checkpoint["state_dict"])
         load_full_state_dict(self.module, weights, self.module.strict_loading)
-
-
-def step_type(plan: Plan) -> type[ModuleStep]:
-    if plan.strategy.virtual_ranks(plan) == 1:
-        return ModuleStep
-    from lockstep.engine.virtual import VirtualSteps
-
-    return VirtualSteps
 
 
 def prepared_module(plan: Plan) -> Any:
@@ -124,8 +124,6 @@ def prepared_module(plan: Plan) -> Any:
 
     def convert_module() -> None:
         if plan.sync_batchnorm:
-            from lockstep.strategies.parallel.sync_batchnorm import convert_batchnorm
-
             convert_batchnorm(module)
         convert(plan, module)
         if (net := net_of(module)) is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from lockstep.base.messages import all_gather_json, gather_values
 from lockstep.base.private_api.torchmetrics import metric_state, restore_metric
 from lockstep.base.random_state import random_state, restore_random_state
 from lockstep.engine.logged_values import metric_objects
+from lockstep.engine.session import Session
 from lockstep.runs.checkpoint.content import SECTION, Content, SavedRankState, saved_plan, state_of_rank
 from lockstep.runs.checkpoint.files import keep_undamaged
 from lockstep.runs.checkpoint.reading import identity
@@ -26,9 +27,6 @@ from lockstep.strategies.parallel.tensor_layout import (
     shard_like,
 )
 
-if TYPE_CHECKING:
-    from lockstep.engine.session import Session
-
 
 class RankState:
     """The state of one rank. All ranks call the same methods at the same moments.
@@ -38,7 +36,7 @@ class RankState:
     a resumed run does not call the hooks that have changed these.
     """
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: Session) -> None:
         self.session, self.plan, self.module = session, session.plan, session.module
         self.rank, self.content, self.checkpoint = session.context.rank, session.start.content, session.start.checkpoint
 
@@ -119,7 +117,10 @@ class RankState:
     # restoring
 
     def restore_optimizers(self) -> None:
-        """Load the states of optimizers and schedules. Callbacks have added their parameter groups by now."""
+        """Load the states of optimizers and schedules, after callbacks that add parameter groups.
+
+        Lightning does it again, but accepts missing states.
+        """
         if self.checkpoint is None:
             return
         trainer = self.session.trainer

@@ -33,6 +33,7 @@ from lockstep.runs.checkpoint.content import Progress
 from lockstep.runs.record import StepRecorder
 from lockstep.runs.record.step_lines import Scalar, to_scalar
 from lockstep.strategies.parallel.fixed_bucket_ddp import average_late
+from lockstep.strategies.parallel.sync_batchnorm import uncounted
 from lockstep.strategies.parallel.tensor_layout import gradient_norms, parameters_of
 
 TRAIN_LOSS = "train/loss"
@@ -194,8 +195,6 @@ class ModuleStep:
         if not self.share.is_dummy:
             with nullcontext() if self.reports else preserve_metrics(self.module):
                 return step(batch, *rest, **options)
-        from lockstep.strategies.parallel.sync_batchnorm import uncounted
-
         with uncounted(), preserve_metrics(self.module), preserve_generators([self.data.device]):
             return step(batch, *rest, **options)
 

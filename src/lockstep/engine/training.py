@@ -1,6 +1,6 @@
 """Training: each batch is weighted and recorded; epochs, checkpoints, and what a run restores from one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -10,11 +10,14 @@ from torch.optim import Optimizer
 
 from lockstep.base.config_error import require
 from lockstep.base.errors import TrainingInterrupted
+from lockstep.base.messages import broadcast
 from lockstep.base.optimizers import learning_rate
 from lockstep.base.private_api import lightning as private
+from lockstep.engine.evaluation import EvaluationCallback
 from lockstep.engine.logged_values import widen_metrics
 from lockstep.engine.session import Session
 from lockstep.engine.state import RankState
+from lockstep.plan.targets.kinds import replace_method
 from lockstep.runs.checkpoint.saving import replace_weights
 from lockstep.runs.machine_report import work_of
 from lockstep.runs.record.fingerprint import digest
@@ -22,7 +25,7 @@ from lockstep.strategies.parallel.tensor_layout import full_state_dict
 
 
 class BatchCallback(Callback):
-    """Weights and records each batch of training. Runs before other callbacks; `end` follows a hook by engine/hooks.py.
+    """Weights and records each batch of training. Runs before other callbacks; `end` follows a hook, see `attach`.
 
     steps: the rate and the gradient norms of each step of an optimizer in the batch.
     """
@@ -88,7 +91,7 @@ def ends_step(trainer: Any, batches: int) -> bool:
 
 
 class TrainingCallback(Callback):
-    """Restores a run, ends its epochs and saves its checkpoints; its methods follow hooks by engine/hooks.py.
+    """Restores a run, ends its epochs and saves its checkpoints; its methods follow hooks, see `attach`.
 
     stop: whether a signal asks for the end.
     epoch_ended: whether an epoch has ended and is not saved yet.
@@ -102,10 +105,6 @@ class TrainingCallback(Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.session.step.prepare(trainer.optimizers, trainer.strategy.model)
         self.session.begin(trainer.callbacks)  # type: ignore[attr-defined]
-
-    def restore_optimizers(self) -> None:
-        """Restore them after callbacks that restore groups; Lightning does it again, but accepts missing states."""
-        self.state.restore_optimizers()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Restore the rest: Lightning has restored weights, optimizers and schedules by now."""
@@ -154,8 +153,8 @@ class TrainingCallback(Callback):
             return
         self.stop, interrupts = progress.should_stop(), progress.update_interrupted(trainer)
         if progress.epoch_goes_on(trainer) and not progress.is_validation_due(trainer):
-            position = progress.position
-            is_due = ends_step(trainer, position.batch) and progress.is_save_due()
+            position, every = progress.position, self.plan.checkpoint.every_n_steps
+            is_due = every is not None and position.steps % every == 0 and ends_step(trainer, position.batch)
             if interrupts or is_due or self.stop:
                 self._save(self.stop)
 
@@ -201,3 +200,37 @@ class TrainingCallback(Callback):
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         checkpoint |= self.state.saved()
+
+
+def attach(
+    trainer: pl.Trainer, evaluation: EvaluationCallback, batches: BatchCallback, training: TrainingCallback
+) -> None:
+    """Have the hooks of the module followed by these methods, each in this order and with the hook's arguments.
+
+    A callback of Lightning comes before the same hook of the module. What reads the values that a hook logs, or saves
+    what it has changed, has to come after it.
+    """
+    module = training.session.module
+    module.trainer = trainer  # as Lightning sets it in fit: a run that has finished is not trained again
+    following: dict[str, tuple[Callable[..., None], ...]] = {
+        "on_fit_start": (training.state.restore_optimizers,),
+        "on_train_start": (training.state.restore_metrics,),
+        "on_train_batch_end": (batches.end, training.save_if_due),
+        "on_train_epoch_end": (training.end_stage,),
+        "on_fit_end": (training.end_fit,),
+        "on_validation_end": (evaluation.end, training.end_validation),
+        "on_test_end": (evaluation.end,),
+    }
+    for stage in ("validation", "test"):
+        following[f"on_{stage}_epoch_start"] = (lambda: broadcast(module.buffers()),)  # those that are saved
+        following[f"on_{stage}_batch_end"] = (evaluation.end_batch,)
+        following[f"on_{stage}_epoch_end"] = (evaluation.end_stage,)
+    for name, methods in following.items():
+
+        def hook(original: Callable[..., Any], *arguments: Any, methods: Any = methods) -> Any:
+            returned = original(*arguments)
+            for method in methods:
+                method(*arguments)
+            return returned
+
+        replace_method(module, name, hook)

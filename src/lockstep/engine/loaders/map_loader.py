@@ -28,6 +28,7 @@ from torch.utils.data import (
 
 from lockstep.base.random_state import preserve_generators, seed_all
 from lockstep.engine.loaders import BatchShare, RankLoader, RankSlice
+from lockstep.engine.loaders.seeded import Places, seeded_loader, start_workers
 from lockstep.plan.step_plan import batch_count
 
 BLOCK_BYTES = 2**20  # bytes of the batches that are fetched together
@@ -136,8 +137,6 @@ class MapLoader(RankLoader):
         is_plain = type(dataset) is TensorDataset and self.loader.collate_fn is default_collate
         if is_plain and all(tensor.layout is torch.strided for tensor in dataset.tensors):
             return fetch_in_blocks(dataset.tensors, slices)  # faster than any worker, and nothing random happens
-        from lockstep.engine.loaders.seeded import Places, seeded_loader, start_workers
-
         if self.reader is None:
             self.places = Places()
             self.reader = seeded_loader(self.loader, self.places, self.seed)

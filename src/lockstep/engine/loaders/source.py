@@ -15,6 +15,7 @@ from lockstep.base.random_state import seed_all, seeded
 from lockstep.base.structures import map_tensors
 from lockstep.engine.loaders import BatchShare, RankLoader, RankSlice, is_plain
 from lockstep.engine.loaders.map_loader import MapLoader
+from lockstep.engine.loaders.stream_loader import StreamLoader
 from lockstep.launch.topology import RankContext
 from lockstep.plan import schemas
 from lockstep.plan.plan import Plan
@@ -53,12 +54,7 @@ class LoaderSource:
     create: these methods by stage.
     """
 
-    def __init__(
-        self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None, data_module: Any = None
-    ) -> None:
-        """Create the data module, unless there is one already, or the module itself has the loaders."""
-        if choice.is_module and data_module is None:
-            data_module = create_data(choice, seed)
+    def __init__(self, choice: schemas.Data, module: Any, seed: int, batch_size: int | None, data_module: Any) -> None:
         self.choice, self.module, self.seed, self.batch_size = choice, module, seed, batch_size
         self.data_module, self.owner = data_module, module if data_module is None else data_module
         methods = {stage: getattr(self.owner, name) for stage, name in METHOD.items() if overrides(self.owner, name)}
@@ -82,11 +78,7 @@ class LoaderSource:
         loaders: list[RankLoader] = []
         for loader, size in zip(user_loaders, sizes, strict=True):
             has_index = is_plain(loader) and not isinstance(loader.dataset, IterableDataset)
-            kind: Any = MapLoader
-            if not has_index or loader.batch_sampler is None:
-                from lockstep.engine.loaders.stream_loader import StreamLoader
-
-                kind = StreamLoader
+            kind: Any = MapLoader if has_index and loader.batch_sampler is not None else StreamLoader
             loaders.append(kind(loader, rank_slice, self.seed, stage == "train", size or None))
         return loaders
 

@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -91,7 +90,7 @@ class TensorBoard(TensorBoardLogger):
 
 
 class Loggers(list[Any]):
-    """All loggers of a run. As a context manager, it saves and ends them if the run fails."""
+    """All loggers of a run."""
 
     def log_metrics(self, values: Mapping[str, float], step: int) -> None:
         """Add a point to each curve, at an optimizer step."""
@@ -113,15 +112,6 @@ class Loggers(list[Any]):
             (logger.close if isinstance(logger, TensorBoard) else logger.finalize)(status)
             if type(logger).__name__ == "WandbLogger":  # `finalize` leaves its run and its process for the next stage
                 logger.experiment.finish(exit_code=int(status == "failed"))
-
-    def __enter__(self) -> "Loggers":
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        with suppress(Exception):  # the first error is the one to show
-            if error is not None:
-                self.flush()
-                self.close("failed")
 
 
 def hparams_of(plan: Plan) -> dict[str, HyperParameter]:

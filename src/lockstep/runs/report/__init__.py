@@ -19,6 +19,7 @@ from lockstep.base.streams import notice
 from lockstep.runs.report.jobs import jobs_page
 from lockstep.runs.report.pages import FOLDERS, both_page, pair_page, run_page
 from lockstep.runs.run_files import COMPARISON, CONFIG, METRICS, RECORD, REPORT
+from lockstep.runs.sweep.jobs import SweepJob, jobs_of
 
 
 def render(content: Mapping[str, Any], template: str = "page.html") -> str:
@@ -62,8 +63,6 @@ def page_of(folder: Path, reason: str = "") -> dict[str, Any]:
         return both_page(folder, reason)
     if (folder / RECORD).is_file() or (folder / METRICS).is_file():
         return run_page(folder, reason)
-    from lockstep.runs.sweep.jobs import jobs_of
-
     if folder.is_dir() and (jobs := jobs_of(folder, 0.0)):
         return jobs_page(folder, jobs)
     raise config_error("FOLDER", folder, f"it has neither {RECORD} nor runs in it", "the folder of a run, logs/train/…")
@@ -73,8 +72,6 @@ def page_of_several(folders: Sequence[Path]) -> dict[str, Any]:
     """Return the content of the page of several runs side by side; of two the differences too."""
     if len(folders) == 2:
         return pair_page(folders[0], folders[1])
-    from lockstep.runs.sweep.jobs import SweepJob
-
     top = Path(os.path.commonpath([folder.resolve() for folder in folders]))
     for folder in folders:
         if not (folder / CONFIG).is_file():

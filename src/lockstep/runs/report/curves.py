@@ -66,7 +66,7 @@ def curves(runs: Mapping[str, RunView]) -> list[Chart]:
 
 def _quantities(view: RunView) -> Iterator[tuple[str, str, Points]]:
     """Yield the quantity, the stage and the points of each curve."""
-    steps, logged = view.run.steps.values(), defaultdict[tuple[str, str], list[tuple[float, float | None]]](list)
+    steps, logged = view.steps.values(), defaultdict[tuple[str, str], list[tuple[float, float | None]]](list)
     for line in steps:
         logged["loss", "train"].append((line["step"], mean_loss(line)))
         logged["learning rate", ""].append((line["step"], line["lr"]))
@@ -74,7 +74,7 @@ def _quantities(view: RunView) -> Iterator[tuple[str, str, Points]]:
         for name, value in {**line.get("logged", {}), **line.get("metrics", {})}.items():
             if name not in ("train/loss", "train/loss_step"):
                 logged[f"{name}, each step", ""].append((line["step"], value))
-    for step, values in view.run.validations:
+    for step, values in view.validations:
         for name, value in values.items():
             stage, _, metric = name.partition("/")
             if name != "train/loss" or not steps:
@@ -85,9 +85,9 @@ def _quantities(view: RunView) -> Iterator[tuple[str, str, Points]]:
 
 def difference_chart(left: RunView, right: RunView) -> Chart:
     """Return the difference of each step that both runs have, absolute below 1 and relative above; none for 0."""
-    places, lines = sorted(left.run.steps.keys() & right.run.steps.keys()), dict[str, Points]()
+    places, lines = sorted(left.steps.keys() & right.steps.keys()), dict[str, Points]()
     for name, of in (("loss", mean_loss), ("gradient norm", lambda line: line.get("grad_norm"))):
-        values = [(at[1], difference(of(left.run.steps[at]), of(right.run.steps[at])) or None) for at in places]
+        values = [(at[1], difference(of(left.steps[at]), of(right.steps[at])) or None) for at in places]
         lines |= {name: thinned(values, MOST)} if any(value for _, value in values) else {}
     note = "A gap is a difference of 0." if lines else f"The difference is 0 at each of {len(places)} steps."
     return chart("difference", "step", lines, log=True, note=note if places else "They have no step in common.")

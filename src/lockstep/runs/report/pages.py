@@ -30,7 +30,7 @@ def run_page(folder: Path, reason: str = "", page: Path | None = None) -> Conten
         "title": f"{' '.join(map('='.join, typed.items())) or view.work} · {folder.resolve().name}",
         "work": [view.work],
         "run": view,
-        "epoch": max(view.run.last_steps, default=0),
+        "epoch": max(view.last_steps, default=0),
         "headline": view.headline,
         "reason": reason,
         "nets": view.nets(),
@@ -64,7 +64,7 @@ def pair_page(a: Path, b: Path, comparison: Content | None = None, names: Sequen
         "work": [*dict.fromkeys(view.work for view in views)],
         "run": views[0],
         "epoch": 0,
-        "settings": [(name, view.values) for name, view in zip(names, views, strict=True)],
+        "settings": [(name, view.summary) for name, view in zip(names, views, strict=True)],
         "headline": views[0].headline if is_identical else None,
         "names": names,
         "paths": [str(short_path(view.folder)) for view in views],
@@ -79,7 +79,7 @@ def pair_page(a: Path, b: Path, comparison: Content | None = None, names: Sequen
 
 def _parts(view: RunView, page: Path) -> Content:
     """Return what is read of one run alone: time, classes and pictures."""
-    names, rows = [name for name, _ in view.confusion], [counts for _, counts in view.confusion]
+    names, rows = [name for name, _ in view.confusion_rows], [counts for _, counts in view.confusion_rows]
     others = [*names, *(["another"] if rows and len(rows[0]) > len(rows) else [])]
     wrong = [
         (count, names[row], other)

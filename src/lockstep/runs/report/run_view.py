@@ -23,38 +23,34 @@ PACKAGE = "# @package "
 Rows = list[dict[str, Any]]
 
 
-class RunView:
-    """A run's files. `values`: its metadata and results; `notes`: report.json; `words`: of its command."""
+class RunView(RecordedRun):
+    """A run's files. `summary`: its metadata and results; `notes`: report.json; `words`: of its command."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.run = folder, RecordedRun(folder)
-        self.results = self.run.results
-        self.values: dict[str, Any] = {**self.run.run_metadata, **self.results}
+        super().__init__(folder)
+        self.summary: dict[str, Any] = {**self.run_metadata, **self.results}
         self.notes = read_json(folder / NOTES)
-        self.config: dict[str, Any] = {}
-        self.words: list[str] = []
-        with suppress(OSError):
-            self.config, self.words, _ = read_config(folder)
+        self.words = read_config(folder)[1] if self.config else []
 
     @property
     def work(self) -> str:
-        model, data = self.values.get("model"), self.values.get("data")
+        model, data = self.summary.get("model"), self.summary.get("data")
         return f"{model} on {data}" if model else "another program"
 
     @cached_property
     def epoch_samples(self) -> dict[int, int]:
-        lines = groupby(self.run.steps.values(), lambda line: int(line["epoch"]))
+        lines = groupby(self.steps.values(), lambda line: int(line["epoch"]))
         return {epoch: sum(line["samples"] for line in steps) for epoch, steps in lines}
 
     @cached_property
     def samples(self) -> dict[str, int]:
         """The samples of each split, as far as they are known."""
         counted = {"train": max(self.epoch_samples.values(), default=0), **self.notes.get("samples", {})}
-        tested = sum(sum(counts) for _, counts in self.confusion)
+        tested = sum(sum(counts) for _, counts in self.confusion_rows)
         return {stage: count for stage, count in (counted | ({"test": tested} if tested else {})).items() if count}
 
     @cached_property
-    def confusion(self) -> list[tuple[str, list[int]]]:
+    def confusion_rows(self) -> list[tuple[str, list[int]]]:
         """The rows of confusion.csv: a true class, and its counts by predicted class."""
         with suppress(OSError, ValueError):
             _, *rows = csv.reader((self.folder / CONFUSION).read_text().splitlines())
@@ -62,16 +58,16 @@ class RunView:
         return []
 
     @cached_property
-    def last(self) -> dict[str, float]:
+    def final(self) -> dict[str, float]:
         """The losses and metrics of the last net."""
-        return net_metrics(self.results) or (self.run.validations[-1][1] if self.run.validations else {})
+        return net_metrics(self.results) or (self.validations[-1][1] if self.validations else {})
 
     @property
     def headline(self) -> str | None:
         """Return the name of the value that the run is judged by, of the test split if there is one."""
         monitor = str(self.results.get("monitor", "")).partition("/")[2]
         for stage in ("test", "val", "train"):
-            names = [name for name, value in self.last.items() if re.match(f"{stage}[/_]", name) and is_number(value)]
+            names = [name for name, value in self.final.items() if re.match(f"{stage}[/_]", name) and is_number(value)]
             if names:
                 return min(names, key=lambda name: (name.partition("/")[2] != monitor, "acc" not in name, name))
         return None
@@ -79,17 +75,17 @@ class RunView:
     def nets(self) -> Rows:
         """Return a row for each logged value: its split, samples, and the value of the last and of the best net."""
         best_epoch, tests_best = self.results.get("best_epoch"), str(self.config.get("test")) == "best"
-        best = next((line for (epoch, _), line in self.run.lines["validation"].items() if epoch == best_epoch), {})
+        best = next((line for (epoch, _), line in self.lines["validation"].items() if epoch == best_epoch), {})
         is_both, rows = best_epoch == self.results.get("epochs"), []
-        stages = [*STAGES, *sorted({name.partition("/")[0] for name in self.last} - {*STAGES})]
-        for name in sorted(self.last, key=lambda name: (stages.index(name.partition("/")[0]), name)):
+        stages = [*STAGES, *sorted({name.partition("/")[0] for name in self.final} - {*STAGES})]
+        for name in sorted(self.final, key=lambda name: (stages.index(name.partition("/")[0]), name)):
             stage, _, metric = name.rpartition("/")
             is_known = stage != "test" or is_both or not tests_best
             best_value = best.get(name)
             if stage == "test":  # of one of both nets
-                best_value = self.last[name] if tests_best or is_both else None
+                best_value = self.final[name] if tests_best or is_both else None
             row = {"split": stage, "metric": metric, "samples": self.samples.get(stage)}
-            rows.append({**row, "last": self.last[name] if is_known else None, "best": best_value})
+            rows.append({**row, "last": self.final[name] if is_known else None, "best": best_value})
         return rows
 
 
@@ -103,8 +99,8 @@ def setup_of(view: RunView) -> dict[str, Any]:
         if (key in typed or defaults.get(key) is not None) and value != defaults.get(key)
         if key in typed or (group := key.partition(".")[0]) == key or options.get(group) == defaults.get(group)
     ]
-    facts = {key: view.values.get(key) for key in ("seed", "parameters", "digest")}
-    facts |= {"folder": str(view.folder), "git commit": view.values.get("commit") or view.notes.get("commit") or None}
+    facts = {key: view.summary.get(key) for key in ("seed", "parameters", "digest")}
+    facts |= {"folder": str(view.folder), "git commit": view.summary.get("commit") or view.notes.get("commit") or None}
     words = [word for word in view.words if not word.startswith(("resume=", "ckpt_path="))]
     program = "python train.py" if Path("train.py").is_file() else "lockstep"
     return {

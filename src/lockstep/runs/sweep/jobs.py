@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isnan, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockstep.base.config_error import is_number, typed_command
 from lockstep.plan.schemas.groups import MONITORING, WORLD, better, is_below, leaves
+from lockstep.runs.compare import RecordedRun, compare
 from lockstep.runs.run_files import METRICS, RECORD, net_metrics, read_config
-
-if TYPE_CHECKING:  # every command imports this file, and few compare
-    from lockstep.runs.compare import RecordedRun
 
 FAILURE = "failure.json"  # of a job that was refused or failed, with the reason
 LAYOUT = WORLD[:3]
@@ -46,9 +44,7 @@ class SweepJob:
         self.run = folder / "lightning" if (folder / "lightning" / RECORD).is_file() else folder
 
     @cached_property
-    def record(self) -> "RecordedRun":
-        from lockstep.runs.compare import RecordedRun
-
+    def record(self) -> RecordedRun:
         return RecordedRun(self.run)
 
     @property
@@ -172,8 +168,6 @@ def _measured(job: SweepJob, reference: SweepJob | None, has_speed_up: bool) -> 
         return {}
     measured: dict[str, Any] = {"samples_per_second": job.speed}
     if reference is not None and has_speed_up:
-        from lockstep.runs.compare import compare
-
         comparison, speed_up = compare(reference.run, job.run), job.speed / reference.speed
         measured |= {"speed_up": speed_up, "efficiency": speed_up / job.devices}
         measured |= {"max_loss_diff": comparison.quantities["loss"].difference}
