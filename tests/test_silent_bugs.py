@@ -38,7 +38,7 @@ def variants(case: Case) -> tuple[bool, ...]:
 def measure(folder: Path) -> Measured:
     """Run every case that needs two ranks on this one of two."""
     measured: Measured = {}
-    for case, correct in [(case, correct) for case in ON_RANKS for correct in variants(case)]:
+    for case, correct in [(each, correct) for each in ON_RANKS for correct in variants(each)]:
         runs = resumed(case, correct, folder) if case.layout == "resume ddp" else (traced(case, correct),)
         measured[case.name, correct] = [*runs]
     return measured
