@@ -168,7 +168,7 @@ LAYOUTS: dict[str, Sequence[str]] = {
 CROSSINGS = (
     *(("transformer", "fsdp", "single"), ("transformer", "single", "tensor_parallel")),
     *(("mlp", "tensor_parallel", "pipeline"), ("transformer", "pipeline", "zero1")),
-    *(("mlp", "zero1", "mesh"), ("mlp", "mesh", "fsdp")),
+    *(("mlp", "zero1", "mesh"), ("mlp", "mesh", "fsdp"), ("mlp", "ddp", "virtual")),
 )
 """A job, the layout that saves it, the one that goes on: those that divide weights save one net, restore the other."""
 SAVE = Trainer.save_checkpoint
