@@ -9,6 +9,7 @@ import numpy
 import pytest
 import torch
 from torch import nn
+from torch.distributed import is_initialized
 
 import lockstep
 from lockstep.check.__main__ import main
@@ -31,6 +32,11 @@ from tests.test_check_source import CAUSES as SOURCE_CAUSES
 pytestmark = IN_PROCESS
 RUNNABLE = [case for case in CASES if case.kind != "script" and case.layout != "source"]
 BY_NAME = {case.name: case for case in CASES}
+SHOWING = {
+    **{"accumulation": ["accumulated"], "resume": ["half"], "resume ddp": ["half"], "validation": ["unvalidated"]},
+    **{"workers": ["workers"], "workers, epochs": ["workers"]},
+}
+"""The trainings that a mistake needs to show, by its layout, beside those of all."""
 Measured = dict[tuple[str, bool], Results]
 
 
@@ -107,12 +113,18 @@ def test_every_cause_has_a_case() -> None:
 
 
 def measure(folder: Path) -> Measured:
-    """Run all trainings of all twins in this world, and of the mistakes those in which they show."""
+    """Run all trainings of all twins in this world, and of the mistakes those in which they show.
+
+    Workers read the same of the shared data, whatever the module: the quick test of a twin has them.
+    """
     measured: Measured = {}
     for number, (case, correct) in enumerate(product(RUNNABLE, (False, True))):
-        on_ranks = not correct and case.layout in ("ddp", "noise")
-        without = ("half", "accumulated", "workers", "unvalidated") if on_ranks else ()
-        measured[case.name, correct] = traces_of(subject_of(case, correct), folder, number, without)
+        without = {"workers"} if case.data == DATA else set()
+        if not correct:
+            if is_initialized() and case.layout not in ("ddp", "noise", "resume ddp"):
+                continue
+            without = {"half", "accumulated", "workers", "unvalidated"} - {*SHOWING.get(case.layout, ())}
+        measured[case.name, correct] = traces_of(subject_of(case, correct), folder, number, [*without])
     return measured
 
 
@@ -123,7 +135,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], l
     with two_ranks(measure, folder) as results:
         single = measure(folder)
         shared: Measured = results()[0]
-    return {key: answers_of(single[key], shared[key]) for key in single}
+    return {key: answers_of(single[key], shared.get(key)) for key in single}
 
 
 def row_of(case: Case, finding: Finding | None) -> str:

@@ -166,9 +166,9 @@ LAYOUTS: dict[str, Sequence[str]] = {
     "mesh": ("devices=4", "strategy.shard=2", "strategy.tensor=2"),
 }
 CROSSINGS = (
-    *(("transformer", "fsdp", "single"), ("mlp", "ddp", "pipeline"), ("transformer", "single", "tensor_parallel")),
-    *(("mlp", "tensor_parallel", "fsdp"), ("transformer", "pipeline", "zero1"), ("mlp", "zero1", "mesh")),
-    *(("transformer", "mesh", "single"), ("mlp", "virtual", "ddp")),
+    *(("transformer", "fsdp", "single"), ("transformer", "single", "tensor_parallel")),
+    *(("mlp", "tensor_parallel", "pipeline"), ("transformer", "pipeline", "zero1")),
+    *(("mlp", "zero1", "mesh"), ("mlp", "mesh", "fsdp"), ("mlp", "ddp", "virtual")),
 )
 """A job, the layout that saves it, the one that goes on: those that divide weights save one net, restore the other."""
 SAVE = Trainer.save_checkpoint

@@ -17,7 +17,7 @@ from tests.test_signals import wait_until
 from tests.zygote import zygote
 
 SMALL = ("data=digits", "data.val_size=20", "data.test_size=1740", "batch_size=8", "model=linear", "logger=none")
-LONG = (*SMALL, "max_epochs=30", "threads=1")
+LONG = (*SMALL, "max_epochs=20", "threads=1")
 
 SRUN = """#!/bin/bash
 for rank in 0 1; do
@@ -45,13 +45,19 @@ def checkout(command: Command) -> Command:
     return command
 
 
-def uninterrupted(command: Command, ranks: int, *words: str) -> Leaves:
-    ended = Command(command.folder).train("strategy=ddp", f"devices={ranks}", *words, "hydra.run.dir=alone")
+def alone(folder: Path, ranks: int, *words: str) -> Leaves:
+    ended = Command(folder).train("strategy=ddp", f"devices={ranks}", *words, "hydra.run.dir=alone")
     assert ended.status == 0, ended.err
-    return leaves(command.folder / "alone")
+    return leaves(folder / "alone")
 
 
-def test_sbatch_requeues_a_run_that_goes_on(checkout: Command) -> None:
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Leaves:
+    """Return what an uninterrupted run of two ranks leaves."""
+    return alone(tmp_path_factory.mktemp("full"), 2, *LONG)
+
+
+def test_sbatch_requeues_a_run_that_goes_on(uninterrupted: Leaves, checkout: Command) -> None:
     (checkout.folder / "bin").mkdir()
     for name, text in (
         ("srun", SRUN.format(words=" ".join((*LONG, "devices=1")))),
@@ -78,7 +84,7 @@ def test_sbatch_requeues_a_run_that_goes_on(checkout: Command) -> None:
     again = checkout(*script, **variables)
     assert (again.status, requeued.read_text()) == (0, "requeue 4711\n"), again.err
     assert "resuming from" in again.out
-    assert leaves(run) == uninterrupted(checkout, 2, *LONG)
+    assert leaves(run) == uninterrupted
 
 
 def test_the_pods_of_a_pytorchjob_train_together(checkout: Command) -> None:
@@ -99,10 +105,10 @@ def test_the_pods_of_a_pytorchjob_train_together(checkout: Command) -> None:
     ended = [checkout.wait(pod) for pod in pods]
     assert [each.status for each in ended] == [0, 0], [each.err for each in ended]
     run = Path(checkout.folder / "runs" / "lockstep")
-    assert leaves(run) == uninterrupted(checkout, 4, *SMALL, "max_epochs=1", "threads=1")
+    assert leaves(run) == alone(checkout.folder, 4, *SMALL, "max_epochs=1", "threads=1")
 
 
-def test_a_run_restarts_after_a_rank_is_killed(checkout: Command) -> None:
+def test_a_run_restarts_after_a_rank_is_killed(uninterrupted: Leaves, checkout: Command) -> None:
     """Under torchrun's agents of two machines, which both start their ranks anew."""
     run, record = checkout.folder / "run", checkout.folder / "run" / "record.jsonl"
     job = (*LONG, "strategy=ddp", "devices=1", "num_nodes=2", "resume=true", "checkpoint.every_n_steps=2")
@@ -120,4 +126,4 @@ def test_a_run_restarts_after_a_rank_is_killed(checkout: Command) -> None:
     ended = [checkout.wait(agent) for agent in agents]
     assert [each.status for each in ended] == [0, 0], [each.err for each in ended]
     assert sum(each.out.count("resuming from") for each in ended) == 1
-    assert leaves(run) == uninterrupted(checkout, 2, *LONG)
+    assert leaves(run) == uninterrupted

@@ -1,6 +1,5 @@
 """Several machines (network namespaces joined by a switch): the same numbers as on one, even after a cut cable."""
 
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -90,22 +89,20 @@ def wait_for_a_step(folder: Path, step: int, processes: "Sequence[subprocess.Pop
         time.sleep(0.05)
 
 
-def test_a_run_restarts_after_each_fault(command: Command, tmp_path: Path) -> None:
-    """A rank is killed, then the cable is cut for a while: the other agent does not count its restart as one."""
+def test_a_run_restarts_after_the_cable_was_cut(command: Command, tmp_path: Path) -> None:
+    """For a while. tests/test_clusters.py kills a rank."""
     run_dir = command.folder / "run"
-    job = ("resume=true", "checkpoint.every_n_steps=2", "max_epochs=5", f"hydra.run.dir={run_dir}")
+    job = ("resume=true", "checkpoint.every_n_steps=2", "max_epochs=3", f"hydra.run.dir={run_dir}")
     with cluster(2) as machines:
         timeout = f"process_group.timeout={TIMEOUT}"
         processes = start(command, machines, by_rendezvous, 1, *job, timeout, restarts=3)
         wait_for_a_step(run_dir, 20, processes)
-        next(process for process in command.alive() if "-u" in process.cmdline()).send_signal(signal.SIGKILL)
-        wait_for_a_step(run_dir, 40, processes)
         machines.plug(machines.machines[1], "down")
         time.sleep(2 * TIMEOUT)
         machines.plug(machines.machines[1], "up")
         ended = wait_for_all(command, processes, timeout=240)
     assert [each.status for each in ended] == [0, 0], ended
     resumed = sum(each.out.count("resuming from") for each in ended)
-    assert resumed in (2, 3)  # a busy machine may exceed the timeout once more
+    assert resumed in (1, 2)  # a busy machine may exceed the timeout once more
     (tmp_path / "one").mkdir()
-    assert leaves(run_dir) == leaves(on_one(tmp_path / "one", 2, "max_epochs=5"))
+    assert leaves(run_dir) == leaves(on_one(tmp_path / "one", 2, "max_epochs=3"))

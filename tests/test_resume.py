@@ -44,8 +44,8 @@ def in_folder(plan: Plan, folder: Path) -> Plan:
 KILLS: list[tuple[str, Sequence[int]]] = [("ddp", (2, 11))]
 """Before any checkpoint; behind one, within the second epoch."""
 TODAY = random.Random(datetime.date.today().toordinal())
-SLOW_KILLS = ("single", sorted(TODAY.sample(range(1, 15), 3)))
-"""In other steps each day."""
+SLOW_KILLS = ("single", [TODAY.randrange(1, 15)])
+"""In another step each day."""
 
 
 @pytest.mark.parametrize(("world", "steps"), [*KILLS, pytest.param(*SLOW_KILLS, marks=pytest.mark.slow)])

@@ -13,7 +13,6 @@ from tests.checkpoints import net_state
 from tests.comparing import lines, metrics_in, require_close, require_identical
 from tests.conftest import MakeUserPlan, require_refused
 from tests.rank_helpers import ALONE
-from tests.resuming import same_after_kill
 from tests.test_user_module import SINGLE, by_both, trained
 
 JOB = ("model=with_net", "data=blobs_data", "precision=64-true", "test=true")
@@ -101,19 +100,6 @@ def test_fsdp_ranks_hold_shards_of_the_net(make_user_plan: MakeUserPlan) -> None
         fingerprints = lines(run, "fingerprint")
         assert [len({*line["weights"]}) for line in fingerprints] == [differing] * 2
         assert all(len({*line["optimizer"]}) == 2 for line in fingerprints)
-
-
-@pytest.mark.slow
-def test_checkpoints_resume_under_other_strategies(make_user_plan: MakeUserPlan) -> None:
-    """Also within a step, after a kill, to the same bits."""
-    job = (*JOB, *ACCUMULATED)
-    expected = net_state(trained(make_user_plan(*job, *SINGLE)) / "checkpoints" / "last.ckpt")
-    begun = trained(make_user_plan(*job, *FSDP2, "max_epochs=1", folder="begun"))
-    path = f"ckpt_path='{begun / 'checkpoints' / 'last.ckpt'}'"
-    resumed = net_state(trained(make_user_plan(*job, *DP2, path, folder="resumed")) / "checkpoints" / "last.ckpt")
-    for key, tensor in expected.items():
-        torch.testing.assert_close(resumed[key], tensor, rtol=0, atol=1e-10)
-    same_after_kill(make_user_plan(*job, *FSDP2, "checkpoint.every_n_steps=1", folder="killed"), 3)
 
 
 OUTSIDE, LEFT_OUT = "model._target_=strange_with_net.Outside", "+model.kind=left_out"

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from lockstep.engine import state
 from lockstep.engine import step as module_step
 from lockstep.launch.signals import ENDING
 from lockstep.launch.topology import RankContext
-from lockstep.runs.checkpoint import saving
 
 
 def arm(context: RankContext) -> None:
@@ -79,7 +79,7 @@ def in_forward(go_wrong: Callable[[], None], count: int, training: bool = True) 
 def while_saving(go_wrong: Callable[[], None], count: int) -> None:
     """Fail when rank 0 has written half of the file, or another rank is about to send its part."""
     if os.environ["RANK"] != "0":
-        counted(saving, "gather_values", go_wrong, count)
+        counted(state, "gather_values", go_wrong, count)
         return
     right, calls = torch.save, 0
 

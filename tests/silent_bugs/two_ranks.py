@@ -1,4 +1,4 @@
-"""Two ranks of gloo that measure cases, started once."""
+"""Two ranks of gloo that measure cases, forked once from the fork server of the tests."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,12 +10,15 @@ import pytest
 import torch
 from torch import distributed, multiprocessing
 
+from lockstep.launch import forkserver
+
 
 @contextmanager
 def two_ranks(measure: Callable[[Path], Any], folder: Path) -> Iterator[Callable[[], list[Any]]]:
     """Call a function of a module on two ranks; yield one that waits for what they return, and raises if one failed."""
     start: Any = multiprocessing.start_processes  # type: ignore[attr-defined]
-    ranks = start(_measure, (measure, folder), nprocs=2, join=False, start_method="spawn")
+    forkserver.start_forkserver()
+    ranks = start(_measure, (measure, folder), nprocs=2, join=False, start_method="forkserver")
 
     def results() -> list[Any]:
         while not ranks.join(timeout=1):
