@@ -12,7 +12,6 @@ from torch import nn
 from torch.distributed import is_initialized
 
 import lockstep
-from lockstep.check.__main__ import main
 from lockstep.check.causes import CAUSES
 from lockstep.check.comparison import Results, Subject, compare, distances, first_layer, measured
 from lockstep.check.lockstep_runs import settled
@@ -63,22 +62,6 @@ def test_a_planted_bug_is_found_and_its_twin_raises_no_alarm(tmp_path: Path) -> 
     assert (first.finding.quantity, first.finding.epoch, first.finding.step) == ("optimizer", 1, 4)
     assert first.finding.cause == CAUSES["optimizer not restored"]["cause"]
     assert not apart(answers_of(traces_of(subject_of(BY_NAME["SlimCheckpoint"], True), tmp_path, 1)))
-
-
-@pytest.mark.parametrize(
-    ("word", "sentence"),
-    [
-        ("devices=1", "devices=1: it takes whole numbers from 2 on; write devices=2."),
-        ("strategies=dp", "strategies=dp: it starts no ranks; write strategies=ddp"),
-        ("strategies=dpp", "strategies=dpp: there is no such strategy (did you mean ddp?); write strategies=ddp, or"),
-        ("steps=few", "steps=few: it takes whole numbers"),
-        ("step=9", "step=9: a check has no such key; write steps=9."),
-        ("steps=10,20", "steps=10,20: it takes one number"),
-    ],
-)
-def test_invalid_input_is_one_sentence(word: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([word]) == 2
-    assert capsys.readouterr().err.startswith(sentence)
 
 
 def trace_of(norms: list[float]) -> dict[str, Any]:

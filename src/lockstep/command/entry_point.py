@@ -11,10 +11,6 @@ from pathlib import Path
 from traceback import print_exception, walk_stack
 from typing import Any, NoReturn, TypeVar, get_origin, get_type_hints
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from lockstep.base.config_error import ConfigError
 from lockstep.base.private_api import cpython
 from lockstep.base.streams import outlive_readers
@@ -100,6 +96,10 @@ def make_output_dir(path: Path) -> None:
 
 def options(cls: type[Options], words: Sequence[str], **given: object) -> Options:
     """Return an instance of `cls` from KEY=VALUE words, as OmegaConf reads them, and values that are given."""
+    from omegaconf import OmegaConf  # slow to import
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
     defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
     try:
         values: Any = OmegaConf.to_container(OmegaConf.from_dotlist([*words]), resolve=True)
