@@ -105,7 +105,7 @@ def test_ranks_that_diverge_alike_in_both_runs_are_named(kind: str, copied: Path
     assert apart == {"ranks of one run"}, "all else is equal in both"
 
 
-def test_command(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def status(*words: str) -> int:
         return main([str(two_runs / "single"), *words])
 
@@ -117,12 +117,15 @@ def test_command(two_runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "different; expected: identical (the tolerance that was given)" in text
     assert "They differ first in " in text
     assert status(ddp, ddp) == 2
-    assert capsys.readouterr().err == f"{ddp}: this is one word too many; write {USAGE}.\n"
+    assert capsys.readouterr().err == f"{ddp}: this is one word too many; write {USAGE} tolerance=VALUE report=VALUE.\n"
     assert status(ddp, "report=/proc/none/page.html") == 2
-    assert (
-        capsys.readouterr().err
-        == "/proc/none/page.html cannot be written: No such file or directory; write another file.\n"
-    )
+    assert capsys.readouterr().err.startswith("/proc/none/page.html cannot be written: No such file or directory; ")
+    assert status(ddp, "tolerence=0") == 2
+    assert capsys.readouterr().err == "tolerence: there is no such key; write tolerance=0.\n"
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")  # it starts no ranks, whoever has started it
+    assert status(ddp) == 0
+    monkeypatch.delenv("OMPI_COMM_WORLD_SIZE")
+    capsys.readouterr()
     assert status(str(two_runs)) == 2
     printed = capsys.readouterr()
     assert (printed.out, printed.err.count("\n")) == ("", 1)

@@ -63,6 +63,8 @@ def test_gpu_tensors_do_not_go_round_a_ring_of_gloo(make_plan: MakePlan) -> None
     ):
         dataclasses.replace(shared, engine=Raw("raw", "ring"))
     dataclasses.replace(plan, engine=Raw("raw", "ring"))
+    with pytest.raises(ConfigError, match=r"process_group.backend=nccl: nccl takes no two ranks on one GPU; write "):
+        dataclasses.replace(shared, process_group=dataclasses.replace(plan.process_group, backend="nccl"))
 
 
 def test_all_devices_are_taken_as_in_lightning(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:

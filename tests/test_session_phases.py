@@ -15,8 +15,8 @@ def test_unmarked_time_is_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     phases.begin()  # ten seconds that are of no step
     phases.mark("data")
     phases.mark("forward")
-    phases.step(samples=3)
-    phases.step(samples=5)
+    phases.end_batch(samples=3)
+    phases.end_batch(samples=5)
     assert phases.seconds == 4.0
     assert phases.end_epoch() == {"data": 0.5, "forward": 1.0, "rest": 0.5}
-    assert (phases.seconds, phases.steps, phases.samples) == (4.0, 0, 8)
+    assert (phases.seconds, phases.batches, phases.samples) == (4.0, 0, 8)

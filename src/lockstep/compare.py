@@ -15,9 +15,10 @@ from lockstep.runs.report.pages import pair_page
 callable_module(__name__, "lockstep.runs.compare.compare")  # lockstep.compare(A, B), once this is imported
 
 USAGE = "python -m lockstep.compare RUN_A RUN_B"
-HELP = f"""Where two runs differ first, and by how much:  {USAGE}
+HELP = f"""Show where two runs differ first, and by how much:  {USAGE}
 
-The exit status is 1 if they differ by more than is expected.
+The exit status is 1 if they differ by more than is expected, 2 if there is nothing to compare.
+Keys, typed as KEY=VALUE:
 
   tolerance: null  a number in place of the expected agreement; 0 for identical bits
   report: null     a file for a page of both, such as report=report.html
@@ -41,7 +42,7 @@ def show(words: Sequence[str]) -> int:
     return 0 if comparison.within_tolerance else 1
 
 
-main = partial(run_command, show, help_page=HELP)
+main = partial(run_command, show, help_page=HELP, has_ranks=False)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,14 @@ from lockstep.command.inference import load_with_plan
 from lockstep.runs.checkpoint.files import read_checkpoint
 
 USAGE = 'python -m lockstep.generate RUN "TEXT"'
-HELP = f"""How the language model of a run with data=text continues a text:  {USAGE}
+HELP = f"""Continue a text by the language model of a run with data=text:  {USAGE}
 
 RUN is the folder of a run or a checkpoint; TEXT has characters that the net has learned.
+Keys, typed as KEY=VALUE:
 
   tokens: 400        characters to add
   temperature: 0.8   0: the likeliest; 1: as learned
-  seed: 0            of what is drawn
+  seed: 0            of the sampling
 """
 
 
@@ -41,7 +42,7 @@ def show(words: Sequence[str]) -> int:
     return 0
 
 
-main = partial(run_command, show, help_page=HELP)
+main = partial(run_command, show, help_page=HELP, has_ranks=False)
 
 
 def continued(run: str, text: str, tokens: int, temperature: float, seed: int) -> str:

@@ -1,4 +1,4 @@
-"""`python -m lockstep.new NAME [FOLDER]`: write a package for your own code, its YAML files and a test, ready to run.
+"""`python -m lockstep.new NAME`: write a package for your own code, its YAML files and a test, ready to run.
 
 They are the files of the example (`src/example/`) under another name; outside a checkout also those of a project.
 """
@@ -55,11 +55,12 @@ INVALID = {"null", "true", "false", "yes", "no", "on", "off", "none", "example",
 
 
 USAGE = "python -m lockstep.new NAME"
-HELP = f"""A package for your own code, its YAML files and a test:  {USAGE}
+HELP = f"""Write a package for your own code, its YAML files and a test:  {USAGE}
 
 NAME is that of the package, and of its options: model=NAME data=NAME.
+A key, typed as KEY=VALUE:
 
-  folder: .   where train.py is, or any
+  folder: .   a checkout, or any folder
 """
 
 
@@ -76,7 +77,7 @@ def show(words: Sequence[str]) -> int:
     return 0
 
 
-main = partial(run_command, show, help_page=HELP)
+main = partial(run_command, show, help_page=HELP, has_ranks=False)
 
 
 def write(name: str, folder: Path) -> list[Path]:

@@ -33,10 +33,10 @@ INPUTS = "a picture, a folder of them, a .npy file, or for data=csv a .csv file"
 
 
 USAGE = "python -m lockstep.predict RUN INPUT…"
-HELP = f"""What the module of a run predicts, as CSV:  {USAGE}
+HELP = f"""Print what the module of a run predicts, as CSV:  {USAGE}
 
 RUN is the folder of a run or a checkpoint, INPUT {INPUTS}.
-Prints the likeliest class of each input and its probability, or the outputs.
+It prints the likeliest class of each input and its probability, or the outputs. A key, typed as KEY=VALUE:
 
   device: cpu   or cuda, …
 """
@@ -66,7 +66,7 @@ def show(words: Sequence[str]) -> int:
     return 0
 
 
-main = partial(run_command, show, help_page=HELP)
+main = partial(run_command, show, help_page=HELP, has_ranks=False)
 
 
 @torch.no_grad()

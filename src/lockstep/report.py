@@ -12,7 +12,9 @@ from lockstep.runs.report import page_of, page_of_several, save_page
 from lockstep.runs.run_files import REPORT
 
 USAGE = "python -m lockstep.report FOLDER…"
-HELP = f"""A page about a run, an engine=both or a sweep, or about several side by side:  {USAGE}
+HELP = f"""Write a page about a run, an engine=both or a sweep, or about several side by side:  {USAGE}
+
+A key, typed as KEY=VALUE:
 
   out: null   the file; by default FOLDER/{REPORT}, of several {REPORT}
 """
@@ -33,7 +35,7 @@ def show(words: Sequence[str]) -> int:
     return 0
 
 
-main = partial(run_command, show, help_page=HELP)
+main = partial(run_command, show, help_page=HELP, has_ranks=False)
 
 
 if __name__ == "__main__":

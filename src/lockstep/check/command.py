@@ -110,8 +110,8 @@ def names_of(strategies: object, typed: Mapping[str, str]) -> list[str]:
     """Return the strategies of Lockstep's own runs, each with ranks."""
     for key in ("strategy", "engine"):
         require(key not in typed, key, typed.get(key), "a check has several", "strategies=ddp,fsdp, or nothing")
-    accelerator = typed.get("accelerator", "cpu")
-    require(accelerator != "gpu", "accelerator", accelerator, "a check computes on the CPU", "accelerator=cpu")
+    accelerator, reason = typed.get("accelerator", "cpu"), "a check computes on the CPU"
+    require(accelerator in ("cpu", "auto"), "accelerator", accelerator, reason, "accelerator=cpu")
     for key in typed:
         if key not in KEYS and (alike := get_close_matches(key, KEYS, 1, 0.8)):
             raise config_error(key, typed[key], "a check has no such key", f"{alike[0]}={typed[key]}")

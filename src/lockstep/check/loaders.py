@@ -23,7 +23,7 @@ from torch.utils.data import (
 )
 
 from lockstep.base.random_state import preserve_generators, seed_by, seeded
-from lockstep.base.structures import is_structure, map_leaves
+from lockstep.base.structures import map_leaves
 from lockstep.check.sketches import sample_hashes
 from lockstep.plan.targets.kinds import overrides, replace_method
 
@@ -52,7 +52,11 @@ def adapt(owner: Any, seed: int, **options: Any) -> None:
 
     def created(create: Any, trains: bool) -> Any:
         loaders = seeded(seed, create)
-        return map_leaves(lambda each: adapted(each, trains, **options), lambda each: not is_structure(each), loaders)
+        return map_leaves(
+            lambda each: adapted(each, trains, **options),
+            lambda each: not isinstance(each, list | tuple | dict),
+            loaders,
+        )
 
     for name in ("train_dataloader", "val_dataloader"):
         if overrides(owner, name):

@@ -119,7 +119,7 @@ def fit(
 
     again: afterwards read an epoch, and validate twice in one process. aligns, calm: see `adapted`; what a calm step
     draws is the same for all samples. distributes, finds_unused: the Trainer's use_distributed_sampler, and DDP's
-    find_unused_parameters, changed for modules that fail as it is.
+    find_unused_parameters, changed for modules that fail with the defaults.
     """
     keys = dict(locals())
     size = subject.batch_size // world // accumulate

@@ -1,4 +1,4 @@
-"""The common part of all commands: exit status, words, and the folder of those that write one."""
+"""The common part of all commands: exit status, KEY=VALUE arguments, and folders for what they write."""
 
 import inspect
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from traceback import print_exception, walk_stack
 from typing import Any, NoReturn, TypeVar, get_origin, get_type_hints
 
-from lockstep.base.config_error import ConfigError
+from lockstep.base.config_error import ConfigError, nearest
 from lockstep.base.private_api import cpython
 from lockstep.base.streams import outlive_readers
 from lockstep.launch.disk import write_error
@@ -26,10 +26,16 @@ PROGRAMS = ("__main__", "lockstep.__main__", "lockstep.command.cli", __name__, "
 Options = TypeVar("Options")
 
 
-def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], help_page: str | None = None) -> int:
+def run_command(
+    command: Callable[[Sequence[str]], int],
+    words: Sequence[str],
+    help_page: str | None = None,
+    has_ranks: bool = True,
+) -> int:
     """Run a command, and return its exit status: 1 if a rank failed, 2 for invalid input; a single line says why.
 
-    A rank of an external launcher exits here. `help_page` is None if the command itself understands `--help`.
+    A rank of an external launcher exits here, if the command `has_ranks`. `help_page` is None if the command itself
+    understands `--help`.
     """
     outlive_readers()
     if help_page is not None and {"--help", "-h"} & set(words):
@@ -37,7 +43,7 @@ def run_command(command: Callable[[Sequence[str]], int], words: Sequence[str], h
         return 0
     context = None
     try:
-        context = rank_from_env()
+        context = rank_from_env() if has_ranks else None
         with nullcontext() if context else signal_handlers(end_command):
             status = command(words)
     except (ConfigError, RankFailed) as error:
@@ -95,7 +101,7 @@ def make_output_dir(path: Path) -> None:
 
 
 def options(cls: type[Options], words: Sequence[str], **given: object) -> Options:
-    """Return an instance of `cls` from KEY=VALUE words, as OmegaConf reads them, and values that are given."""
+    """Return an instance of `cls` from KEY=VALUE words, as OmegaConf reads them. given: values of further fields."""
     from omegaconf import OmegaConf  # slow to import
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
@@ -113,20 +119,33 @@ def options(cls: type[Options], words: Sequence[str], **given: object) -> Option
 def arguments(cls: type[Options], words: Sequence[str], usage: str) -> Options:
     """Return an instance of `cls`: fields without a default take the words in order, the others KEY=VALUE.
 
-    The last field without a default takes all words that follow if it is a tuple. usage: the command, for messages.
+    The last field without a default takes all words that follow if it is a tuple. usage: the command, which ends with a
+    word for each field without a default; for messages.
     """
     names = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]
-    keys = {field.name for field in fields(cls)} - {*names}  # type: ignore[arg-type]
-    for key, _, value in (word.partition("=") for word in words):
-        if key[:2] == "--" and key[2:] in keys:
-            raise ConfigError(f"{key}: keys have no dashes; write {key[2:]}={value or 'VALUE'}.")
+    keys = [field.name for field in fields(cls) if field.name not in names]  # type: ignore[arg-type]
+    for word in words:
+        _check_key(word, keys, usage)
     keyed = [word for word in words if word.partition("=")[0] in keys]
-    given: list[Any] = [word for word in words if word not in keyed]
-    if len(given) < len(names):
-        missing = usage.split()[len(given) - len(names)].strip('"…')
+    positional: list[Any] = [word for word in words if word not in keyed]
+    if len(positional) < len(names):
+        missing = usage.split()[len(positional) - len(names)].strip('"…')
         raise ConfigError(f"{missing} is missing; write {usage}.")
     if get_origin(get_type_hints(cls)[names[-1]]) is tuple:
-        given[len(names) - 1 :] = [tuple(given[len(names) - 1 :])]
-    if len(given) > len(names):
-        raise ConfigError(f"{given[len(names)]}: this is one word too many; write {usage}.")
-    return options(cls, keyed, **dict(zip(names, given, strict=True)))
+        positional[len(names) - 1 :] = [tuple(positional[len(names) - 1 :])]
+    if len(positional) > len(names):
+        hint = " ".join([usage, *(f"{key}=VALUE" for key in keys)])
+        raise ConfigError(f"{positional[len(names)]}: this is one word too many; write {hint}.")
+    return options(cls, keyed, **dict(zip(names, positional, strict=True)))
+
+
+def _check_key(word: str, keys: Sequence[str], usage: str) -> None:
+    """Raise for a flag, and for a KEY=VALUE whose key is nearly one of the keys, unless a file has that name."""
+    key, is_pair, value = word.partition("=")
+    is_flag = key.startswith("--") and key[2:].replace("-", "_").isidentifier()
+    near = nearest(key.lstrip("-"), keys) if is_flag or is_pair else None
+    if key in keys or not (is_flag or near) or Path(word).exists():
+        return
+    hint = f"{near}={value or 'VALUE'}" if near else usage
+    reason = "keys have no dashes" if is_flag else "there is no such key"
+    raise ConfigError(f"{key}: {reason}; write {hint}.")

@@ -18,7 +18,7 @@ def stage_of(trainer: pl.Trainer) -> str:
 
 
 class EvaluationCallback(Callback):
-    """Seeds and measures evaluations. Runs before all other callbacks; its methods follow hooks, see `attach`."""
+    """Seeds and measures evaluations. Runs before all other callbacks; `attach` in training.py calls its methods."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -16,7 +16,7 @@ class Phases:
 
     On a GPU these are the times of the calls, unless it `waits` for the GPU at each mark. `communication` is what a
     rank waits for others within backward, after its own gradients are ready.
-    totals: seconds by phase, and of what is not training; before_epoch: those when the last epoch ended.
+    totals: seconds by phase, and of what is not training; at_epoch_start: those when the last epoch ended.
     marks: those of profiler=timeline.
     """
 
@@ -27,8 +27,8 @@ class Phases:
     def __init__(self, device: torch.device, waits: bool = False) -> None:
         self.device, self.waits = device, waits
         self.totals = dict.fromkeys(("start", *PHASES), 0.0)
-        self.before_epoch = {**self.totals}
-        self.steps = self.samples = 0
+        self.at_epoch_start = {**self.totals}
+        self.batches = self.samples = 0
         self.begin()
 
     def begin(self, ended: str = "") -> None:
@@ -65,9 +65,9 @@ class Phases:
         self.mark("communication" if self.gradients_are_ready else "backward")
         self.gradients_are_ready = False
 
-    def step(self, samples: int) -> None:
+    def end_batch(self, samples: int) -> None:
         self.mark("rest")
-        self.steps += 1
+        self.batches += 1
         self.samples += samples
 
     @property
@@ -82,16 +82,16 @@ class Phases:
 
     def synchronize(self) -> None:
         """Count what a GPU still computes as training."""
-        if self.steps:
+        if self.batches:
             synchronize(self.device)
             self.mark("rest")
 
     def end_epoch(self) -> dict[str, float]:
         """Return the mean seconds of a batch by phase, without phases that took no time."""
         self.synchronize()
-        seconds = {phase: self.totals[phase] - self.before_epoch[phase] for phase in PHASES}
-        means = {phase: value / self.steps for phase, value in seconds.items() if value}
-        self.before_epoch, self.steps = {**self.totals}, 0
+        seconds = {phase: self.totals[phase] - self.at_epoch_start[phase] for phase in PHASES}
+        means = {phase: value / self.batches for phase, value in seconds.items() if value}
+        self.at_epoch_start, self.batches = {**self.totals}, 0
         self.begin()
         return means
 

@@ -64,7 +64,7 @@ class BatchCallback(Callback):
         if ends_step(trainer, position.batch):
             self._end_step(trainer)
         session.log.enter("train")
-        session.phases.step(session.step.share.samples)
+        session.phases.end_batch(session.step.share.samples)
         if trainer.is_last_batch:
             results.work = work_of(session.device, session.phases.end_epoch())
 

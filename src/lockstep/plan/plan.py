@@ -163,6 +163,9 @@ def _rules(plan: Plan) -> Rules:
     fits = plan.process_group.backend != "nccl" or plan.accelerator == "gpu"
     reason, hint = "nccl sends between GPUs alone", "process_group.backend=gloo, or accelerator=gpu"
     yield fits, "process_group.backend", reason, hint
+    fits = plan.process_group.backend != "nccl" or not plan.strategy.share_device
+    hint = "process_group.backend=auto, or strategy.share_device=false"
+    yield fits, "process_group.backend", "nccl takes no two ranks on one GPU", hint
     if plan.compile:
         yield from only(plan, "it runs beside the net, and would not be compiled", show_shapes=False)
     if not plan.train:

@@ -37,7 +37,7 @@ class Replicated(Strategy):
         yield fits, "engine.gradient_sync", reason, "engine.gradient_sync=bucket"
 
     def parallel_devices(self, plan: "Plan") -> "list[torch.device] | None":
-        """Return the device of each rank of a machine, for Lightning; None: in order."""
+        """Return the device of each rank of a machine, for Lightning; None lets Lightning choose."""
         return self.devices(plan) * plan.devices if self.share_device else None
 
     def lightning(self, plan: "Plan") -> "LightningStrategy":

@@ -54,10 +54,12 @@ class Sharded(Replicated):
     """The base of strategies that store parts of parameters on ranks, if they `shards_weights` of a plan's module.
 
     Otherwise DDP averages gradients.
+    sends_by_gloo: whether it can run on GPUs without nccl.
     explained: parts of torch's errors about what a module does with its net, and what they say.
     """
 
     sharded: ClassVar[bool | str] = True
+    sends_by_gloo: ClassVar[bool] = False
     explained: ClassVar[Mapping[str, str]] = {}
 
     def rules(self, plan: "Plan") -> Rules:
@@ -70,7 +72,7 @@ class Sharded(Replicated):
         yield plan.precision != "16-mixed", "precision", reason, "precision=bf16-mixed, or strategy=ddp"
         fits, key = plan.accelerator != "gpu" or plan.world.backend != "gloo", "process_group.backend"
         reason = f"strategy={self.name} sends the shards of GPU tensors by nccl"
-        yield fits or self.share_device, key, reason, f"{key}=nccl, or accelerator=cpu"
+        yield fits or self.sends_by_gloo, key, reason, f"{key}=nccl, or accelerator=cpu"
 
     def check_callback(self, plan: "Plan", path: str) -> None:
         package, _, name = path.rpartition(".")

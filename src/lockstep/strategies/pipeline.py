@@ -27,6 +27,7 @@ class Pipeline(Sharded):
     recompute: bool = False
     share_device: bool = False
     batch_key: ClassVar[tuple[str, ...]] = ("undivided", "micro_batches")
+    sends_by_gloo: ClassVar[bool] = True
     refuses_compiling: ClassVar[str] = "calls the stages of the net, and not the net"
     explained: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("out of meta tensor", "devices, meta and", "and meta!", "device meta is not", "expected device meta"),

@@ -8,6 +8,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,7 +170,8 @@ def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, dict[Path, str
     times: dict[Path, float] = {}
     for folder in (run / FOLDER for run in runs):
         paths = [folder / name for name in (LAST, PREVIOUS) if os.path.lexists(folder / name)] or [folder / BEST]
-        times |= {path: path.lstat().st_mtime_ns for path in paths if os.path.lexists(path)}
+        with suppress(OSError):  # there is none, or the folder is removed meanwhile
+            times |= {path: path.lstat().st_mtime_ns for path in paths}
     damaged: dict[Path, str] = {}
     for path in sorted(times, key=lambda path: -times[path]):
         try:

@@ -29,11 +29,12 @@ def render(content: Mapping[str, Any], template: str = "page.html") -> str:
 
 
 def save_page(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the HTML of a page; raise a ConfigError if that cannot be."""
+    """Write the HTML of a page; raise a ConfigError if the file cannot be written."""
     try:
         save_text(path, render(content))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}; write another file.") from None
+        hint = "write a file in a folder that you can write to"
+        raise ConfigError(f"{path} cannot be written: {error.strerror}; {hint}.") from None
 
 
 @cache

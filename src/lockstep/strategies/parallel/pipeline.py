@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from lockstep.base.config_error import config_error
+from lockstep.base.messages import group_device
 from lockstep.base.random_state import has_dropout, preserve_generators, seed_by
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
@@ -30,6 +31,7 @@ class PartOfPipeline:
     recomputes: whether backward computes each micro-batch once more, so that its activations are not kept until then.
     draws: whether layers draw random numbers. shared: parameters that other ranks use, too, each with their group.
     buffers: those of each part, which every rank takes after a training step's forward, for checkpoints.
+    message_device: of tensors that are sent: gloo sends none of a GPU.
     shapes: the heads of messages by what was computed, so that each is sent once.
     """
 
@@ -43,7 +45,7 @@ class PartOfPipeline:
     ) -> None:
         self.rank, self.last = dist.get_rank(), dist.get_world_size() - 1
         self.micro_batches, self.device, self.recomputes = micro_batches, device, recomputes
-        self.wire = device if dist.get_backend() == "nccl" else torch.device("cpu")  # gloo sends no GPU tensors
+        self.message_device = torch.device(group_device())
         self.draws = has_dropout(net)
         parts = [nn.ModuleList(part) for part in divide(stages, self.last + 1)]
         self.part, self.buffers = parts[self.rank], [[*part.buffers()] for part in parts]
@@ -140,29 +142,29 @@ class PartOfPipeline:
         self.begin_send(tensor, to)
 
     def begin_send(self, tensor: Tensor, to: int) -> None:
-        tensor = tensor.to(self.wire).contiguous()
+        tensor = tensor.to(self.message_device).contiguous()
         self.sent.append((dist.isend(tensor, to), tensor))
 
     def receive(self, source: int, key: Any) -> Tensor:
         return self.receive_into(self.empty(source, key), source)
 
     def receive_into(self, tensor: Tensor, source: int) -> Tensor:
-        received = tensor.to(self.wire)
+        received = torch.empty(tensor.shape, dtype=tensor.dtype, device=self.message_device)
         dist.recv(received, source)
-        return tensor.copy_(received)
+        return received.to(self.device)
 
     def head(self, tensor: Tensor, key: Any, to: Sequence[int]) -> None:
         """Send the type and the shape of what is computed of a batch of one shape, once."""
         if (key := (*key, "sent")) not in self.shapes:
             self.shapes[key] = tensor.dtype, (*tensor.shape,)
             numbers = [DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
-            head = torch.tensor(numbers + [0] * (MAX_DIM + 2 - len(numbers)), device=self.wire)
+            head = torch.tensor(numbers + [0] * (MAX_DIM + 2 - len(numbers)), device=self.message_device)
             self.sent += [(dist.isend(head, rank), head) for rank in to]
 
     def empty(self, source: int, key: Any) -> Tensor:
         """Return a tensor of the type and shape that a rank sends."""
         if (key := (*key, "received")) not in self.shapes:
-            head = torch.empty(MAX_DIM + 2, dtype=torch.int64, device=self.wire)
+            head = torch.empty(MAX_DIM + 2, dtype=torch.int64, device=self.message_device)
             dist.recv(head, source)
             kind, dim, *sizes = head.tolist()
             self.shapes[key] = DTYPES[kind], (*sizes[:dim],)
