@@ -121,7 +121,10 @@ def test_command(two_runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert status(ddp, "report=/proc/none/page.html") == 2
     assert capsys.readouterr().err.startswith("/proc/none/page.html cannot be written: No such file or directory; ")
     assert status(ddp, "tolerence=0") == 2
-    assert capsys.readouterr().err == "tolerence: there is no such key; write tolerance=0.\n"
+    assert (
+        capsys.readouterr().err
+        == "tolerence=0: there is no such key (did you mean tolerance?); write tolerance=VALUE.\n"
+    )
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")  # it starts no ranks, whoever has started it
     assert status(ddp) == 0
     monkeypatch.delenv("OMPI_COMM_WORLD_SIZE")

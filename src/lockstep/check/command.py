@@ -43,7 +43,7 @@ PATIENCE = 60
 """Seconds that a rank waits for the others: one that fails alone leaves them in a collective."""
 FIXED = [
     *("max_epochs=2", f"trainer.limit_val_batches={VAL_BATCHES}", "logger=none", "test=false", "record.weights=step"),
-    *(f"process_group.timeout={PATIENCE}", "accelerator=cpu"),
+    f"process_group.timeout={PATIENCE}",
 ]
 """Overrides of Lockstep's own runs."""
 HANGS = "waits for the other ranks"
@@ -70,7 +70,7 @@ def check(
         ConfigError: an override or a keyword is invalid, or the module does not train in a single process.
     """
     folder, typed = output_dir("check"), {key_of(word): word.partition("=")[2] for word in overrides}
-    words = [word for word in overrides if key_of(word) not in KEYS]
+    words = [*(word for word in overrides if key_of(word) not in KEYS), "accelerator=cpu"]
     code = {name: value for name, value in (("model", model), ("data", data)) if value is not None}
     worlds = numbers("devices", typed.get("devices", devices))
     step_count, *more = numbers("steps", typed.get("steps", steps))
@@ -140,7 +140,7 @@ def listed(value: object) -> list[str]:
 def planned(words: Sequence[str], code: dict[str, Any], folder: Path) -> Plan:
     """Return the plan of a single process with the module and the data."""
     more, targets = words_of(code)
-    typed = [*words, *more, "strategy=single", "strategy.in_process=false", "logger=none", "accelerator=cpu"]
+    typed = [*words, *more, "strategy=single", "strategy.in_process=false", "logger=none"]
     with planning(typed):
         config, _ = compose_job(with_earlier_words(typed))
         with open_dict(config):

@@ -125,8 +125,12 @@ def arguments(cls: type[Options], words: Sequence[str], usage: str) -> Options:
     names = [field.name for field in fields(cls) if field.default is MISSING]  # type: ignore[arg-type]
     keys = [field.name for field in fields(cls) if field.name not in names]  # type: ignore[arg-type]
     for word in words:
-        _check_key(word, keys, usage)
-    keyed = [word for word in words if word.partition("=")[0] in keys]
+        key, _, value = word.partition("=")
+        if key.startswith("--") and key[2:].replace("-", "_").isidentifier():
+            near = nearest(key[2:], keys)
+            hint = f"{near}={value or 'VALUE'}" if near else usage
+            raise ConfigError(f"{key}: keys have no dashes; write {hint}.")
+    keyed = [word for word in words if _has_key(word, keys)]
     positional: list[Any] = [word for word in words if word not in keyed]
     if len(positional) < len(names):
         missing = usage.split()[len(positional) - len(names)].strip('"…')
@@ -139,13 +143,7 @@ def arguments(cls: type[Options], words: Sequence[str], usage: str) -> Options:
     return options(cls, keyed, **dict(zip(names, positional, strict=True)))
 
 
-def _check_key(word: str, keys: Sequence[str], usage: str) -> None:
-    """Raise for a flag, and for a KEY=VALUE whose key is nearly one of the keys, unless a file has that name."""
-    key, is_pair, value = word.partition("=")
-    is_flag = key.startswith("--") and key[2:].replace("-", "_").isidentifier()
-    near = nearest(key.lstrip("-"), keys) if is_flag or is_pair else None
-    if key in keys or not (is_flag or near) or Path(word).exists():
-        return
-    hint = f"{near}={value or 'VALUE'}" if near else usage
-    reason = "keys have no dashes" if is_flag else "there is no such key"
-    raise ConfigError(f"{key}: {reason}; write {hint}.")
+def _has_key(word: str, keys: Sequence[str]) -> bool:
+    """Whether a word is KEY=VALUE of one of the keys or, mistyped, nearly of one; a file may have such a name."""
+    key, is_pair, _ = word.partition("=")
+    return bool(is_pair) and (key in keys or (nearest(key, keys) is not None and not Path(word).exists()))

@@ -8,7 +8,6 @@ import os
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,9 +168,7 @@ def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, dict[Path, str
     """
     times: dict[Path, float] = {}
     for folder in (run / FOLDER for run in runs):
-        paths = [folder / name for name in (LAST, PREVIOUS) if os.path.lexists(folder / name)] or [folder / BEST]
-        with suppress(OSError):  # there is none, or the folder is removed meanwhile
-            times |= {path: path.lstat().st_mtime_ns for path in paths}
+        times |= _modified(folder / LAST) | _modified(folder / PREVIOUS) or _modified(folder / BEST)
     damaged: dict[Path, str] = {}
     for path in sorted(times, key=lambda path: -times[path]):
         try:
@@ -180,3 +177,11 @@ def newest_checkpoint(runs: Iterable[Path]) -> tuple[Path | None, dict[Path, str
         except DamagedCheckpoint as reason:
             damaged[path] = str(reason)
     return None, damaged
+
+
+def _modified(path: Path) -> dict[Path, float]:
+    """Return when a path was modified, by that path; infinity if that cannot be read, nothing if there is no file."""
+    try:
+        return {path: path.stat().st_mtime_ns}
+    except OSError:
+        return {path: math.inf} if os.path.lexists(path) else {}

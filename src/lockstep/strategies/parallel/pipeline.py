@@ -98,7 +98,7 @@ class PartOfPipeline:
     def outputs(self, parts: Sequence[Tensor], inputs: Tensor) -> Tensor:
         """Return the outputs of the last rank, on every rank."""
         key = inputs.dtype, inputs.shape, "outputs"
-        full = torch.cat([*parts]).detach() if self.rank == self.last else self.empty(self.last, key)
+        full = torch.cat([*parts]).detach() if self.rank == self.last else self.empty(self.last, key, self.device)
         if self.rank == self.last:
             self.head(full, key, range(self.last))
         dist.broadcast(full, src=self.last)
@@ -115,7 +115,8 @@ class PartOfPipeline:
             if self.rank == self.last:
                 received = rows[index]
             else:
-                received = self.receive_into(torch.empty_like(outputs), self.rank + 1)
+                buffer = torch.empty(outputs.shape, dtype=outputs.dtype, device=self.message_device)
+                received = self.receive_into(buffer, self.rank + 1)
             if outputs.requires_grad:
                 torch.autograd.backward(outputs, received)
             if self.rank:
@@ -146,12 +147,11 @@ class PartOfPipeline:
         self.sent.append((dist.isend(tensor, to), tensor))
 
     def receive(self, source: int, key: Any) -> Tensor:
-        return self.receive_into(self.empty(source, key), source)
+        return self.receive_into(self.empty(source, key, self.message_device), source)
 
     def receive_into(self, tensor: Tensor, source: int) -> Tensor:
-        received = torch.empty(tensor.shape, dtype=tensor.dtype, device=self.message_device)
-        dist.recv(received, source)
-        return received.to(self.device)
+        dist.recv(tensor, source)
+        return tensor.to(self.device)
 
     def head(self, tensor: Tensor, key: Any, to: Sequence[int]) -> None:
         """Send the type and the shape of what is computed of a batch of one shape, once."""
@@ -161,7 +161,7 @@ class PartOfPipeline:
             head = torch.tensor(numbers + [0] * (MAX_DIM + 2 - len(numbers)), device=self.message_device)
             self.sent += [(dist.isend(head, rank), head) for rank in to]
 
-    def empty(self, source: int, key: Any) -> Tensor:
+    def empty(self, source: int, key: Any, device: torch.device) -> Tensor:
         """Return a tensor of the type and shape that a rank sends."""
         if (key := (*key, "received")) not in self.shapes:
             head = torch.empty(MAX_DIM + 2, dtype=torch.int64, device=self.message_device)
@@ -169,7 +169,7 @@ class PartOfPipeline:
             kind, dim, *sizes = head.tolist()
             self.shapes[key] = DTYPES[kind], (*sizes[:dim],)
         dtype, shape = self.shapes[key]
-        return torch.empty(shape, dtype=dtype, device=self.device)
+        return torch.empty(shape, dtype=dtype, device=device)
 
     def wait(self) -> None:
         for work, _ in self.sent:
